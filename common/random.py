@@ -1,0 +1,157 @@
+"""Keyed randomness: every random number is a pure function of (seed, purpose, name, counter, element).
+
+Nothing is stored and nothing advances, so a resumed run, another batch size or another backend
+reads the same numbers. The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random
+numbers: as easy as 1, 2, 3", SC 2011).
+
+A 128-bit Philox counter holds two 64-bit halves: words 0 and 1 are the *block* (low word first),
+words 2 and 3 the *counter* (a step, an epoch, a sample index). Word ``e % 4`` of block ``e // 4``
+is the 32-bit number of element ``e``; a backend that draws its own masks follows the same layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MULTIPLIER_0 = np.uint64(0xD2511F53)
+_MULTIPLIER_1 = np.uint64(0xCD9E8D57)
+_WEYL_0 = 0x9E3779B9
+_WEYL_1 = 0xBB67AE85
+_ROUNDS = 10
+_MASK = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+# Large enough to hide the cost of a NumPy call, small enough that ten rounds stay in the cache.
+_CHUNK = 8192
+
+Counter = int | NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.int32]
+
+
+class Key(NamedTuple):
+    """The two 32-bit key words of one stream of random numbers."""
+
+    low: int
+    high: int
+
+
+def key(seed: int, purpose: str, name: str = "") -> Key:
+    """The key of one stream: the first 64 bits of a SHA-256 over (seed, purpose, name).
+
+    Every field is preceded by its length, so that no two triples share an encoding.
+    """
+    digest = hashlib.sha256(b"dnnstack.random.1")
+    for field in (str(int(seed)), purpose, name):
+        encoded = field.encode("utf-8")
+        digest.update(len(encoded).to_bytes(8, "little"))
+        digest.update(encoded)
+    head = digest.digest()
+    return Key(int.from_bytes(head[0:4], "little"), int.from_bytes(head[4:8], "little"))
+
+
+def philox(stream: Key, counters: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Philox4x32-10 of each counter. counters: (n, 4) uint32 -> (n, 4) uint32."""
+    out = np.empty_like(counters)
+    for start in range(0, len(counters), _CHUNK):
+        part = counters[start : start + _CHUNK]
+        # 64-bit lanes throughout: a 32 x 32 bit product then needs no further conversion.
+        c0, c1, c2, c3 = (part[:, word].astype(np.uint64) for word in range(4))
+        for turn in range(_ROUNDS):
+            k0 = np.uint64((stream.low + turn * _WEYL_0) & 0xFFFFFFFF)
+            k1 = np.uint64((stream.high + turn * _WEYL_1) & 0xFFFFFFFF)
+            product_0 = c0 * _MULTIPLIER_0
+            product_1 = c2 * _MULTIPLIER_1
+            c0 = (product_1 >> _SHIFT) ^ c1 ^ k0
+            c2 = (product_0 >> _SHIFT) ^ c3 ^ k1
+            c1 = product_1 & _MASK
+            c3 = product_0 & _MASK
+        for word, lane in enumerate((c0, c1, c2, c3)):
+            out[start : start + _CHUNK, word] = lane
+    return out
+
+
+def words(stream: Key, counter: Counter, first_block: int, blocks: int) -> NDArray[np.uint32]:
+    """Random words of blocks first_block .. first_block + blocks - 1.
+
+    counter: one number -> (blocks, 4) uint32; an integer array of shape S -> S + (blocks, 4), row by
+    row what each of its counters gives alone.
+    """
+    outer = np.asarray(counter).astype(np.uint64)
+    inner = np.arange(blocks, dtype=np.uint64) + np.uint64(first_block)
+    grid = np.empty((*outer.shape, blocks, 4), np.uint32)
+    grid[..., 0] = inner & _MASK
+    grid[..., 1] = inner >> _SHIFT
+    grid[..., 2] = (outer & _MASK)[..., None]
+    grid[..., 3] = (outer >> _SHIFT)[..., None]
+    return philox(stream, grid.reshape(-1, 4)).reshape(grid.shape)
+
+
+def uniform(
+    stream: Key,
+    counter: Counter,
+    shape: int | tuple[int, ...],
+    dtype: type[np.floating[Any]] = np.float64,
+    *,
+    first: int = 0,
+) -> NDArray[Any]:
+    """Uniform numbers in [0, 1): float64 with 53 random bits, or float32 with 24.
+
+    Element ``e`` of the flattened result is number ``first + e`` of the stream, however the range is
+    cut into calls. An array of counters puts its shape in front of ``shape``.
+    """
+    if dtype is np.float32:
+        bits = _elements(stream, counter, shape, first, per_element=1)[..., 0]
+        return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    pair = _elements(stream, counter, shape, first, per_element=2).astype(np.uint64)
+    bits53 = (pair[..., 1] << np.uint64(21)) | (pair[..., 0] >> np.uint64(11))
+    return (bits53.astype(np.float64) * 2.0**-53).astype(dtype, copy=False)
+
+
+def normal(
+    stream: Key, counter: Counter, shape: int | tuple[int, ...], *, first: int = 0
+) -> NDArray[np.float64]:
+    """Standard normal numbers in float64 (Box and Muller 1958, the cosine branch).
+
+    Four words an element; element ``e`` is number ``first + e``, as for ``uniform``.
+    """
+    four = _elements(stream, counter, shape, first, per_element=4).astype(np.uint64)
+    radius_bits = (four[..., 1] << np.uint64(21)) | (four[..., 0] >> np.uint64(11))
+    angle_bits = (four[..., 3] << np.uint64(21)) | (four[..., 2] >> np.uint64(11))
+    # (bits + 1) lies in (0, 1], where the logarithm is finite.
+    radius = np.sqrt(-2.0 * np.log((radius_bits.astype(np.float64) + 1.0) * 2.0**-53))
+    return np.asarray(radius * np.cos(angle_bits.astype(np.float64) * (2.0 * math.pi * 2.0**-53)))
+
+
+def integers(
+    stream: Key, counter: Counter, shape: int | tuple[int, ...], high: int, *, first: int = 0
+) -> NDArray[np.int64]:
+    """Integers in [0, high), high at most 2**32, by multiply and shift of 64 bits (bias < 2**-32)."""
+    if not 1 <= high <= 2**32:
+        raise ValueError(f"high must be between 1 and 2**32, got {high}")
+    pair = _elements(stream, counter, shape, first, per_element=2).astype(np.uint64)
+    low_product = (pair[..., 0] * np.uint64(high)) >> _SHIFT
+    return ((pair[..., 1] * np.uint64(high) + low_product) >> _SHIFT).astype(np.int64)
+
+
+def permutation(stream: Key, counter: int, n: int) -> NDArray[np.int64]:
+    """A permutation of range(n): the stable argsort of n 64-bit keys. Returns (n,) int64."""
+    pair = _elements(stream, counter, n, 0, per_element=2).astype(np.uint64)
+    return np.argsort((pair[:, 1] << _SHIFT) | pair[:, 0], kind="stable").astype(np.int64)
+
+
+def _elements(
+    stream: Key, counter: Counter, shape: int | tuple[int, ...], first: int, *, per_element: int
+) -> NDArray[np.uint32]:
+    """Words of elements first .. first + prod(shape) - 1: counter's shape + shape + (per_element,)."""
+    inner = (shape,) if isinstance(shape, int) else shape
+    count = math.prod(inner)
+    begin = first * per_element
+    end = begin + count * per_element
+    block = begin // 4
+    drawn = words(stream, counter, block, -(-end // 4) - block)
+    outer = drawn.shape[:-2]
+    flat = drawn.reshape(*outer, -1)[..., begin - 4 * block : end - 4 * block]
+    return flat.reshape(*outer, *inner, per_element)
