@@ -1,0 +1,101 @@
+"""Import rules that need the syntax tree; the others are contracts of import-linter."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("cli", "common", "configs", "datasets", "layers", "training")
+LAZY = {"PIL", "cudnn", "cupy", "matplotlib", "pydantic"}
+SOURCES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [] if node.level else [str(node.module)]
+
+
+def _imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    return (node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+
+
+def _at_import_time(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports that run when the module is loaded: outside functions and ``if TYPE_CHECKING``."""
+    for node in body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node
+        elif isinstance(node, ast.If):
+            if not ast.unparse(node.test).endswith("TYPE_CHECKING"):
+                yield from _at_import_time(node.body)
+            yield from _at_import_time(node.orelse)
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for field in ("body", "orelse", "handlers", "finalbody"):
+                yield from _at_import_time(getattr(node, field, []))
+
+
+def _violations(source: str, path: str) -> list[str]:
+    tree = ast.parse(source, path)
+    found = [
+        f"{path}:{node.lineno}: write a relative import instead of {name}"
+        for node in _imports(tree)
+        for name in _imported(node)
+        if name.partition(".")[0] in {"dnnstack", *FOLDERS}
+    ]
+    for node in _at_import_time(tree.body):
+        for name in _imported(node):
+            top = name.partition(".")[0]
+            own = (top == "pydantic" and path.startswith("configs/")) or (
+                top in {"cudnn", "cupy"} and path.startswith("layers/backends/cuda/")
+            )
+            if top in LAZY and not own:
+                found.append(
+                    f"{path}:{node.lineno}: import {name} inside the function that needs it"
+                )
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_imports_of_ours_are_relative_and_heavy_ones_lazy(path: str) -> None:
+    assert _violations((ROOT / path).read_text(encoding="utf-8"), path) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from dnnstack.common import errors",
+        "import datasets.mnist",
+        "def f():\n    import dnnstack.layers",
+        "import matplotlib.pyplot as plt",
+        "try:\n    pass\nexcept ValueError:\n    import cupy",
+        "class A:\n    from PIL import Image",
+        "if True:\n    from pydantic import BaseModel",
+    ],
+)
+def test_the_rules_find_a_violation(source: str) -> None:
+    assert len(_violations(source, "training/x.py")) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ..datasets import mnist",
+        "def f():\n    import matplotlib.pyplot",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from PIL import Image",
+    ],
+)
+def test_the_rules_let_good_imports_pass(source: str) -> None:
+    assert _violations(source, "training/x.py") == []
+
+
+def test_common_stays_a_small_leaf() -> None:
+    files = {path.name for path in (ROOT / "common").glob("*.py")}
+    assert files - {"__init__.py"} <= {"errors.py", "files.py", "native.py", "random.py"}

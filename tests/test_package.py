@@ -1,0 +1,191 @@
+"""The package as it is installed: what the wheel holds, where modules come from, what they load."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGED = {".py", ".typed", ".yaml", ".json", ".cu"}
+HEAVY = {"PIL", "cudnn", "cupy", "matplotlib", "numpy", "pydantic", "safetensors", "torch"}
+
+
+def _setup_cfg() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+def _folders() -> dict[str, str]:
+    """Top-level package -> its folder in the checkout, as setup.cfg maps them."""
+    lines = _setup_cfg()["options"]["package_dir"].split("\n")
+    pairs = (line.split("=") for line in lines if line.strip())
+    return {package.strip(): folder.strip() for package, folder in pairs}
+
+
+def _packages() -> set[str]:
+    return set(_setup_cfg()["options"]["packages"].split())
+
+
+def _files(top: Path) -> dict[str, Path]:
+    """Path inside the installed tree -> file under ``top``, for every file that has to ship."""
+    found = {}
+    for package, folder in _folders().items():
+        inside = package.replace(".", "/")
+        for path in sorted((top / folder).rglob("*")):
+            if path.suffix in PACKAGED and "__pycache__" not in path.parts:
+                found[f"{inside}/{path.relative_to(top / folder).as_posix()}"] = path
+    return found
+
+
+def _modules() -> list[str]:
+    names = (name for name in _files(ROOT) if name.endswith(".py"))
+    dotted = (
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names
+    )
+    return [name for name in dotted if not name.endswith(".__main__")]
+
+
+def _python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter away from the checkout, whose folders would be on its path otherwise."""
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_every_code_folder_is_a_listed_typed_package() -> None:
+    folders = {name.rpartition("/")[0] for name in _files(ROOT) if name.endswith(".py")}
+    assert {folder.replace("/", ".") for folder in folders} == _packages()
+    for folder in folders:
+        assert f"{folder}/__init__.py" in _files(ROOT)
+        assert f"{folder}/py.typed" in _files(ROOT)
+
+
+def test_dnnstack_is_a_namespace() -> None:
+    assert "dnnstack" not in _packages()
+    assert all(package.startswith("dnnstack.") for package in _folders())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Names in a wheel built from a copy of the sources alone, plus one CUDA source.
+
+    Building in the checkout itself would add whatever an older ``build/`` still holds.
+    """
+    top = tmp_path_factory.mktemp("export")
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, top)
+    for folder in _folders().values():
+        shutil.copytree(ROOT / folder, top / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (top / "layers" / "backends" / "probe.cu").write_text("// a kernel\n", encoding="utf-8")
+    build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
+    built = _python("-c", build, cwd=top)
+    assert built.returncode == 0, built.stderr
+    (path,) = (top / "dist").glob("dnnstack-*.whl")
+    with zipfile.ZipFile(path) as archive:
+        return set(archive.namelist())
+
+
+def test_wheel_holds_exactly_the_sources(wheel: set[str]) -> None:
+    shipped = {name for name in wheel if ".dist-info/" not in name}
+    assert shipped == {*_files(ROOT), "dnnstack/layers/backends/probe.cu"}
+
+
+@pytest.mark.parametrize("name", ["digits", "lenet", "lenet5", "mlp"])
+def test_wheel_holds_the_configs_that_users_start_from(wheel: set[str], name: str) -> None:
+    assert f"dnnstack/configs/{name}.yaml" in wheel
+
+
+def test_wheel_holds_the_licence_and_the_json_schema(wheel: set[str]) -> None:
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel)
+    assert any(re.fullmatch(r"dnnstack/configs/.*schema\.json", name) for name in wheel)
+
+
+# Each module is imported with none of ours loaded, as if it were the first: a circle of imports
+# that works from one entrance only shows here.
+_IMPORT_EACH_ALONE = """
+import importlib, json, os, sys
+places = {}
+for name in json.load(sys.stdin):
+    for loaded in [m for m in sys.modules if m.partition(".")[0] == "dnnstack"]:
+        del sys.modules[loaded]
+    try:
+        places[name] = importlib.import_module(name).__file__
+    except ModuleNotFoundError as error:
+        gpu_only = name.startswith("dnnstack.layers.backends.cuda.")
+        if not (gpu_only and error.name in ("cudnn", "cupy")):
+            raise
+json.dump(places, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Module -> file that a fresh interpreter loads for it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _IMPORT_EACH_ALONE],
+        input=json.dumps(_modules()),
+        cwd=tmp_path_factory.mktemp("elsewhere"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_every_module_imports_first(places: dict[str, str]) -> None:
+    missing = set(_modules()) - set(places)
+    assert all(name.startswith("dnnstack.layers.backends.cuda.") for name in missing)
+
+
+@pytest.mark.skipif(
+    os.environ.get("DNNSTACK_EXPECT_INSTALLED") != "1",
+    reason="DNNSTACK_EXPECT_INSTALLED=1 is not set: dnnstack may be an editable install",
+)
+def test_modules_come_from_the_installed_package(places: dict[str, str]) -> None:
+    inside = [name for name, file in places.items() if ROOT in Path(file).resolve().parents]
+    assert inside == []
+    here = [
+        name
+        for name, module in sys.modules.items()
+        if name.startswith("dnnstack.") and ROOT in Path(str(module.__file__)).resolve().parents
+    ]
+    assert here == []
+    (script,) = importlib.metadata.distribution("dnnstack").entry_points
+    assert (script.group, script.name) == ("console_scripts", "dnnstack")
+    assert callable(script.load())
+
+
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    done = _python("-X", "importtime", "-m", "dnnstack.cli", "--help", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "train" in done.stdout
+    lines = (line.split("|") for line in done.stderr.splitlines() if line.count("|") == 2)
+    loaded = {fields[2].strip().partition(".")[0] for fields in lines}
+    assert "click" in loaded
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python3 -m pip install . && dnnstack train --config digits.yaml",
+        "python3 -m pip install '.[test]' && pytest",
+    ],
+)
+def test_readme_and_ci_set_up_by_the_same_words(command: str) -> None:
+    for name in ("README.md", ".ci/run"):
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        assert command in {line.strip() for line in lines}, f"{name} lacks the line: {command}"
