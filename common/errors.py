@@ -1,0 +1,76 @@
+"""The errors a user can cause or meet; the command line turns each into one message and exit status 1.
+
+A message says what is wrong, where (file:line, layer, key), and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class DnnstackError(Exception):
+    """Base of every error that is reported without a traceback."""
+
+
+class UsageError(DnnstackError):
+    """A command was asked for something that its options cannot express; exit status 2."""
+
+
+class ConfigError(DnnstackError):
+    """A config file, key or value is wrong; the message lists every problem with its place."""
+
+
+class ShapeError(DnnstackError):
+    """Layers do not fit together; the message names the layer, both shapes and the likely fix."""
+
+
+class DatasetError(DnnstackError):
+    """Data is missing, damaged or of the wrong kind; the message names the file."""
+
+
+class CheckpointError(DnnstackError):
+    """A checkpoint or run folder is missing, damaged or does not fit the network."""
+
+
+class LockedError(DnnstackError):
+    """Another process holds a file or folder that only one may use; the message names it."""
+
+
+class BackendUnavailableError(DnnstackError):
+    """A device or its libraries cannot be used here; the message says what to install."""
+
+
+class LibraryError(DnnstackError):
+    """A vendor library refused a call.
+
+    ``library`` and ``function`` name the call, ``status`` is the library's own word for the
+    failure, ``arguments`` are the call's arguments as the library saw them (shapes, layouts).
+    """
+
+    def __init__(
+        self,
+        library: str,
+        function: str,
+        status: str,
+        arguments: Mapping[str, object] | None = None,
+        advice: str = "",
+    ) -> None:
+        self.library = library
+        self.function = function
+        self.status = status
+        self.arguments = dict(arguments or {})
+        listed = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
+        text = f"{library}: {function}({listed}) failed: {status}"
+        super().__init__(f"{text}; {advice}" if advice else text)
+
+
+class DnnlError(LibraryError):
+    """A oneDNN call failed."""
+
+
+class CudnnError(LibraryError):
+    """A cuDNN call failed."""
+
+
+class CublasError(LibraryError):
+    """A cuBLAS call failed."""

@@ -1,0 +1,64 @@
+"""Opening a backend by the name of a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from ...common.errors import BackendUnavailableError, UsageError
+from .base import Backend
+
+Device = Literal["auto", "cpu", "numpy", "cuda"]
+
+
+def open_backend(
+    device: Device, threads: int | None = None, notice: Callable[[str], None] = lambda text: None
+) -> Backend:
+    """The backend of a device: cpu is oneDNN, numpy the reference, auto the fastest there is.
+
+    Where oneDNN cannot be loaded, auto and cpu fall back to NumPy and say so through ``notice``.
+    Raises BackendUnavailableError for cuda, UsageError for a thread count below 1.
+    """
+    if threads is not None and threads < 1:
+        raise UsageError(f"--threads must be at least 1, got {threads}")
+    if device == "cuda":
+        raise BackendUnavailableError(
+            "device 'cuda': this version has no CUDA backend; use --device cpu"
+        )
+    count = threads if threads is not None else available_threads()
+    if device != "numpy":
+        from .onednn.backend import OneDnnBackend
+
+        try:
+            return OneDnnBackend(count)
+        except BackendUnavailableError as error:
+            notice(f"{error}; computing with NumPy, which is slower")
+    from .reference.backend import ReferenceBackend
+
+    return ReferenceBackend(count)
+
+
+def available_threads() -> int:
+    """Cores this process may use: its affinity, bounded by its cgroup's CPU quota."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    return max(1, min(cores, _quota() or cores))
+
+
+def _quota() -> int | None:
+    """Whole cores of the cgroup's quota (version 2, then 1), rounded up; None without one."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+    except (OSError, ValueError):
+        try:
+            folder = Path("/sys/fs/cgroup/cpu")
+            limit = (folder / "cpu.cfs_quota_us").read_text("ascii").strip()
+            period = (folder / "cpu.cfs_period_us").read_text("ascii").strip()
+        except OSError:
+            return None
+    if not limit.isdigit() or not period.isdigit() or int(period) == 0:
+        return None
+    return -(-int(limit) // int(period))

@@ -1,0 +1,109 @@
+"""Tuning: what compiling decided by timing, as a plain table that a checkpoint can carry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...common.files import atomic_write, cache_dir
+from ..graph import Graph, Op, Tensor
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Choices by name, and the backend, environment and graph they were made for.
+
+    ``environment`` holds what equal bits depend on: library versions, instruction set, threads,
+    precision. The same table on the same environment gives an executable with equal bits.
+    """
+
+    backend: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    graph: str = ""
+    choices: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "environment": dict(self.environment),
+            "graph": self.graph,
+            "choices": dict(self.choices),
+        }
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> Tuning:
+        """Raises KeyError, TypeError or ValueError where the table is not one of ours."""
+        texts = [table["backend"], table["graph"]]
+        pairs = [dict(table["environment"]), dict(table["choices"])]
+        texts += [text for pair in pairs for item in pair.items() for text in item]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("a tuning table holds text alone")
+        return cls(table["backend"], pairs[0], table["graph"], pairs[1])
+
+    def misfit(self, other: Tuning) -> str:
+        """Why this table cannot give the bits of ``other``, the present; "" where it can."""
+        if self.backend != other.backend:
+            return f"it was made for the {self.backend} backend, this is {other.backend}"
+        if self.graph != other.graph:
+            return "it was made for another network, batch size or option"
+        for name, value in other.environment.items():
+            was = self.environment.get(name, "unknown")
+            if was != value:
+                return f"{name} was {was}, now it is {value}"
+        return ""
+
+
+def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
+    """SHA-256 over the operations, shapes and attributes of all sections, and ``extra``."""
+    digest = hashlib.sha256(repr(extra).encode())
+    for name, graph in sorted(sections.items()):
+        digest.update(f"\n{name}\n".encode())
+        for op in graph.ops:
+            digest.update(_described(op).encode())
+    return digest.hexdigest()
+
+
+def _described(op: Op) -> str:
+    parts = [type(op).__name__]
+    for name, value in vars(op).items():
+        if name != "origin":
+            parts.append(f"{name}={_brief(value)}")
+    return ";".join(parts) + "\n"
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, Tensor):
+        # The number of pictures and steps is no business of the choices.
+        shape = value.shape[1:] if value.role == "data" else value.shape
+        return f"{value.name}{shape}{value.dtype}"
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return ",".join(_brief(item) for item in value)
+    return repr(value)
+
+
+def cached(wanted: Tuning) -> Tuning | None:
+    """The stored table for the same backend, environment and graph; None if missing or damaged."""
+    try:
+        found = Tuning.from_json(json.loads(_path(wanted).read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if not found.misfit(wanted) else None
+
+
+def store(tuning: Tuning) -> None:
+    """Keep a table for the next start; a cache that cannot be written is no error."""
+    try:
+        path = _path(tuning)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps(tuning.to_json(), indent=1).encode())
+    except OSError:
+        return
+
+
+def _path(tuning: Tuning) -> Path:
+    key = repr((tuning.backend, sorted(tuning.environment.items()), tuning.graph))
+    return cache_dir() / "tuning" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"

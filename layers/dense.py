@@ -1,0 +1,63 @@
+"""Dense: y = x W^T + b."""
+
+from __future__ import annotations
+
+from ..common.errors import ShapeError
+from .graph import Graph, Shape, Tensor
+from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
+from .layer import Layer, Parameter, parameter_tensor
+from .ops import BiasAdd, BiasGrad, MatMul
+
+
+class Dense(Layer):
+    """y = x W^T + b; x: (N, inputs), W: (units, inputs), b: (units,), y: (N, units).
+
+    Backward: dx = dy W, dW = dy^T x, db = sum over n of dy.
+    """
+
+    kind = "dense"
+
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        units: int,
+        use_bias: bool = True,
+        kernel_initializer: Initializer = GLOROT_UNIFORM,
+        bias_initializer: Initializer = ZEROS,
+    ) -> None:
+        if len(input_shape) != 1:
+            raise ShapeError(f"expects a flat input, got {input_shape}; insert 'flatten' before it")
+        if units < 1:
+            raise ShapeError(f"units must be at least 1, got {units}")
+        super().__init__(name, input_shape, (units,))
+        inputs = input_shape[0]
+        weight = parameter_tensor(name, "weight", (units, inputs))
+        self.weight = Parameter(weight, "kernel", kernel_initializer, inputs, units)
+        bias = parameter_tensor(name, "bias", (units,))
+        self.bias = Parameter(bias, "bias", bias_initializer, inputs, units) if use_bias else None
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        graph.keep(self.name, x=x)
+        y = self.output(graph, x)
+        if self.bias is None:
+            graph.add(MatMul(a=x, b=self.weight.tensor, transpose_b=True, c=y))
+            return y
+        product = graph.tensor(f"{self.name}.product", y.shape)
+        graph.add(MatMul(a=x, b=self.weight.tensor, transpose_b=True, c=product))
+        graph.add(BiasAdd(x=product, b=self.bias.tensor, y=y))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        x = graph.kept(self.name)["x"]
+        weight = self.weight.tensor
+        graph.add(MatMul(a=dy, transpose_a=True, b=x, c=graph.gradient(weight)))
+        if self.bias is not None:
+            graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias.tensor)))
+        dx = self.input_gradient(graph, dy)
+        graph.add(MatMul(a=dy, b=weight, c=dx))
+        return dx

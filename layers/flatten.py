@@ -1,0 +1,28 @@
+"""Flatten: pictures to rows."""
+
+from __future__ import annotations
+
+from math import prod
+
+from .graph import Graph, Shape, Tensor
+from .layer import Layer
+from .ops import Reshape
+
+
+class Flatten(Layer):
+    """y = x in C, H, W order; x: (N, C, H, W), y: (N, C H W)."""
+
+    kind = "flatten"
+
+    def __init__(self, name: str, input_shape: Shape) -> None:
+        super().__init__(name, input_shape, (prod(input_shape),))
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        y = self.output(graph, x)
+        graph.add(Reshape(x=x, y=y))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        dx = self.input_gradient(graph, dy)
+        graph.add(Reshape(x=dy, y=dx))
+        return dx

@@ -1,0 +1,206 @@
+"""Tensor, Op and Graph: one training step as a flat list of operations in topological order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Literal
+
+from ..common.errors import ShapeError
+
+Shape = tuple[int, ...]
+DType = Literal["float32", "float64", "int32", "int64", "uint8"]
+Role = Literal["input", "data", "parameter", "gradient", "activation", "state", "scalar"]
+Phase = Literal["data", "forward", "loss", "backward", "update"]
+
+ITEM_SIZE: dict[str, int] = {"float32": 4, "float64": 8, "int32": 4, "int64": 8, "uint8": 1}
+# What is not computed inside the list but written from outside, or lives on from step to step.
+EXTERNAL: frozenset[str] = frozenset({"input", "data", "parameter", "state", "scalar"})
+# One memory for all sections of an executable; other tensors belong to their section.
+SHARED: frozenset[str] = frozenset({"data", "parameter", "state"})
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named array of static shape: NCHW pictures, OIHW filters, (units, inputs) dense weights.
+
+    ``section`` is the graph that owns it, or "" for a tensor that all sections share (parameters,
+    state, data sets). How a device lays it out is the backend's business.
+    """
+
+    name: str
+    shape: Shape
+    dtype: DType = "float32"
+    role: Role = "activation"
+    section: str = ""
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * ITEM_SIZE[self.dtype]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The layer and phase that asked for an operation."""
+
+    layer: str
+    phase: Phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Op:
+    """One operation: its tensors are fields, named in ``inputs``, ``outputs`` and ``updates``.
+
+    A field holds a Tensor, a tuple of Tensors, or None where the tensor is optional. ``updates``
+    are read and written in place. ``origin`` says for which layers and phases it works: one when a
+    layer emits it, several after a rewrite has united operations.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ()
+    outputs: ClassVar[tuple[str, ...]] = ()
+    updates: ClassVar[tuple[str, ...]] = ()
+
+    origin: tuple[Origin, ...] = ()
+
+    def check(self) -> None:
+        """Raise ShapeError where the tensors do not obey the operation's shape rule."""
+        raise NotImplementedError  # every operation in ops.py states its rule
+
+    def flops(self) -> int:
+        """Floating-point operations: a multiply and an add count two."""
+        return 0
+
+    def bytes(self) -> int:
+        """Bytes moved at least: every input read once, every output written once, updates both."""
+        return sum(t.nbytes for t in (*self.reads(), *self.writes()))
+
+    def tensors(self, fields: Sequence[str]) -> tuple[Tensor, ...]:
+        found: list[Tensor] = []
+        for field in fields:
+            value = getattr(self, field)
+            if isinstance(value, Tensor):
+                found.append(value)
+            elif value is not None:
+                found.extend(value)
+        return tuple(found)
+
+    def reads(self) -> tuple[Tensor, ...]:
+        """The tensors whose values the operation needs."""
+        return self.tensors((*self.inputs, *self.updates))
+
+    def writes(self) -> tuple[Tensor, ...]:
+        """The tensors that the operation changes."""
+        return self.tensors((*self.outputs, *self.updates))
+
+    def label(self) -> str:
+        """A short name for messages: the operation and the layer it works for."""
+        layers = dict.fromkeys(origin.layer for origin in self.origin)
+        return f"{type(self).__name__}({', '.join(layers)})"
+
+
+class Graph:
+    """A section: operations in topological order, and by name the tensors that outsiders use.
+
+    ``results`` are the tensors that must be computed; ``prune`` drops what they do not need.
+    """
+
+    def __init__(self, name: str, batch_size: int) -> None:
+        self.name = name
+        self.batch_size = batch_size
+        self.ops: list[Op] = []
+        self.results: dict[str, Tensor] = {}
+        self._defined: dict[tuple[str, str], Tensor] = {}
+        self._written: set[Tensor] = set()
+        self._kept: dict[str, dict[str, Tensor]] = {}
+        self._origin = Origin("", "forward")
+
+    def __getitem__(self, result: str) -> Tensor:
+        return self.results[result]
+
+    @contextmanager
+    def at(self, layer: str, phase: Phase) -> Iterator[None]:
+        """Stamp the operations added inside with their layer and phase."""
+        before, self._origin = self._origin, Origin(layer, phase)
+        try:
+            yield
+        finally:
+            self._origin = before
+
+    def tensor(
+        self, name: str, shape: Shape, dtype: DType = "float32", role: Role = "activation"
+    ) -> Tensor:
+        """Define a tensor; a shared one may be defined again, with the same shape."""
+        tensor = Tensor(name, shape, dtype, role, "" if role in SHARED else self.name)
+        key = (tensor.section, name)
+        known = self._defined.get(key)
+        if known is not None and not (role in SHARED and known == tensor):
+            raise ShapeError(f"graph '{self.name}': tensor '{name}' {shape} is defined twice")
+        self._defined[key] = tensor
+        return tensor
+
+    def gradient(self, parameter: Tensor) -> Tensor:
+        """The gradient tensor of a parameter: same shape, written once in backward."""
+        return Tensor(f"{parameter.name}.grad", parameter.shape, "float32", "gradient", self.name)
+
+    def keep(self, layer: str, **tensors: Tensor) -> None:
+        """Say in forward what the layer's backward needs."""
+        self._kept[layer] = tensors
+
+    def kept(self, layer: str) -> dict[str, Tensor]:
+        return self._kept[layer]
+
+    def add(self, op: Op) -> None:
+        """Append an operation; its inputs must exist, its outputs must be new, its shapes fit.
+
+        Raises ShapeError otherwise: a mistake in a layer, not in a user's file.
+        """
+        op = op if op.origin else dataclasses.replace(op, origin=(self._origin,))
+        op.check()
+        for tensor in op.reads():
+            if tensor.role not in EXTERNAL and tensor not in self._written:
+                raise ShapeError(f"{op.label()}: reads '{tensor.name}' before it is computed")
+        for tensor in op.tensors(op.outputs):
+            if tensor in self._written:
+                raise ShapeError(f"{op.label()}: writes '{tensor.name}' a second time")
+        self._written.update(op.writes())
+        self.ops.append(op)
+
+    def with_ops(self, ops: Iterable[Op]) -> Graph:
+        """The same section with another list, checked anew: what a rewrite returns."""
+        graph = Graph(self.name, self.batch_size)
+        graph.results = dict(self.results)
+        for op in ops:
+            graph.add(op)
+        return graph
+
+    def prune(self) -> None:
+        """Drop operations that neither a result nor an in-place update depends on."""
+        needed = set(self.results.values())
+        live: list[Op] = []
+        for op in reversed(self.ops):
+            if op.updates or needed.intersection(op.writes()):
+                needed.update(op.reads())
+                live.append(op)
+        self.ops = live[::-1]
+
+    def producer(self, tensor: Tensor) -> Op | None:
+        """The operation that outputs the tensor, or None for one that comes from outside."""
+        return next((op for op in self.ops if tensor in op.tensors(op.outputs)), None)
+
+    def consumers(self, tensor: Tensor) -> list[Op]:
+        """The operations that read the tensor, in order."""
+        return [op for op in self.ops if tensor in op.reads()]
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that an operation touches, in order of first use."""
+        seen: dict[Tensor, None] = {}
+        for op in self.ops:
+            seen.update(dict.fromkeys((*op.reads(), *op.writes())))
+        return list(seen)

@@ -1,0 +1,74 @@
+"""Initial values of parameters, by name, drawn from keyed random numbers.
+
+The scaled families draw with variance gain / fan: glorot (Glorot and Bengio 2010, eq. 12)
+2 / (fan_in + fan_out), he (He et al. 2015, eq. 10) 2 / fan_in, lecun (LeCun et al. 1998,
+"Efficient BackProp", eq. 16) 1 / fan_in; uniform draws from +-sqrt(3 variance).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common import random
+from ..common.errors import ConfigError
+from .graph import Shape
+
+SCALED = {
+    f"{family}_{law}": (family, law)
+    for family in ("glorot", "he", "lecun")
+    for law in ("uniform", "normal")
+}
+NAMES = ("zeros", "ones", "constant", "uniform", "normal", "truncated_normal", *SCALED)
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """An initialiser by name; ``value`` is the constant, the limit or the standard deviation."""
+
+    name: str
+    value: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            raise ConfigError(f"unknown initializer '{self.name}'; one of: {', '.join(NAMES)}")
+
+    def draw(self, shape: Shape, fan_in: int, fan_out: int, key: random.Key) -> NDArray[np.float32]:
+        """Values of the given shape; the same key gives the same values."""
+        if self.name in ("zeros", "ones", "constant"):
+            constant = {"zeros": 0.0, "ones": 1.0}.get(self.name, self.value)
+            return np.full(shape, constant, np.float32)
+        spread, law = self._spread(fan_in, fan_out), self.name.rpartition("_")[2]
+        if law == "uniform":
+            drawn = (2.0 * random.uniform(key, 0, shape) - 1.0) * spread
+        elif self.name == "truncated_normal":
+            drawn = _truncated(key, shape) * spread
+        else:
+            drawn = random.normal(key, 0, shape) * spread
+        return drawn.astype(np.float32)
+
+    def _spread(self, fan_in: int, fan_out: int) -> float:
+        if self.name not in SCALED:
+            return self.value
+        family, law = SCALED[self.name]
+        variance = 2.0 / (fan_in + fan_out) if family == "glorot" else 1.0 / fan_in
+        if family == "he":
+            variance *= 2.0
+        return sqrt(3.0 * variance) if law == "uniform" else sqrt(variance)
+
+
+GLOROT_UNIFORM = Initializer("glorot_uniform")
+ZEROS = Initializer("zeros")
+
+
+def _truncated(key: random.Key, shape: Shape) -> NDArray[np.float64]:
+    """Standard normal values, those beyond two deviations drawn again."""
+    drawn = random.normal(key, 0, shape)
+    attempt = 1
+    while (outside := np.abs(drawn) > 2.0).any():
+        drawn[outside] = random.normal(key, attempt, shape)[outside]
+        attempt += 1
+    return drawn

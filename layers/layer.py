@@ -1,0 +1,68 @@
+"""The protocol of a layer: it knows its shapes when it is built, and describes what it computes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from .graph import Graph, Shape, Tensor
+from .initializers import Initializer
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A trained tensor of a layer, how it starts, and which family of parameters it belongs to.
+
+    ``fan_in`` and ``fan_out`` count the inputs of one output value and the outputs that one input
+    value reaches (Glorot and Bengio 2010); initialisers scale by them.
+    """
+
+    tensor: Tensor
+    kind: Literal["kernel", "bias"]
+    initializer: Initializer
+    fan_in: int
+    fan_out: int
+
+
+class Layer(ABC):
+    """One layer of the stack; shapes exclude the batch: (C, H, W) or (units,).
+
+    A layer is complete when it is built: geometry that cannot work raises ShapeError there.
+    ``forward`` and ``backward`` add operations to a graph and compute nothing.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, input_shape: Shape, output_shape: Shape) -> None:
+        self.name = name
+        self.input_shape = input_shape
+        self.output_shape = output_shape
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The layer's trained tensors, in the order in which they are stored."""
+        return ()
+
+    @abstractmethod
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        """Add y = layer(x); keep in the graph what backward needs. x: (N, *input_shape)."""
+
+    @abstractmethod
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        """Add dx = J(x)^T dy and the gradient of every parameter. dy: (N, *output_shape).
+
+        Where nobody needs dx, its operations are pruned from the graph.
+        """
+
+    def output(self, graph: Graph, x: Tensor) -> Tensor:
+        """Define the tensor of the layer's output for a batch as large as x's."""
+        return graph.tensor(f"{self.name}.y", (x.shape[0], *self.output_shape))
+
+    def input_gradient(self, graph: Graph, dy: Tensor) -> Tensor:
+        """Define the tensor of the gradient that backward returns."""
+        return graph.tensor(f"{self.name}.dx", (dy.shape[0], *self.input_shape))
+
+
+def parameter_tensor(layer: str, name: str, shape: Shape) -> Tensor:
+    """The shared tensor ``<layer>.<name>`` of a trained parameter."""
+    return Tensor(f"{layer}.{name}", shape, "float32", "parameter")

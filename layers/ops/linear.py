@@ -1,0 +1,166 @@
+"""Dense and convolution: matrix products, filters, biases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..geometry import Window
+from ..graph import Op, Tensor
+from .rules import need, same
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatMul(Op):
+    """c = f(op(a) op(b) + bias), op the transpose where asked; the gemm of a dense layer.
+
+    op(a): (M, K), op(b): (K, N), c: (M, N), bias: (N,), f an activation or none.
+    bias_grad: (M,) is the sum of op(a) over K: with a = dy it is the gradient of the bias.
+    """
+
+    inputs: ClassVar = ("a", "b", "bias")
+    outputs: ClassVar = ("c", "bias_grad")
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    transpose_a: bool = False
+    transpose_b: bool = False
+    bias: Tensor | None = None
+    activation: str | None = None
+    activation_alpha: float = 0.0
+    bias_grad: Tensor | None = None
+
+    @property
+    def mnk(self) -> tuple[int, int, int]:
+        m, k = self.a.shape[::-1] if self.transpose_a else self.a.shape
+        return m, self.c.shape[1], k
+
+    def check(self) -> None:
+        m, n, k = self.mnk
+        b = self.b.shape[::-1] if self.transpose_b else self.b.shape
+        need(self, b == (k, n) and self.c.shape == (m, n), self.a, self.b, self.c)
+        if self.bias is not None:
+            need(self, self.bias.shape == (n,), self.bias, self.c)
+        if self.bias_grad is not None:
+            need(self, self.bias_grad.shape == (m,), self.bias_grad, self.a)
+
+    def flops(self) -> int:
+        m, n, k = self.mnk
+        extra = (self.bias is not None) + (self.activation is not None)
+        return 2 * m * n * k + extra * m * n + (m * k if self.bias_grad is not None else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasAdd(Op):
+    """y = x + b along axis 1; x, y: (N, C) or (N, C, H, W), b: (C,)."""
+
+    inputs: ClassVar = ("x", "b")
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    b: Tensor
+    y: Tensor
+
+    def check(self) -> None:
+        same(self, self.x, self.y)
+        need(self, self.b.shape == (self.x.shape[1],), self.x, self.b)
+
+    def flops(self) -> int:
+        return self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasGrad(Op):
+    """db = sum of dy over all axes but 1; dy: (N, C) or (N, C, H, W), db: (C,)."""
+
+    inputs: ClassVar = ("dy",)
+    outputs: ClassVar = ("db",)
+    dy: Tensor
+    db: Tensor
+
+    def check(self) -> None:
+        need(self, self.db.shape == (self.dy.shape[1],), self.dy, self.db)
+
+    def flops(self) -> int:
+        return self.dy.size
+
+
+def _check_conv(op: Op, x: Tensor, w: Tensor, y: Tensor, window: Window, groups: int) -> None:
+    n, c, h, width = x.shape
+    filters, inner, *kernel = w.shape
+    fits = inner * groups == c and filters % groups == 0 and tuple(kernel) == window.kernel
+    need(op, fits and y.shape == (n, filters, *window.output(h, width)), x, w, y)
+
+
+def _conv_flops(w: Tensor, y: Tensor) -> int:
+    return 2 * y.size * w.size // w.shape[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2d(Op):
+    """y = f(x * w + bias): y[n,o,p,q] = sum over c,i,j of w[o,c,i,j] x[n,c,p s + i d,q s + j d].
+
+    x: (N, C, H, W), w: (O, C / groups, kh, kw), y: (N, O, P, Q), bias: (O,), f an activation
+    or none; stride s and dilation d are the window's.
+    """
+
+    inputs: ClassVar = ("x", "w", "bias")
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    w: Tensor
+    y: Tensor
+    window: Window
+    groups: int = 1
+    bias: Tensor | None = None
+    activation: str | None = None
+    activation_alpha: float = 0.0
+
+    def check(self) -> None:
+        _check_conv(self, self.x, self.w, self.y, self.window, self.groups)
+        if self.bias is not None:
+            need(self, self.bias.shape == (self.y.shape[1],), self.bias, self.y)
+
+    def flops(self) -> int:
+        extra = (self.bias is not None) + (self.activation is not None)
+        return _conv_flops(self.w, self.y) + extra * self.y.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2dBackwardData(Op):
+    """dx = J(x)^T dy of Conv2d: each dy pixel spread over its window through w; shapes as there."""
+
+    inputs: ClassVar = ("dy", "w")
+    outputs: ClassVar = ("dx",)
+    dy: Tensor
+    w: Tensor
+    dx: Tensor
+    window: Window
+    groups: int = 1
+
+    def check(self) -> None:
+        _check_conv(self, self.dx, self.w, self.dy, self.window, self.groups)
+
+    def flops(self) -> int:
+        return _conv_flops(self.w, self.dy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2dBackwardFilter(Op):
+    """dw = J(w)^T dy of Conv2d: x correlated with dy; bias_grad: (O,) = dy summed over N, P, Q."""
+
+    inputs: ClassVar = ("x", "dy")
+    outputs: ClassVar = ("dw", "bias_grad")
+    x: Tensor
+    dy: Tensor
+    dw: Tensor
+    window: Window
+    groups: int = 1
+    bias_grad: Tensor | None = None
+
+    def check(self) -> None:
+        _check_conv(self, self.x, self.dw, self.dy, self.window, self.groups)
+        if self.bias_grad is not None:
+            need(self, self.bias_grad.shape == (self.dy.shape[1],), self.bias_grad, self.dy)
+
+    def flops(self) -> int:
+        extra = self.dy.size if self.bias_grad is not None else 0
+        return _conv_flops(self.dw, self.dy) + extra

@@ -1,0 +1,155 @@
+"""Pooling, activation, softmax and reshape: what has no parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from ..geometry import Window
+from ..graph import Op, Tensor
+from .rules import need, same
+
+PoolKind = Literal["max", "avg"]
+
+# The derivative of these follows from the output alone, so backward keeps y and not x.
+FROM_OUTPUT = ("relu", "leaky_relu", "sigmoid", "tanh", "elu")
+ACTIVATIONS = (*FROM_OUTPUT, "softplus", "silu", "gelu", "gelu_tanh")
+
+
+def _check_pool(op: Op, x: Tensor, y: Tensor, window: Window) -> None:
+    n, c, h, w = x.shape
+    need(op, y.shape == (n, c, *window.output(h, w)), x, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool2d(Op):
+    """y = max, or mean over the pixels inside the picture, of x in each window.
+
+    x: (N, C, H, W), y: (N, C, P, Q). Padding never wins a maximum.
+    """
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+    window: Window
+    kind: PoolKind
+
+    def check(self) -> None:
+        _check_pool(self, self.x, self.y, self.window)
+
+    def flops(self) -> int:
+        return self.y.size * self.window.area
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool2dBackward(Op):
+    """max: dx at the first maximum of each window += dy; avg: dy / count over the window.
+
+    x, y: forward's input and output, needed for max alone; dy: as y, dx: as x.
+    """
+
+    inputs: ClassVar = ("x", "y", "dy")
+    outputs: ClassVar = ("dx",)
+    dy: Tensor
+    dx: Tensor
+    window: Window
+    kind: PoolKind
+    x: Tensor | None = None
+    y: Tensor | None = None
+
+    def check(self) -> None:
+        _check_pool(self, self.dx, self.dy, self.window)
+        need(self, self.kind == "avg" or (self.x is not None and self.y is not None), self.dx)
+
+    def flops(self) -> int:
+        return self.dy.size * (1 if self.kind == "max" else self.window.area)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activation(Op):
+    """y = f(x), elementwise, any shape.
+
+    relu max(x, 0); leaky_relu x or alpha x below 0; sigmoid 1 / (1 + e^-x); tanh; elu x or
+    alpha (e^x - 1) below 0; softplus log(1 + e^x); silu x sigmoid(x); gelu x Phi(x) with the exact
+    error function; gelu_tanh 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    """
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+    kind: str
+    alpha: float = 0.0
+
+    def check(self) -> None:
+        same(self, self.x, self.y)
+        need(self, self.kind in ACTIVATIONS, self.x)
+
+    def flops(self) -> int:
+        return self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationBackward(Op):
+    """dx = f'(x) dy; ``value`` is forward's output for kinds in FROM_OUTPUT, else its input."""
+
+    inputs: ClassVar = ("value", "dy")
+    outputs: ClassVar = ("dx",)
+    value: Tensor
+    dy: Tensor
+    dx: Tensor
+    kind: str
+    alpha: float = 0.0
+
+    def check(self) -> None:
+        same(self, self.value, self.dy, self.dx)
+
+    def flops(self) -> int:
+        return 2 * self.dy.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reshape(Op):
+    """y = x in row-major (C, H, W) order under another shape of the same size."""
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+
+    def check(self) -> None:
+        need(self, self.x.size == self.y.size, self.x, self.y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Op):
+    """y[n,c] = e^x[n,c] / sum over k of e^x[n,k]; x, y: (N, C) or (N, C, H, W)."""
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+
+    def check(self) -> None:
+        same(self, self.x, self.y)
+
+    def flops(self) -> int:
+        return 4 * self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxBackward(Op):
+    """dx = y (dy - sum over axis 1 of y dy), y forward's output."""
+
+    inputs: ClassVar = ("y", "dy")
+    outputs: ClassVar = ("dx",)
+    y: Tensor
+    dy: Tensor
+    dx: Tensor
+
+    def check(self) -> None:
+        same(self, self.y, self.dy, self.dx)
+
+    def flops(self) -> int:
+        return 4 * self.y.size

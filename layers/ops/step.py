@@ -1,0 +1,127 @@
+"""The two ends of a step: gathering its batch, updating the parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..graph import Op, Shape, Tensor
+from .rules import need, same
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherBatch(Op):
+    """x[i] = images[r] * scale + shift, target[i] = labels[r], r = order[N (step mod steps) + i].
+
+    images: (M, C, H, W) uint8, labels: (M,) int32, order: (steps * N,) int32, step: (1,) int64,
+    x: (N, C, H, W), target: (N,) int32; scale, shift: one number a channel. r = -1 gives a sample
+    of zeros with target -1.
+    """
+
+    inputs: ClassVar = ("images", "labels", "order", "step")
+    outputs: ClassVar = ("x", "target")
+    images: Tensor
+    labels: Tensor
+    order: Tensor
+    step: Tensor
+    x: Tensor
+    target: Tensor
+    scale: tuple[float, ...]
+    shift: tuple[float, ...]
+
+    def check(self) -> None:
+        n = self.x.shape[0]
+        need(self, self.images.shape[1:] == self.x.shape[1:], self.images, self.x)
+        need(self, self.order.size % n == 0 and self.target.shape == (n,), self.order, self.target)
+        need(self, len(self.scale) == len(self.shift) == self.x.shape[1], self.x)
+
+    def flops(self) -> int:
+        return 2 * self.x.size
+
+    def bytes(self) -> int:
+        return self.x.size + self.x.nbytes + 3 * self.target.nbytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalNorm(Op):
+    """norm = sqrt(sum of all squares over all gradients); norm: (1,)."""
+
+    inputs: ClassVar = ("gradients",)
+    outputs: ClassVar = ("norm",)
+    gradients: tuple[Tensor, ...]
+    norm: Tensor
+
+    def check(self) -> None:
+        need(self, self.norm.shape == (1,), self.norm)
+
+    def flops(self) -> int:
+        return 2 * sum(g.size for g in self.gradients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipByNorm(Op):
+    """g *= min(1, max_norm / norm) for every gradient (Pascanu et al. 2013, algorithm 1)."""
+
+    inputs: ClassVar = ("norm",)
+    updates: ClassVar = ("gradients",)
+    norm: Tensor
+    gradients: tuple[Tensor, ...]
+    max_norm: float
+
+    def check(self) -> None:
+        need(self, self.norm.shape == (1,), self.norm)
+
+    def flops(self) -> int:
+        return sum(g.size for g in self.gradients)
+
+    def bytes(self) -> int:
+        return 2 * sum(g.nbytes for g in self.gradients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SgdUpdate(Op):
+    """g' = g + wd p; v = m v + g'; p -= lr (g' + m v with Nesterov, else v); plain: p -= lr g'.
+
+    lr = rates[step], rates: (steps,) float32; momentum buffers v start at zero, one a parameter,
+    none where m = 0. weight_decay: wd, one a parameter. PyTorch's SGD with dampening 0.
+    """
+
+    inputs: ClassVar = ("gradients", "rates", "step")
+    updates: ClassVar = ("parameters", "buffers")
+    gradients: tuple[Tensor, ...]
+    rates: Tensor
+    step: Tensor
+    parameters: tuple[Tensor, ...]
+    buffers: tuple[Tensor, ...]
+    weight_decay: tuple[float, ...]
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def check(self) -> None:
+        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+            same(self, parameter, gradient)
+        wanted: list[Shape] = [p.shape for p in self.parameters] if self.momentum else []
+        need(self, [b.shape for b in self.buffers] == wanted, *self.buffers)
+        need(self, len(self.weight_decay) == len(self.parameters), *self.parameters)
+
+    def flops(self) -> int:
+        each = 2 + (2 if self.momentum else 0) + (2 if self.nesterov else 0)
+        decayed = sum(
+            2 * p.size for p, wd in zip(self.parameters, self.weight_decay, strict=True) if wd
+        )
+        return each * sum(p.size for p in self.parameters) + decayed
+
+    def bytes(self) -> int:
+        size = sum(p.nbytes for p in self.parameters)
+        return size * (5 if self.momentum else 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advance(Op):
+    """step += 1; step: (1,) int64."""
+
+    updates: ClassVar = ("step",)
+    step: Tensor
+
+    def check(self) -> None:
+        need(self, self.step.shape == (1,), self.step)

@@ -1,0 +1,171 @@
+"""Named rewrites of a graph: several operations become one that a library has as a single call.
+
+Each takes a graph and returns one that computes the same results. A backend says which of them it
+can run; ``fusion: false`` runs none. The new operation carries the origins of all it replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from .graph import Graph, Op, Origin, Tensor
+from .ops import (
+    Activation,
+    ActivationBackward,
+    BiasAdd,
+    BiasGrad,
+    Conv2d,
+    Conv2dBackwardFilter,
+    CrossEntropy,
+    CrossEntropyBackward,
+    MatMul,
+    Pool2dBackward,
+    Softmax,
+    SoftmaxBackward,
+    SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyBackward,
+)
+
+Rewrite = Callable[[Graph], Graph]
+
+
+def bias(graph: Graph) -> Graph:
+    """MatMul or Conv2d, then BiasAdd: one operation with a bias."""
+    ops = list(graph.ops)
+    for add in [op for op in ops if isinstance(op, BiasAdd)]:
+        product = graph.producer(add.x)
+        if not _only_between(graph, add.x, product, add):
+            continue
+        if isinstance(product, MatMul) and product.bias is None and product.activation is None:
+            _merge(ops, product, add, replace(product, bias=add.b, c=add.y))
+        elif isinstance(product, Conv2d) and product.bias is None and product.activation is None:
+            _merge(ops, product, add, replace(product, bias=add.b, y=add.y))
+    return graph.with_ops(ops)
+
+
+def bias_grad(graph: Graph) -> Graph:
+    """The weight gradient and BiasGrad of the same dy: one operation with two outputs."""
+    ops = list(graph.ops)
+    for gradient in [op for op in ops if isinstance(op, BiasGrad)]:
+        for product in list(ops):
+            if (
+                isinstance(product, MatMul)
+                and product.transpose_a
+                and product.a == gradient.dy
+                and product.bias_grad is None
+            ) or (
+                isinstance(product, Conv2dBackwardFilter)
+                and product.dy == gradient.dy
+                and product.bias_grad is None
+            ):
+                _merge(ops, product, gradient, replace(product, bias_grad=gradient.db))
+                break
+    return graph.with_ops(ops)
+
+
+def activation(graph: Graph) -> Graph:
+    """MatMul or Conv2d, then Activation: one operation, where nobody else reads its input."""
+    ops = list(graph.ops)
+    for act in [op for op in ops if isinstance(op, Activation)]:
+        product = graph.producer(act.x)
+        if not _only_between(graph, act.x, product, act):
+            continue
+        if isinstance(product, MatMul) and product.activation is None:
+            fused: Op = replace(product, c=act.y, activation=act.kind, activation_alpha=act.alpha)
+            _merge(ops, product, act, fused)
+        elif isinstance(product, Conv2d) and product.activation is None:
+            fused = replace(product, y=act.y, activation=act.kind, activation_alpha=act.alpha)
+            _merge(ops, product, act, fused)
+    return graph.with_ops(ops)
+
+
+def relu_pool(graph: Graph) -> Graph:
+    """Backward of ReLU after backward of max-pooling: the mask moves to the smaller, pooled tensor.
+
+    dx of the pool goes to the first maximum of a window, where forward's value is the pooled
+    value itself, so masking dy by the pooled value is the same, bit for bit.
+    """
+    ops = list(graph.ops)
+    for back in [op for op in graph.ops if isinstance(op, Pool2dBackward) and op.kind == "max"]:
+        readers = graph.consumers(back.dx)
+        mask = readers[0] if len(readers) == 1 else None
+        if not isinstance(mask, ActivationBackward) or mask.kind != "relu":
+            continue
+        if mask.value != back.x or back.y is None or back.dx in graph.results.values():
+            continue
+        masked = replace(back.dy, name=f"{back.dy.name}.masked", role="activation")
+        first = replace(mask, value=back.y, dy=back.dy, dx=masked)
+        second = replace(back, dy=masked, dx=mask.dx)
+        at = ops.index(back)
+        ops[at : at + 1] = [first, second]
+        ops.remove(mask)
+    return graph.with_ops(ops)
+
+
+def softmax_cross_entropy(graph: Graph) -> Graph:
+    """Softmax and CrossEntropy in one stable operation, and the same for their backward."""
+    ops = list(graph.ops)
+    for entropy in [op for op in ops if isinstance(op, CrossEntropy)]:
+        softmax = graph.producer(entropy.p)
+        if not isinstance(softmax, Softmax) or entropy.p in graph.results.values():
+            continue
+        rest = [op for op in graph.consumers(entropy.p) if op is not entropy]
+        backward = [op for op in rest if isinstance(op, CrossEntropyBackward)]
+        jacobian = [op for op in rest if isinstance(op, SoftmaxBackward)]
+        if len(rest) != len(backward) + len(jacobian) or len(backward) != len(jacobian):
+            continue
+        log_p = replace(entropy.p, name=f"{entropy.p.name}.log")
+        fused = SoftmaxCrossEntropy(
+            x=softmax.x,
+            target=entropy.target,
+            log_p=log_p,
+            loss=entropy.loss,
+            label_smoothing=entropy.label_smoothing,
+            reduction=entropy.reduction,
+        )
+        _merge(ops, entropy, softmax, fused)
+        for gradient, jump in zip(backward, jacobian, strict=True):
+            united = SoftmaxCrossEntropyBackward(
+                log_p=log_p,
+                target=gradient.target,
+                dx=jump.dx,
+                label_smoothing=gradient.label_smoothing,
+                reduction=gradient.reduction,
+            )
+            _merge(ops, jump, gradient, united)
+    return graph.with_ops(ops)
+
+
+REWRITES: dict[str, Rewrite] = {
+    "softmax_cross_entropy": softmax_cross_entropy,
+    "bias": bias,
+    "bias_grad": bias_grad,
+    "relu_pool": relu_pool,
+    "activation": activation,
+}
+
+
+def rewritten(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph after the named rewrites, applied in the order of REWRITES."""
+    for name, rewrite in REWRITES.items():
+        if name in names:
+            graph = rewrite(graph)
+    return graph
+
+
+def _only_between(graph: Graph, tensor: Tensor, producer: Op | None, reader: Op) -> bool:
+    """Whether the tensor passes from producer to reader and nobody else sees it."""
+    unseen = tensor not in graph.results.values()
+    return producer is not None and unseen and graph.consumers(tensor) == [reader]
+
+
+def _merge(ops: list[Op], keep: Op, drop: Op, fused: Op) -> None:
+    """Put ``fused`` in the place of ``keep``, remove ``drop``, unite their origins."""
+    at = next(i for i, op in enumerate(ops) if op is keep)
+    ops[at] = replace(fused, origin=_united(keep, drop))
+    del ops[next(i for i, op in enumerate(ops) if op is drop)]
+
+
+def _united(*ops: Op) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(origin for op in ops for origin in op.origin))
