@@ -131,7 +131,10 @@ def lock(path: Path | str) -> Lock:
 
 
 def cache_dir() -> Path:
-    """``DNNSTACK_CACHE``, else ``$XDG_CACHE_HOME/dnnstack``, else ``~/.cache/dnnstack``; not created."""
+    """``DNNSTACK_CACHE``, else ``$XDG_CACHE_HOME/dnnstack``, else ``~/.cache/dnnstack``.
+
+    The folder is not created.
+    """
     own = os.environ.get("DNNSTACK_CACHE")
     if own:
         return Path(own).expanduser()

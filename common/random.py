@@ -1,4 +1,4 @@
-"""Keyed randomness: every random number is a pure function of (seed, purpose, name, counter, element).
+"""Keyed randomness: a random number is a pure function of seed, purpose, name, counter, element.
 
 Nothing is stored and nothing advances, so a resumed run, another batch size or another backend
 reads the same numbers. The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random
@@ -76,8 +76,8 @@ def philox(stream: Key, counters: NDArray[np.uint32]) -> NDArray[np.uint32]:
 def words(stream: Key, counter: Counter, first_block: int, blocks: int) -> NDArray[np.uint32]:
     """Random words of blocks first_block .. first_block + blocks - 1.
 
-    counter: one number -> (blocks, 4) uint32; an integer array of shape S -> S + (blocks, 4), row by
-    row what each of its counters gives alone.
+    counter: one number -> (blocks, 4) uint32; an integer array of shape S -> S + (blocks, 4), row
+    by row what each of its counters gives alone.
     """
     outer = np.asarray(counter).astype(np.uint64)
     inner = np.arange(blocks, dtype=np.uint64) + np.uint64(first_block)
@@ -99,8 +99,8 @@ def uniform(
 ) -> NDArray[Any]:
     """Uniform numbers in [0, 1): float64 with 53 random bits, or float32 with 24.
 
-    Element ``e`` of the flattened result is number ``first + e`` of the stream, however the range is
-    cut into calls. An array of counters puts its shape in front of ``shape``.
+    Element ``e`` of the flattened result is number ``first + e`` of the stream, however the range
+    is cut into calls. An array of counters puts its shape in front of ``shape``.
     """
     if dtype is np.float32:
         bits = _elements(stream, counter, shape, first, per_element=1)[..., 0]
@@ -128,7 +128,7 @@ def normal(
 def integers(
     stream: Key, counter: Counter, shape: int | tuple[int, ...], high: int, *, first: int = 0
 ) -> NDArray[np.int64]:
-    """Integers in [0, high), high at most 2**32, by multiply and shift of 64 bits (bias < 2**-32)."""
+    """Integers in [0, high), high at most 2**32; multiply and shift of 64 bits, bias < 2**-32."""
     if not 1 <= high <= 2**32:
         raise ValueError(f"high must be between 1 and 2**32, got {high}")
     pair = _elements(stream, counter, shape, first, per_element=2).astype(np.uint64)
@@ -145,7 +145,7 @@ def permutation(stream: Key, counter: int, n: int) -> NDArray[np.int64]:
 def _elements(
     stream: Key, counter: Counter, shape: int | tuple[int, ...], first: int, *, per_element: int
 ) -> NDArray[np.uint32]:
-    """Words of elements first .. first + prod(shape) - 1: counter's shape + shape + (per_element,)."""
+    """Words of elements first, first + 1, ...: counter's shape + shape + (per_element,)."""
     inner = (shape,) if isinstance(shape, int) else shape
     count = math.prod(inner)
     begin = first * per_element

@@ -1,0 +1,24 @@
+"""Datasets: what they are, how they are read or drawn, cut and ordered."""
+
+from __future__ import annotations
+
+from .image_set import DatasetInfo, ImageSet, Split
+from .loader import epoch_order, evaluation_order, split_validation, steps_per_epoch
+from .pictures import Picture, read_picture
+from .registry import data_root, describe, load, names
+
+__all__ = [
+    "DatasetInfo",
+    "ImageSet",
+    "Picture",
+    "Split",
+    "data_root",
+    "describe",
+    "epoch_order",
+    "evaluation_order",
+    "load",
+    "names",
+    "read_picture",
+    "split_validation",
+    "steps_per_epoch",
+]

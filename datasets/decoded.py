@@ -1,0 +1,138 @@
+"""The cache of decoded datasets: for each split two .npy files and an entry that vouches for them.
+
+An entry is found by a key that determines its content (a hash of the source files, or generator
+version, seed and count), so processes that write the same entry at once write the same bytes. The
+entry file holds size, time stamp and SHA-256 of each array file: a file that still has its size and
+time stamp is taken as it is, any other is hashed, and rebuilt when it differs. Without a writable
+cache folder everything works from memory.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.files import atomic_write, cache_dir, sha256_bytes, sha256_file
+
+_LOG = logging.getLogger("dnnstack.datasets")
+_ENTRY = "entry.json"
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int32]
+Arrays = tuple[Images, Labels]
+
+
+def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
+    """(images, labels) of the entry, read-only: mapped from the cache, else built and stored there.
+
+    name: a readable prefix of the entry's folder; content_key: any text that determines the arrays.
+    """
+    folder = _folder() / f"{name}-{sha256_bytes(content_key.encode())[:16]}"
+    found = _read(folder)
+    if found is not None:
+        return found
+    images, labels = build()
+    images.setflags(write=False)
+    labels.setflags(write=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder, {"images": images, "labels": labels})
+    except OSError as error:
+        _LOG.info("decoded %s is not cached: %s", name, error)
+        return images, labels
+    return _read(folder) or (images, labels)
+
+
+def remembered(
+    paths: list[Path], fields: tuple[str, ...], compute: Callable[[], dict[str, str]]
+) -> dict[str, str]:
+    """``compute()``, remembered for as long as every path keeps its size and time stamp.
+
+    It saves reading large files to learn their hashes. fields: the keys that a remembered result
+    must have to count.
+    """
+    stamps = [[str(path.resolve()), *_stamp(path)] for path in paths]
+    file = _folder() / "index" / f"{sha256_bytes(json.dumps(stamps).encode())[:32]}.json"
+    known = _json(file)
+    if known is not None and all(isinstance(known.get(field), str) for field in fields):
+        return known
+    result = compute()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, json.dumps(result).encode())
+    except OSError as error:
+        _LOG.info("hashes of %s are not cached: %s", paths[0].parent, error)
+    return result
+
+
+def _folder() -> Path:
+    return cache_dir() / "decoded"
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _npy_pieces(array: NDArray[Any]) -> tuple[bytes, memoryview]:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    return header.getvalue(), array.data.cast("B")
+
+
+def _write(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    for name, array in arrays.items():
+        atomic_write(folder / f"{name}.npy", _npy_pieces(np.ascontiguousarray(array)))
+    hashes = {name: sha256_file(folder / f"{name}.npy") for name in arrays}
+    _vouch(folder, hashes)
+
+
+def _vouch(folder: Path, hashes: dict[str, str]) -> None:
+    """Write the entry file: from then on the array files count."""
+    entry = {
+        name: {"sha256": digest, "stamp": list(_stamp(folder / f"{name}.npy"))}
+        for name, digest in hashes.items()
+    }
+    atomic_write(folder / _ENTRY, json.dumps(entry).encode())
+
+
+def _read(folder: Path) -> Arrays | None:
+    """The entry's arrays, or None where they are missing or not what was written."""
+    entry = _json(folder / _ENTRY)
+    if entry is None:
+        return None
+    try:
+        hashes = {name: str(entry[name]["sha256"]) for name in ("images", "labels")}
+        stale = False
+        for name, digest in hashes.items():
+            path = folder / f"{name}.npy"
+            if list(_stamp(path)) != entry[name]["stamp"]:
+                if sha256_file(path) != digest:
+                    _LOG.info("%s is damaged and is built anew", path)
+                    return None
+                stale = True
+        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
+        labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if stale:
+        try:
+            _vouch(folder, hashes)
+        except OSError:
+            _LOG.debug("%s cannot be refreshed", folder)
+    return images, labels

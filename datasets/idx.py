@@ -1,0 +1,83 @@
+"""IDX files (LeCun, Cortes, Burges: the MNIST database), strictly parsed.
+
+Layout: two zero bytes, a type byte (8: unsigned byte), the number of dimensions, each dimension as
+a big-endian 32-bit integer, then exactly their product of bytes. gzip or plain.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError
+from ..common.files import sha256_bytes
+
+_UNSIGNED_BYTE = 0x08
+_GZIP_MAGIC = b"\x1f\x8b"
+_MAX_COUNT = 4_000_000
+_AGAIN = "fetch the file again"
+
+
+def read_idx(path: Path, item_shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], str]:
+    """The array of an IDX file and the SHA-256 of its decompressed bytes.
+
+    Returns (M, *item_shape) uint8, read-only. The header is checked before anything beyond it is
+    decompressed, and then one byte more than it promises is the most that ever is, so a compressed
+    bomb stays small. Raises DatasetError naming the file.
+    """
+    try:
+        with open(path, "rb") as file:
+            compressed = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            if not compressed:
+                return _parse(path, file, item_shape)
+            with gzip.open(file) as unpacked:
+                return _parse(path, cast(BinaryIO, unpacked), item_shape)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DatasetError(f"{path}: damaged gzip file ({error}); {_AGAIN}") from None
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _parse(
+    path: Path, file: BinaryIO, item_shape: tuple[int, ...]
+) -> tuple[NDArray[np.uint8], str]:
+    dimensions = 1 + len(item_shape)
+    size = 4 + 4 * dimensions
+    header = file.read(size)
+    magic = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
+    if header[:4] != magic:
+        raise DatasetError(
+            f"{path}: is not an IDX file of unsigned bytes in {dimensions} dimension(s): it begins "
+            f"with {header[:4].hex(' ') or 'nothing'}, not {magic.hex(' ')}"
+        )
+    if len(header) < size:
+        raise DatasetError(f"{path}: ends inside its header; {_AGAIN}")
+    count, *shape = struct.unpack_from(f">{dimensions}I", header, 4)
+    if tuple(shape) != item_shape:
+        raise DatasetError(
+            f"{path}: holds items of {'x'.join(map(str, shape))}, expected "
+            f"{'x'.join(map(str, item_shape))}"
+        )
+    if not 1 <= count <= _MAX_COUNT:
+        raise DatasetError(f"{path}: its header promises {count} items; {_AGAIN}")
+    expected = size + count * math.prod(item_shape)
+    content = header + file.read(expected - size + 1)
+    if len(content) < expected:
+        raise DatasetError(
+            f"{path}: is truncated: its header promises {expected} bytes, it has {len(content)}; "
+            f"{_AGAIN}"
+        )
+    if len(content) > expected:
+        raise DatasetError(
+            f"{path}: has trailing bytes beyond the {expected} that its header promises; {_AGAIN}"
+        )
+    array = np.frombuffer(content, np.uint8, offset=size).reshape(count, *item_shape)
+    return array, sha256_bytes(content)

@@ -1,0 +1,73 @@
+"""What every dataset gives: pictures with labels, and their description without the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError
+
+Split = Literal["train", "test"]
+Options = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Pictures and labels of one split.
+
+    images: (M, C, H, W) uint8, read-only, perhaps memory-mapped; labels: (M,) int32, read-only;
+    ``classes[label]`` names a label. ``name`` is dataset and split, ``mnist/test``.
+    """
+
+    name: str
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int32]
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known before any data is read. shape: (C, H, W); a count is None where unknown."""
+
+    name: str
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    train_count: int | None
+    test_count: int | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset: ``describe(options)`` reads no data, ``load(split, root, options)`` does."""
+
+    describe: Callable[[Options], DatasetInfo]
+    load: Callable[[Split, Path, Options], ImageSet]
+
+
+def integer_option(
+    dataset: str, options: Options, name: str, default: int, *, low: int, high: int
+) -> int:
+    """The integer ``options[name]`` within [low, high], else DatasetError."""
+    value = options.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise DatasetError(
+            f"dataset '{dataset}', option '{name}': expects an integer from {low} to {high}, "
+            f"got {value!r}"
+        )
+    return value
+
+
+def check_options(dataset: str, options: Options, known: tuple[str, ...]) -> None:
+    """DatasetError for an option that the dataset does not have."""
+    for name in options:
+        if name not in known:
+            listed = f"its options are {', '.join(known)}" if known else "it has no options"
+            raise DatasetError(f"dataset '{dataset}' has no option '{name}'; {listed}")

@@ -1,0 +1,78 @@
+"""Which samples form which batch: pure functions of counts, seed and epoch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError
+from ..common.random import key, permutation
+
+Index = NDArray[np.int32]
+
+
+def split_validation(count: int, validation: int | float, seed: int) -> tuple[Index, Index]:
+    """Two disjoint parts of range(count): (train_index, validation_index), each ascending int32.
+
+    validation: a number of samples (int), or a fraction in [0, 1) of them (float), rounded down;
+    0 leaves the validation part empty. Raises DatasetError where a part cannot be what was asked.
+    """
+    if isinstance(validation, float):
+        if not 0.0 <= validation < 1.0:
+            raise DatasetError(
+                f"data.validation: a fraction must be at least 0 and below 1, got {validation}; "
+                "write a whole number for a number of samples"
+            )
+        held = math.floor(count * validation)
+        if held == 0 and validation > 0.0:
+            raise DatasetError(
+                f"data.validation: {validation} of {count} samples is less than one; "
+                "use a larger fraction, or 0 for no validation"
+            )
+    else:
+        held = validation
+    if held < 0 or held >= count:
+        raise DatasetError(
+            f"data.validation: {held} of {count} training samples leaves {max(count - held, 0)} to "
+            f"train on; use a number from 0 to {max(count - 1, 0)}"
+        )
+    order = permutation(key(seed, "validation split"), 0, count)
+    chosen = order[:held]
+    rest = order[held:]
+    return np.sort(rest).astype(np.int32), np.sort(chosen).astype(np.int32)
+
+
+def steps_per_epoch(count: int, batch_size: int) -> int:
+    """Full batches in ``count`` samples; DatasetError where there is none."""
+    steps = count // batch_size
+    if steps == 0:
+        raise DatasetError(
+            f"data.batch_size: {batch_size} is more than the {count} samples to train on, so an "
+            f"epoch has no full batch; set it to {max(count, 1)} or less, or keep fewer samples for "
+            "validation"
+        )
+    return steps
+
+
+def epoch_order(train_index: Index, seed: int, epoch: int, batch_size: int) -> Index:
+    """The samples of one epoch in training order: (steps * batch_size,) int32.
+
+    A permutation of train_index keyed by (seed, epoch), less the last partial batch; batch ``s`` is
+    ``order[s * batch_size : (s + 1) * batch_size]``. Raises DatasetError where no batch is full.
+    """
+    steps = steps_per_epoch(len(train_index), batch_size)
+    order = permutation(key(seed, "epoch order"), epoch, len(train_index))
+    return train_index[order[: steps * batch_size]]
+
+
+def evaluation_order(index: Index, batch_size: int) -> Index:
+    """``index`` padded with -1 to whole batches: (ceil(n / batch_size) * batch_size,) int32.
+
+    -1 stands for no sample: its target is masked.
+    """
+    batches = -(-len(index) // batch_size)
+    padded = np.full(batches * batch_size, -1, np.int32)
+    padded[: len(index)] = index
+    return padded
