@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("cli", "common", "configs", "datasets", "layers", "training")
+FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/py.typed"))
 LAZY = {"PIL", "cudnn", "cupy", "matplotlib", "pydantic"}
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
