@@ -1,0 +1,45 @@
+"""The YAML configuration: its schema, its loader, and the configs that ship with the package.
+
+Names are resolved on first use, so that importing this package costs nothing (no pydantic yet).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .find import packaged_configs
+    from .json_schema import json_schema
+    from .load import LoadedConfig, load_config, parse_config
+    from .schema import RunConfig
+    from .write import differences, effective_yaml
+
+_HOMES = {
+    "RunConfig": "schema",
+    "LoadedConfig": "load",
+    "load_config": "load",
+    "parse_config": "load",
+    "packaged_configs": "find",
+    "effective_yaml": "write",
+    "differences": "write",
+    "json_schema": "json_schema",
+}
+
+__all__ = [
+    "LoadedConfig",
+    "RunConfig",
+    "differences",
+    "effective_yaml",
+    "json_schema",
+    "load_config",
+    "packaged_configs",
+    "parse_config",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

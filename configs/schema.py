@@ -1,0 +1,245 @@
+"""RunConfig: everything that a YAML config says, as frozen pydantic models."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
+
+from .schema_base import (
+    LARGEST,
+    Count,
+    Epochs,
+    Model,
+    Named,
+    NamedModel,
+    is_number,
+    is_whole,
+    problem,
+    tupled,
+)
+from .schema_layers import Layer, unique_names
+from .schema_training import (
+    CrossEntropyConfig,
+    FixedConfig,
+    Loss,
+    Optimizer,
+    Schedule,
+    exactly_one,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+_NUMBER = {"type": "number"}
+
+
+def _run_name(value: str) -> str:
+    if not _NAME.fullmatch(value) or value == "latest":
+        raise problem(
+            "expected a name for a folder: letters, digits, '.', '_', '-' (at most 64), "
+            "not beginning with '.' or '-', and not 'latest'"
+        )
+    return value
+
+
+def _path(value: str) -> str:
+    if not value or not value.isprintable():
+        raise problem("expected a path without control characters")
+    return value
+
+
+def _validation(value: Any) -> Any:
+    if is_whole(value) and 0 <= value <= LARGEST:
+        return value
+    if is_number(value) and 0 <= value < 1:
+        return value or 0
+    raise problem("expected a number of samples (0 for none) or a fraction below 1, such as 0.1")
+
+
+def _per_channel(value: Any) -> Any:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
+        raise problem("expected a number or a list with one number for each channel")
+    return tuple(float(v) for v in values)
+
+
+Folder = Annotated[str, AfterValidator(_path)]
+Validation = Annotated[
+    int | float,
+    BeforeValidator(_validation),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+            ]
+        }
+    ),
+]
+PerChannel = Annotated[
+    tuple[float, ...],
+    BeforeValidator(_per_channel),
+    PlainSerializer(lambda v: v[0] if len(v) == 1 else list(v)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1},
+            ]
+        }
+    ),
+]
+
+
+class DatasetConfig(NamedModel):
+    kind: ClassVar[str] = "dataset"
+
+
+class MnistConfig(DatasetConfig):
+    """Handwritten digits, 28x28 grey: 60,000 to train on, 10,000 to test on."""
+
+    type: Literal["mnist"] = "mnist"
+
+
+class StrokesConfig(DatasetConfig):
+    """Digits drawn by the program in MNIST's format; needs no download."""
+
+    type: Literal["strokes"] = "strokes"
+    train_count: Count = Field(default=60_000, description="Pictures to train on.")
+    test_count: Count = Field(default=10_000, description="Pictures to test on.")
+
+
+Dataset = Annotated[
+    Annotated[MnistConfig | StrokesConfig, Field(discriminator="type")],
+    Named("dataset", "mnist or strokes: {train_count: 20000}"),
+]
+
+
+class NormalizeConfig(Model):
+    """x = (pixel / 255 - mean) / std; one number, or a list with one for each channel."""
+
+    mean: PerChannel = Field(default=(0.0,), description="Mean, in units of pixel / 255.")
+    std: PerChannel = Field(
+        default=(1.0,), description="Standard deviation, in units of pixel / 255."
+    )
+
+    @field_validator("std")
+    @classmethod
+    def _usable(cls, std: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        if min(std) <= 0:
+            raise problem("expected numbers above 0")
+        channels = len(info.data.get("mean", std))
+        if 1 < channels != len(std) > 1:
+            raise problem(f"expected as many numbers as mean has ({channels})")
+        return std
+
+
+class DataConfig(Model):
+    """What to train on, and in which portions."""
+
+    dataset: Dataset = Field(description="Name of the data set, or the name with its options.")
+    root: Folder | None = Field(
+        default=None,
+        description="Data directory; --data-dir and DNNSTACK_DATA come before it, "
+        "the user's cache folder after it.",
+    )
+    batch_size: Count = Field(default=64, description="Samples in a training step.")
+    evaluation_batch_size: Count = Field(
+        default=500, description="Samples in a step of evaluation."
+    )
+    validation: Validation = Field(
+        default=0.1,
+        description="Samples held back from the training set to validate on: "
+        "a number, a fraction of the set, or 0 for none.",
+    )
+    normalize: NormalizeConfig = Field(
+        default=NormalizeConfig(), description="Scaling of the pixels; default: pixel / 255."
+    )
+
+
+class TrainConfig(Model):
+    """How long to train, and how often to say how it goes."""
+
+    epochs: Epochs | None = Field(default=None, description="Passes over the training set.")
+    max_steps: Count | None = Field(
+        default=None, validate_default=True, description="Training steps, instead of epochs."
+    )
+    log_every: Count = Field(default=100, description="Steps between two lines of the log.")
+    validate_every_epochs: Count = Field(default=1, description="Epochs between two validations.")
+
+    @field_validator("max_steps")
+    @classmethod
+    def _one_length(cls, value: Any, info: ValidationInfo) -> Any:
+        return exactly_one(value, info, "epochs")
+
+
+class MachineConfig(Model):
+    """Where and how the training is computed, and where its folder goes."""
+
+    device: Literal["auto", "cpu", "numpy", "cuda"] = Field(
+        default="auto",
+        description="auto: the fastest at hand; cpu: oneDNN; numpy: the reference; cuda: a GPU.",
+    )
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
+        default="auto", description="Arithmetic of the matrix products; parameters are always fp32."
+    )
+    deterministic: bool = Field(default=True, description="The same bits at every run.")
+    fusion: bool = Field(default=True, description="Unite operations into faster calls.")
+    threads: Count | None = Field(
+        default=None, description="CPU threads; default: the cores at the process's disposal."
+    )
+    dir: Folder = Field(default="runs", description="Folder that receives the run's folder.")
+
+
+class CheckpointConfig(Model):
+    """When to save, and what to keep."""
+
+    every_steps: Count | None = Field(default=None, description="Steps between two checkpoints.")
+    every_epochs: Count | None = Field(
+        default_factory=lambda data: None if data["every_steps"] else 1,
+        description="Epochs between two checkpoints; default: 1, unless every_steps is given.",
+    )
+    keep: Count = Field(default=3, description="How many of the newest checkpoints are kept.")
+    best: bool = Field(
+        default=True, description="Also keep the best one on the validation samples."
+    )
+
+    @field_validator("every_epochs")
+    @classmethod
+    def _one_interval(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("every_steps") is not None:
+            raise problem("give either every_epochs or every_steps, not both")
+        return value
+
+
+class RunConfig(Model):
+    """A training run, whole."""
+
+    name: Annotated[str, AfterValidator(_run_name)] = Field(
+        default="run", description="Name of the run and its folder; default: the file's name."
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        default=1, description="Seed of every random choice; the same seed gives the same run."
+    )
+    data: DataConfig = Field(description="What to train on.")
+    layers: Annotated[
+        tuple[Layer, ...],
+        Field(min_length=1),
+        AfterValidator(unique_names),
+        BeforeValidator(tupled),
+    ] = Field(description="The network, from the input to the output.")
+    loss: Loss = Field(default=CrossEntropyConfig(), description="What training makes small.")
+    optimizer: Optimizer = Field(description="How the parameters are updated.")
+    schedule: Schedule = Field(default=FixedConfig(), description="How the learning rate changes.")
+    train: TrainConfig = Field(description="How long to train.")
+    run: MachineConfig = Field(default=MachineConfig(), description="Where and how to compute.")
+    checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description="When to save.")

@@ -1,0 +1,293 @@
+"""The layers and initialisers of a config; names are Keras's in snake_case."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+
+from .schema_base import Count, Named, NamedModel, NotNegative, Padding, Pair, Positive, problem
+
+
+class InitializerConfig(NamedModel):
+    kind: ClassVar[str] = "initializer"
+
+
+class ScaledInitializerConfig(InitializerConfig):
+    """Values whose spread follows from the layer's inputs and outputs (fan), or zeros, or ones."""
+
+    type: Literal[
+        "glorot_uniform",
+        "glorot_normal",
+        "he_uniform",
+        "he_normal",
+        "lecun_uniform",
+        "lecun_normal",
+        "zeros",
+        "ones",
+    ]
+
+
+class NormalConfig(InitializerConfig):
+    """Normal distribution."""
+
+    type: Literal["normal"] = "normal"
+    mean: float = Field(default=0.0, description="Mean.")
+    std: Positive = Field(description="Standard deviation.")
+
+
+class TruncatedNormalConfig(InitializerConfig):
+    """Normal distribution, values beyond two standard deviations drawn again."""
+
+    type: Literal["truncated_normal"] = "truncated_normal"
+    mean: float = Field(default=0.0, description="Mean.")
+    std: Positive = Field(description="Standard deviation before truncation.")
+
+
+class UniformConfig(InitializerConfig):
+    """Uniform distribution between -limit and limit."""
+
+    type: Literal["uniform"] = "uniform"
+    limit: Positive = Field(description="Largest absolute value.")
+
+
+class ConstantConfig(InitializerConfig):
+    """One value for every element."""
+
+    type: Literal["constant"] = "constant"
+    value: float = Field(description="The value.")
+
+
+Initializer = Annotated[
+    Annotated[
+        ScaledInitializerConfig
+        | NormalConfig
+        | TruncatedNormalConfig
+        | UniformConfig
+        | ConstantConfig,
+        Field(discriminator="type"),
+    ],
+    Named("initializer", "he_normal or normal: {std: 0.01}"),
+]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+def _layer_name(value: str) -> str:
+    if not _NAME.fullmatch(value) or len(value) > 64:
+        raise problem(
+            "expected a word of letters, digits, '_' and '-' (at most 64) that begins with a letter"
+        )
+    return value
+
+
+class LayerConfig(NamedModel):
+    """What every layer may carry."""
+
+    kind: ClassVar[str] = "layer"
+    name: Annotated[str, AfterValidator(_layer_name)] | None = Field(
+        default=None,
+        description="Name in tables and checkpoints; default: type and number, as in dense_1.",
+    )
+
+
+class _Weighted(LayerConfig):
+    written_last: ClassVar[tuple[str, ...]] = ("use_bias", "kernel_initializer", "bias_initializer")
+    use_bias: bool = Field(default=True, description="Add a trained bias to each output.")
+    kernel_initializer: Initializer = Field(
+        default=ScaledInitializerConfig(type="glorot_uniform"),
+        description="First values of the weights.",
+    )
+    bias_initializer: Initializer = Field(
+        default=ScaledInitializerConfig(type="zeros"), description="First values of the bias."
+    )
+
+
+class DenseConfig(_Weighted):
+    """Fully connected layer: y = W x + b. Expects a flat input."""
+
+    type: Literal["dense"] = "dense"
+    units: Count = Field(description="Number of outputs.")
+
+
+class Conv2dConfig(_Weighted):
+    """Convolution (cross-correlation) over height and width."""
+
+    type: Literal["conv2d"] = "conv2d"
+    filters: Count = Field(description="Number of output channels.")
+    kernel_size: Pair = Field(description="Size of the window: number or [height, width].")
+    stride: Pair = Field(
+        default=(1, 1), description="Step of the window: number or [height, width]."
+    )
+    padding: Padding = Field(
+        default=(0, 0),
+        description="Zeros added on either side: number, [height, width], same or valid (none). "
+        "same gives ceil(input / stride) outputs, the odd zero at the bottom and right.",
+    )
+    dilation: Pair = Field(default=(1, 1), description="Distance between the window's elements.")
+    groups: Count = Field(
+        default=1, description="Channels are split into this many groups, convolved apart."
+    )
+
+    @field_validator("groups")
+    @classmethod
+    def _divides(cls, groups: int, info: ValidationInfo) -> int:
+        filters = info.data.get("filters", groups)
+        if filters % groups:
+            raise problem(f"expected a divisor of filters ({filters})")
+        return groups
+
+
+def _pool_size(data: dict[str, Any]) -> tuple[int, int]:
+    size: tuple[int, int] = data["pool_size"]
+    return size
+
+
+class _Pool2d(LayerConfig):
+    pool_size: Pair = Field(
+        default=(2, 2), description="Size of the window: number or [height, width]."
+    )
+    stride: Pair = Field(
+        default_factory=_pool_size, description="Step of the window; default: pool_size."
+    )
+    padding: Padding = Field(
+        default=(0, 0),
+        description="Padding on either side: number, [height, width], same or valid (none); "
+        "it is never the maximum and does not count in an average.",
+    )
+    ceil_mode: bool = Field(default=False, description="Round the output size up, as Caffe does.")
+
+    @field_validator("padding")
+    @classmethod
+    def _inside(cls, padding: Any, info: ValidationInfo) -> Any:
+        size = info.data.get("pool_size")
+        if size and padding != "same" and (padding[0] >= size[0] or padding[1] >= size[1]):
+            raise problem("expected less than pool_size, else a window holds nothing but padding")
+        return padding
+
+
+class MaxPool2dConfig(_Pool2d):
+    """Largest value of each window; ties go to the first."""
+
+    type: Literal["max_pool2d"] = "max_pool2d"
+
+
+class AvgPool2dConfig(_Pool2d):
+    """Mean of the values of each window that lie inside the picture."""
+
+    type: Literal["avg_pool2d"] = "avg_pool2d"
+
+
+class GlobalAvgPool2dConfig(LayerConfig):
+    """Mean of each channel; the output is flat."""
+
+    type: Literal["global_avg_pool2d"] = "global_avg_pool2d"
+
+
+class FlattenConfig(LayerConfig):
+    """All values of a picture in one row, in the order channel, height, width."""
+
+    type: Literal["flatten"] = "flatten"
+
+
+class SoftmaxConfig(LayerConfig):
+    """Probabilities: exp(x) / sum of exp(x) over the classes."""
+
+    type: Literal["softmax"] = "softmax"
+
+
+class ReluConfig(LayerConfig):
+    """max(x, 0)."""
+
+    type: Literal["relu"] = "relu"
+
+
+class LeakyReluConfig(LayerConfig):
+    """x where positive, negative_slope * x elsewhere."""
+
+    type: Literal["leaky_relu"] = "leaky_relu"
+    negative_slope: NotNegative = Field(default=0.01, description="Slope for negative inputs.")
+
+
+class SigmoidConfig(LayerConfig):
+    """1 / (1 + exp(-x))."""
+
+    type: Literal["sigmoid"] = "sigmoid"
+
+
+class TanhConfig(LayerConfig):
+    """Hyperbolic tangent."""
+
+    type: Literal["tanh"] = "tanh"
+
+
+class EluConfig(LayerConfig):
+    """x where positive, alpha * (exp(x) - 1) elsewhere."""
+
+    type: Literal["elu"] = "elu"
+    alpha: Positive = Field(default=1.0, description="Limit for very negative inputs is -alpha.")
+
+
+class SoftplusConfig(LayerConfig):
+    """log(1 + exp(x))."""
+
+    type: Literal["softplus"] = "softplus"
+
+
+class SiluConfig(LayerConfig):
+    """x * sigmoid(x)."""
+
+    type: Literal["silu"] = "silu"
+
+
+class GeluConfig(LayerConfig):
+    """x * Phi(x), Phi the normal distribution function."""
+
+    type: Literal["gelu"] = "gelu"
+    approximate: bool = Field(default=False, description="Use the tanh approximation of Phi.")
+
+
+Layer = Annotated[
+    Annotated[
+        DenseConfig
+        | Conv2dConfig
+        | MaxPool2dConfig
+        | AvgPool2dConfig
+        | GlobalAvgPool2dConfig
+        | FlattenConfig
+        | SoftmaxConfig
+        | ReluConfig
+        | LeakyReluConfig
+        | SigmoidConfig
+        | TanhConfig
+        | EluConfig
+        | SoftplusConfig
+        | SiluConfig
+        | GeluConfig,
+        Field(discriminator="type"),
+    ],
+    Named("layer", "relu or dense: {units: 10}"),
+]
+
+
+def layer_names(layers: Sequence[Layer]) -> list[str]:
+    """The name of each layer: its ``name``, else ``<type>_<n>``, n counted from 1 per type."""
+    seen: Counter[str] = Counter()
+    names = []
+    for layer in layers:
+        seen[layer.type] += 1
+        names.append(layer.name or f"{layer.type}_{seen[layer.type]}")
+    return names
+
+
+def unique_names(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """The layers as they are; two of one name are an error."""
+    names = layer_names(layers)
+    for position, name in enumerate(names):
+        first = names.index(name)
+        if first < position:
+            raise problem(f"two layers are called '{name}': numbers {first} and {position}")
+    return layers
