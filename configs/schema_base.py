@@ -6,9 +6,9 @@ the YAML file (short forms included, unset keys left out), and validating that g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -111,7 +111,7 @@ class Named:
     kind: str
     example: str
 
-    def normalise(self, value: Any) -> Any:
+    def normalise(self, value: Any, known: Collection[str]) -> Any:
         if isinstance(value, NamedModel):
             return value
         if isinstance(value, str):
@@ -124,6 +124,8 @@ class Named:
             raise problem(self._crowded(value, name))
         if name == "type":
             raise problem(f"a {self.kind} is written by its name alone: '{options}'")
+        if name not in known:
+            return {"type": str(name)}
         if options is not None and not isinstance(options, Mapping):
             raise problem(f"expected the options of '{name}' as a mapping", key=name)
         if options and "type" in options:
@@ -143,7 +145,10 @@ class Named:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.normalise, handler(source))
+        known = frozenset(_kinds(source))
+        return core_schema.no_info_before_validator_function(
+            lambda value: self.normalise(value, known), handler(source)
+        )
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -171,6 +176,13 @@ class Named:
         return {"anyOf": [{"enum": names}, mapping]}
 
 
+def _kinds(annotation: Any) -> list[str]:
+    """The types of all models of a union."""
+    if isinstance(annotation, type) and issubclass(annotation, NamedModel):
+        return list(get_args(annotation.model_fields["type"].annotation))
+    return [kind for part in get_args(annotation) for kind in _kinds(part)]
+
+
 def _names(model: dict[str, Any]) -> list[str]:
     kind = model.get("properties", {}).get("type", {})
     return list(kind["enum"]) if "enum" in kind else [kind["const"]] if "const" in kind else []
@@ -186,6 +198,8 @@ def is_whole(value: Any) -> bool:
 
 def tupled(value: Any) -> Any:
     """A list as a tuple, because frozen models hold tuples and strict ones take no list for one."""
+    if isinstance(value, list) and not value:
+        raise problem("expected a list of at least one item")
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -137,7 +137,7 @@ class Conv2dConfig(_Weighted):
     def _divides(cls, groups: int, info: ValidationInfo) -> int:
         filters = info.data.get("filters", groups)
         if filters % groups:
-            raise problem(f"expected a divisor of filters ({filters})")
+            raise problem(f"expected a number that divides filters, which is {filters}")
         return groups
 
 

@@ -1,0 +1,88 @@
+"""A config document: plain values that know where they were written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where something was written: a file's line and column, or an override (no line)."""
+
+    rank: int
+    line: int
+    column: int
+    source: str
+
+    @classmethod
+    def in_file(cls, source: str, line: int, column: int) -> Place:
+        return cls(0, line, column, source)
+
+    @classmethod
+    def in_override(cls, assignment: str, rank: int = 1) -> Place:
+        return cls(rank, 0, 0, f"--set {assignment}")
+
+    def __str__(self) -> str:
+        return self.source if self.rank else f"{self.source}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that is wrong with a config; ``path`` is the dotted path of the key."""
+
+    place: Place
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(str(part) for part in (self.place, self.path, self.message) if str(part))
+
+
+@dataclass
+class Node:
+    """A scalar, list or mapping of a document.
+
+    ``text`` is a scalar as it was written, ``key_place`` the place of its key in a mapping.
+    ``broken`` marks a value that could not be read, so that nothing more is said about it.
+    """
+
+    value: bool | int | float | str | list[Node] | dict[str, Node] | None
+    place: Place
+    text: str = ""
+    key_place: Place | None = None
+    broken: bool = False
+
+    def child(self, key: str | int) -> Node | None:
+        """The value at a key or index; None where there is none."""
+        if isinstance(self.value, dict) and isinstance(key, str):
+            return self.value.get(key)
+        if isinstance(self.value, list) and isinstance(key, int) and key < len(self.value):
+            return self.value[key]
+        return None
+
+    def only_key(self) -> str | None:
+        """The key of a mapping that has just one."""
+        if isinstance(self.value, dict) and len(self.value) == 1:
+            return next(iter(self.value))
+        return None
+
+    def plain(self) -> Any:
+        """The document as lists, dicts and scalars."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def described(self) -> str:
+        """The value in an error message: ``'yes'``, ``1e-3``, ``a list``."""
+        if isinstance(self.value, dict):
+            return "a mapping"
+        if isinstance(self.value, list):
+            items = ", ".join(item.described() for item in self.value)
+            return f"[{items}]" if len(items) <= 60 else "a list"
+        if self.value is None:
+            return "nothing"
+        text = self.text if len(self.text) <= 60 else self.text[:57] + "..."
+        return repr(text) if isinstance(self.value, str) else text

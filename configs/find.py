@@ -1,0 +1,66 @@
+"""Finding a config file: the one named, else one that ships with the package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..common.errors import ConfigError
+from .suggest import nearest
+
+LARGEST_FILE = 2**20
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Found:
+    """A config file and whether it is one of the package's own."""
+
+    path: Path
+    packaged: bool
+    label: str
+
+
+def packaged_configs() -> list[str]:
+    """File names of the configs that ship with the package."""
+    return sorted(path.name for path in _FOLDER.glob("*.yaml"))
+
+
+def find_config(reference: str | Path) -> Found:
+    """The file at ``reference``; a bare file name also finds the package's config of that name."""
+    path = Path(reference)
+    if path.is_dir():
+        raise ConfigError(f"{reference}: is a folder; --config wants a YAML file")
+    if path.exists():
+        return Found(path, False, str(reference))
+    packaged = packaged_configs()
+    bare = path.name == str(reference)
+    if bare and path.name in packaged:
+        return Found(_FOLDER / path.name, True, str(_FOLDER / path.name))
+    beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    guess = nearest(path.name, [*beside, *(packaged if bare else [])])
+    guess = str(path.parent / guess) if guess and not bare else guess
+    raise ConfigError(
+        f"{reference}: no such file"
+        + (f"; did you mean '{guess}'?" if guess else "")
+        + f" (configs in the package: {', '.join(packaged)})"
+    )
+
+
+def read_text(found: Found) -> str:
+    """The file as text: UTF-8, at most 1 MiB."""
+    try:
+        with found.path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"{found.label}: cannot be read: {error.strerror}") from None
+    if len(data) > LARGEST_FILE:
+        raise ConfigError(f"{found.label}: larger than 1 MiB; that is no config")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8", "replace")
+        line, column = before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1
+        raise ConfigError(
+            f"{found.label}:{line}:{column}: not UTF-8 text; save the file as UTF-8"
+        ) from None

@@ -1,0 +1,209 @@
+"""YAML to RunConfig, strictly; the only module that knows PyYAML.
+
+The parser's events are turned into nodes here, by the core schema of YAML 1.2 and without what
+configs have no use for (tags, anchors, aliases, several documents, deep nesting).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .document import Node, Place, Problem
+from .find import find_config, read_text
+from .overrides import apply_override
+from .scalars import resolve
+from .schema import RunConfig
+from .validate import raise_problems, safe_name, validate
+
+DEEPEST = 50
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A config with the file that it came from: its path, its text, and whether it is packaged."""
+
+    config: RunConfig
+    path: Path
+    packaged: bool
+    text: str
+
+
+def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig:
+    """The config at ``reference``, ``./lenet.yaml`` before the packaged ``lenet.yaml``.
+
+    overrides: ``key.path=value``, as in ``optimizer.lr=0.05`` or ``layers.0.filters=32``.
+    Raises ConfigError with every problem, each with its place.
+    """
+    found = find_config(reference)
+    text = read_text(found)
+    config = _parse(text, found.label, safe_name(found.path.stem), overrides)
+    return LoadedConfig(config, found.path, found.packaged, text)
+
+
+def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """The config in ``text``; ``name`` stands for the file in messages and for a missing name."""
+    return _parse(text, name, safe_name(Path(name).stem), overrides)
+
+
+def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> RunConfig:
+    problems: list[Problem] = []
+    root = _Composer(label, problems).compose(text)
+    if root is None:
+        raise_problems(label, problems)
+    for rank, assignment in enumerate(overrides, start=1):
+        place = Place.in_override(assignment, rank)
+        apply_override(root, assignment, place, problems, _compose_value)
+    return validate(root, problems, label, name)
+
+
+def _compose_value(text: str, path: str, place: Place, problems: list[Problem]) -> Node | None:
+    """The value of an override, by the same rules as a file's."""
+    if not text.strip():
+        return Node(None, place)
+    return _Composer("", problems, path, place).compose(text)
+
+
+class _Stop(Exception):
+    """The rest of the document cannot be read; the problem is noted."""
+
+
+class _Composer:
+    def __init__(
+        self, label: str, problems: list[Problem], path: str = "", place: Place | None = None
+    ) -> None:
+        self.label = label
+        self.problems = problems
+        self.fixed = place
+        self.path = [path] if path else []
+
+    def compose(self, text: str) -> Node | None:
+        """The document's root; None where it could not be read."""
+        events = yaml.parse(text, Loader=yaml.SafeLoader)
+        try:
+            return self._document(events)
+        except _Stop:
+            return None
+        except yaml.reader.ReaderError as error:
+            before = text[: error.position]
+            line, column = before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1
+            code = error.character if isinstance(error.character, int) else ord(error.character)
+            self._note_at(
+                self.fixed or Place.in_file(self.label, line, column),
+                f"the character U+{code:04X} is not allowed in YAML",
+            )
+        except yaml.MarkedYAMLError as error:
+            message, mark = _explained(error)
+            self._note_at(self._place(mark), message)
+        return None
+
+    def _document(self, events: Iterator[yaml.Event]) -> Node:
+        next(events)
+        first = next(events)
+        if isinstance(first, yaml.StreamEndEvent):
+            place = self.fixed or Place.in_file(self.label, 1, 1)
+            self._note_at(
+                place, "the file is empty; a config needs data, layers, optimizer and train"
+            )
+            raise _Stop
+        root = self._node(next(events), events, 1)
+        next(events)
+        after = next(events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            self._note(after, "a second document begins here; a config is one document")
+        return root
+
+    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+        place = self._place(event.start_mark)
+        if depth > DEEPEST:
+            del self.path[3:]
+            self._note(event, f"nested more than {DEEPEST} levels deep; that is no config")
+            raise _Stop
+        if isinstance(event, yaml.AliasEvent):
+            self._note(event, f"alias '*{event.anchor}': aliases are not read; repeat the value")
+            return Node(None, place, broken=True)
+        assert isinstance(event, (yaml.CollectionStartEvent, yaml.ScalarEvent))
+        if event.anchor is not None:
+            self._note(event, f"anchor '&{event.anchor}': anchors are not read; remove it")
+        if event.tag is not None:
+            self._note(event, f"tag '{_tag(event.tag)}': tags are not read; remove it")
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Node(list(self._items(events, depth)), place)
+        if isinstance(event, yaml.MappingStartEvent):
+            return Node(self._mapping(events, depth), place)
+        assert isinstance(event, yaml.ScalarEvent)
+        value = resolve(event.value) if event.style is None else event.value
+        return Node(value, place, event.value, broken=event.tag is not None)
+
+    def _items(self, events: Iterator[yaml.Event], depth: int) -> Iterator[Node]:
+        for index, event in enumerate(events):
+            if isinstance(event, yaml.SequenceEndEvent):
+                return
+            self.path.append(str(index))
+            yield self._node(event, events, depth + 1)
+            self.path.pop()
+
+    def _mapping(self, events: Iterator[yaml.Event], depth: int) -> dict[str, Node]:
+        mapping: dict[str, Node] = {}
+        for event in events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            key = self._node(event, events, depth + 1)
+            if isinstance(key.value, (list, dict)):
+                self._note(event, "a key must be a word")
+                raise _Stop
+            self.path.append(key.text)
+            value = self._node(next(events), events, depth + 1)
+            value.key_place = key.place
+            if key.text in mapping:
+                first = mapping[key.text].key_place
+                line = f", first in line {first.line}" if first and not self.fixed else ""
+                self._note(event, f"the key appears twice{line}; keep one")
+                value.broken = True
+            mapping[key.text] = value
+            self.path.pop()
+        return mapping
+
+    def _place(self, mark: Any) -> Place:
+        return self.fixed or Place.in_file(self.label, mark.line + 1, mark.column + 1)
+
+    def _note(self, event: yaml.Event, message: str) -> None:
+        self._note_at(self._place(event.start_mark), message)
+
+    def _note_at(self, place: Place, message: str) -> None:
+        self.problems.append(Problem(place, ".".join(self.path), message))
+
+
+def _tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:
+    """What PyYAML's complaint means to the writer of a config, and where."""
+    problem = error.problem or ""
+    mark: Any = error.problem_mark or error.context_mark
+    start: Any = error.context_mark or mark
+    if "'\\t'" in problem:
+        return "a tab; YAML is indented with spaces", mark
+    if problem == "mapping values are not allowed here":
+        return (
+            "no ':' is expected here; look at this line's indentation and at the line above",
+            mark,
+        )
+    if problem == "could not find expected ':'":
+        return "a key without ':' (or an indentation that does not fit the line above)", start
+    if problem.startswith("expected <block end>"):
+        return "the indentation does not fit the lines above", mark
+    if problem.startswith("expected ',' or"):
+        opened, closed = "{}" if "mapping" in (error.context or "") else "[]"
+        return f"expected ',' or '{closed}' after the '{opened}' of line {start.line + 1}", mark
+    if "flow node" in (error.context or ""):
+        return "expected a value; is a bracket not closed?", mark
+    if "quoted scalar" in (error.context or "") and "end of stream" in problem:
+        return "a quotation mark that is never closed", start
+    context = f"{error.context}: " if error.context else ""
+    return f"not valid YAML: {context}{problem}", mark

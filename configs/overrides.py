@@ -1,0 +1,168 @@
+"""``--set key.path=value``: a change of the document before the schema sees it.
+
+A path may leave out what the document does not have to write: ``layers.0.filters`` means
+``layers.0.conv2d.filters``, and ``schedule.gamma`` works where the file says ``schedule: exp``.
+A layer is given by its index from 0, by its name (``dense_2``), or by its type if that is unique.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from .document import Node, Place, Problem
+from .schema import RunConfig
+from .schema_base import Model, NamedModel, TypedModel
+from .shape import field_models, keys, kinds
+from .suggest import did_you_mean
+
+Compose = Callable[[str, str, Place, list[Problem]], "Node | None"]
+
+_EXCLUSIVE = (
+    {"epochs", "max_steps"},
+    {"epochs", "steps"},
+    {"every_epochs", "every_steps"},
+    {"max_epochs", "max_steps"},
+    {"step_size", "step_size_epochs"},
+    {"milestones", "milestones_epochs"},
+)
+"""Keys of which a mapping has one: setting one takes the file's other away."""
+
+
+class _Refused(Exception):
+    """The path does not lead anywhere; the text says why."""
+
+
+def apply_override(
+    root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
+) -> None:
+    """Sets one ``key.path=value`` in ``root``; appends to ``problems`` what is wrong with it."""
+    key, equals, text = assignment.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not equals or not all(path):
+        problems.append(Problem(place, "", "expected key.path=value, as in optimizer.lr=0.05"))
+        return
+    value = compose(text, key.strip(), place, problems)
+    if value is None:
+        return
+    value.key_place = place
+    node = root
+    models: list[type[Model]] = [RunConfig]
+    try:
+        for depth, part in enumerate(path[:-1]):
+            node, models = _enter(node, models, part, ".".join(path[:depth]), place)
+        _assign(node, models, path[-1], ".".join(path[:-1]), value, place)
+    except _Refused as error:
+        problems.append(Problem(place, key.strip(), str(error)))
+
+
+def _enter(
+    node: Node, models: list[type[Model]], part: str, above: str, place: Place
+) -> tuple[Node, list[type[Model]]]:
+    """The node at ``part`` of ``node``, made where it is not written, and its models."""
+    if isinstance(node.value, list):
+        return node.value[_index(node.value, part, above)], models
+    if _is_named(models) and part in _kinds(models):
+        inner = node.child(part) or Node({}, place, key_place=place)
+        inner.value = {} if inner.value is None else inner.value
+        node.value = {part: inner}
+        return inner, [model for model in models if part in kinds(model)]
+    mapping, model = _options(node, models, above, place)
+    if part not in model.model_fields:
+        owner = f" of '{above}'" if above else ""
+        raise _Refused(f"'{part}' is not a key{owner}; {_known(part, model)}")
+    inside = field_models(model, part)
+    present = mapping.get(part)
+    if not inside and not (present and isinstance(present.value, list)):
+        raise _Refused(f"'{part}' takes no keys")
+    if present is None or present.value is None:
+        present = mapping[part] = _default(model, part, place)
+    return present, inside
+
+
+def _assign(
+    node: Node, models: list[type[Model]], part: str, above: str, value: Node, place: Place
+) -> None:
+    if isinstance(node.value, list):
+        node.value[_index(node.value, part, above)] = value
+        return
+    if _is_named(models) and part in _kinds(models):
+        node.value = {part: value}
+        return
+    mapping, _ = _options(node, models, above, place)
+    for pair in _EXCLUSIVE:
+        for other in pair - {part} if part in pair else ():
+            if other in mapping and mapping[other].place.rank == 0:
+                del mapping[other]
+    mapping[part] = value
+
+
+def _options(
+    node: Node, models: list[type[Model]], above: str, place: Place
+) -> tuple[dict[str, Node], type[Model]]:
+    """The mapping that holds the options of ``node``, and its model; short forms become long."""
+    if _is_named(models):
+        kind = node.text if isinstance(node.value, str) else node.only_key()
+        if kind is None:
+            raise _Refused(f"'{above}' has no options in the file")
+        inner, models = (
+            _enter(node, models, kind, above, place) if kind in _kinds(models) else (node, [])
+        )
+        node = inner
+    elif models and isinstance(node.value, str) and issubclass(models[0], TypedModel):
+        node.value = {"type": Node(node.value, node.place, node.text, key_place=node.place)}
+    if len(models) > 1:
+        kind_node = node.child("type")
+        models = [m for m in models if kind_node is not None and kind_node.text in kinds(m)]
+    if not models:
+        raise _Refused(f"'{above}' takes no keys")
+    if node.value is None:
+        node.value = {}
+    if not isinstance(node.value, dict):
+        raise _Refused(f"'{above}' is {node.described()} and has no keys")
+    return node.value, models[0]
+
+
+def _default(model: type[Model], key: str, place: Place) -> Node:
+    """What stands for a key that is not written: the kind of its default, else an empty mapping."""
+    default = model.model_fields[key].default
+    if isinstance(default, (NamedModel, TypedModel)):
+        kind = str(getattr(default, "type", ""))
+        return Node(kind, place, kind, key_place=place)
+    return Node({}, place, key_place=place)
+
+
+def _index(items: list[Node], part: str, above: str) -> int:
+    if part.isascii() and part.isdigit():
+        if int(part) < len(items):
+            return int(part)
+        raise _Refused(f"'{above}' has the items 0 to {len(items) - 1}")
+    types = [item.only_key() or item.text for item in items]
+    seen: Counter[str] = Counter()
+    names = []
+    for item, kind in zip(items, types, strict=True):
+        seen[kind] += 1
+        options = item.child(kind)
+        own = options.child("name") if options else None
+        names.append(own.text if own else f"{kind}_{seen[kind]}")
+    if part in names:
+        return names.index(part)
+    if types.count(part) == 1:
+        return types.index(part)
+    if part in types:
+        same = [name for name, kind in zip(names, types, strict=True) if kind == part]
+        raise _Refused(f"'{above}' has several of type '{part}': {', '.join(same)}")
+    hint = did_you_mean(part, names, f"it has {', '.join(names)}")
+    raise _Refused(f"'{above}' has no item '{part}'; {hint}")
+
+
+def _is_named(models: list[type[Model]]) -> bool:
+    return len(models) > 1 and issubclass(models[0], NamedModel)
+
+
+def _kinds(models: list[type[Model]]) -> list[str]:
+    return [kind for model in models for kind in kinds(model)]
+
+
+def _known(part: str, model: type[Model]) -> str:
+    return did_you_mean(part, keys(model), f"expected one of {', '.join(keys(model))}")

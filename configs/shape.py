@@ -1,0 +1,38 @@
+"""Reading the schema: which keys and kinds are possible at a place of a document."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from .schema_base import Model, NamedModel, TypedModel
+
+
+def models_in(annotation: Any) -> list[type[Model]]:
+    """The models that a field's annotation is made of: several for a union, else one or none."""
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in models_in(part)]
+
+
+def field_models(model: type[Model], key: str) -> list[type[Model]]:
+    """The models of one field; none for a scalar or an unknown key."""
+    field = model.model_fields.get(key)
+    return models_in(field.annotation) if field else []
+
+
+def kinds(model: type[Model]) -> tuple[str, ...]:
+    """The values of the model's ``type``; empty for a model of which there is one kind."""
+    field = model.model_fields.get("type")
+    return get_args(field.annotation) if field else ()
+
+
+def keys(model: type[Model]) -> list[str]:
+    """The keys that a person may write in the model's mapping."""
+    hidden = "type" if issubclass(model, NamedModel) else ""
+    return [key for key in model.model_fields if key != hidden]
+
+
+def kind_word(models: list[type[Model]]) -> str:
+    """``layer``, ``schedule`` ...: what the models of a union are kinds of."""
+    first = models[0]
+    return first.kind if issubclass(first, (NamedModel, TypedModel)) else "value"

@@ -1,0 +1,226 @@
+"""A document against the schema: the config, or every problem with its place in the document."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from ..common.errors import ConfigError
+from .document import Node, Place, Problem
+from .schema import RunConfig
+from .schema_base import Model, NamedModel, TypedModel
+from .shape import field_models, keys, kind_word, kinds
+from .suggest import did_you_mean, listed, nearest
+
+_MOST_LINES = 50
+
+
+def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunConfig:
+    """The config in ``root``; ``name`` is the run's name where the document has none.
+
+    Raises ConfigError with ``problems`` and all that the schema finds, in the order of the file.
+    """
+    if not isinstance(root.value, dict):
+        if not root.broken:
+            expected = f"expected a mapping with the keys {', '.join(keys(RunConfig))}"
+            problems.append(Problem(root.place, "", f"{expected} (got {root.described()})"))
+        raise_problems(label, problems)
+    config = None
+    try:
+        config = RunConfig.model_validate({"name": name, **root.plain()})
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            found = _problem(root, details)
+            if found:
+                problems.append(found)
+    if problems or config is None:
+        raise_problems(label, problems)
+    return config
+
+
+def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
+    """Raises ConfigError: one line a problem, sorted by place."""
+    lines = [str(problem) for problem in sorted(set(problems))]
+    if len(lines) == 1:
+        raise ConfigError(lines[0])
+    rest = [f"... and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
+    raise ConfigError("\n".join([f"{label}: {len(lines)} errors", *lines[:_MOST_LINES], *rest]))
+
+
+def safe_name(stem: str) -> str:
+    """A file's stem as the name of a run: other characters than the allowed become ``-``."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-.")[:64]
+    return name if name and name != "latest" else "run"
+
+
+@dataclass
+class _Spot:
+    """Where a pydantic location lies in the document and in the schema."""
+
+    node: Node
+    models: list[type[Model]]
+    path: list[str] = field(default_factory=list)
+    key_place: Place | None = None
+    above: type[Model] | None = None
+    kind: str = ""
+    missing: bool = False
+    broken: bool = False
+
+    def descend(self, key: str | int) -> None:
+        self.path.append(str(key))
+        child = self.node.child(key)
+        if child is None:
+            self.missing = isinstance(key, str)
+            return
+        self.node = child
+        self.key_place = child.key_place
+        self.broken = self.broken or child.broken
+
+    def choose(self, kind: str) -> bool:
+        """Takes ``kind`` of a union, if it is one of it; a named one's options lie one deeper."""
+        chosen = [model for model in self.models if kind in kinds(model)]
+        if not chosen:
+            return False
+        self.models, self.kind = chosen, kind
+        if issubclass(chosen[0], NamedModel):
+            if self.node.only_key() == kind:
+                self.descend(kind)
+            else:
+                self.path.append(kind)
+        return True
+
+
+def _locate(root: Node, location: tuple[int | str, ...]) -> _Spot:
+    spot = _Spot(root, [RunConfig], broken=root.broken)
+    for element in location:
+        if isinstance(element, int):
+            spot.descend(element)
+            continue
+        if len(spot.models) > 1 and spot.choose(element):
+            continue
+        spot.above = spot.models[0] if spot.models else None
+        spot.models = field_models(spot.above, element) if spot.above else []
+        spot.descend(element)
+    return spot
+
+
+def _problem(root: Node, details: ErrorDetails) -> Problem | None:
+    kind = details["type"]
+    context: dict[str, Any] = details.get("ctx", {})
+    spot = _locate(root, details["loc"])
+    if "key" in context:
+        spot.choose(context["key"])
+    if "inner" in context:
+        spot.above = spot.models[0]
+        spot.descend(context["inner"])
+    if spot.broken or kind == "default_factory_not_called":
+        return None
+    if context.get("missing"):
+        spot.path.pop()
+    path = ".".join(spot.path)
+    if kind == "extra_forbidden" or "inner" in context:
+        return Problem(spot.key_place or spot.node.place, path, _unknown_key(spot))
+    if kind == "missing":
+        return Problem(spot.key_place or spot.node.place, path, _missing(spot))
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return _unknown_kind(spot, path)
+    if spot.missing:
+        return Problem(spot.key_place or spot.node.place, path, details["msg"])
+    return Problem(spot.node.place, path, _wrong_value(kind, context, details["msg"], spot.node))
+
+
+def _unknown_key(spot: _Spot) -> str:
+    model = spot.above
+    known = keys(model) if model else []
+    word = spot.path[-1]
+    if ":" in word:
+        return "unknown key; put a space after the ':'"
+    found = nearest(word, known)
+    if found:
+        return f"unknown key; did you mean '{found}'?"
+    for section in RunConfig.model_fields:
+        for inner in field_models(RunConfig, section)[:1]:
+            if model is RunConfig and word in keys(inner) and not kinds(inner)[1:]:
+                return f"unknown key; did you mean '{section}.{word}'?"
+    if not known:
+        return "unknown key; it takes no options"
+    takes = f"expected {listed(known)}"
+    if model and issubclass(model, (NamedModel, TypedModel)) and spot.kind:
+        takes = f"the {model.kind} '{spot.kind}' takes {', '.join(known)}"
+    return f"unknown key; {takes}"
+
+
+def _missing(spot: _Spot) -> str:
+    description = spot.above.model_fields[spot.path[-1]].description if spot.above else None
+    return f"required key is missing ({description})" if description else "required key is missing"
+
+
+def _unknown_kind(spot: _Spot, path: str) -> Problem:
+    known = [kind for model in spot.models for kind in kinds(model)]
+    word = kind_word(spot.models)
+    named = issubclass(spot.models[0], NamedModel)
+    node, key = spot.node, spot.node.only_key()
+    place, written = node.place, node.text
+    if named and key is not None:
+        written = key
+        inner = node.child(key)
+        place = (inner and inner.key_place) or place
+    elif isinstance(node.value, dict):
+        inner = node.child("type")
+        if inner is None:
+            message = f"the key 'type' is missing; expected {listed(known)}"
+            return Problem(spot.key_place or place, path, message)
+        path, place, written = f"{path}.type", inner.place, inner.text
+    hint = did_you_mean(written, known, f"expected {listed(known)}")
+    return Problem(place, path, f"unknown {word} '{written}'; {hint}")
+
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "model_type": "a mapping",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "less_than": "a number below {lt:g}",
+    "less_than_equal": "a number of at most {le:g}",
+}
+
+
+def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -> str:
+    got = node.described()
+    if kind == "literal_error":
+        words = re.findall(r"'([^']*)'", context["expected"])
+        found = nearest(node.text, words)
+        hint = f"; did you mean '{found}'?" if found else ""
+        return f"expected {listed(words)} (got {got}{hint})"
+    if kind in _EXPECTED:
+        message = "expected " + _EXPECTED[kind].format(**context)
+    hint = _hint(kind, node)
+    return f"{message} (got {got}{hint})" if message.startswith("expected") else message
+
+
+def _hint(kind: str, node: Node) -> str:
+    """What the writer may have meant by text where a number or a truth value is expected."""
+    if kind == "string_type" and node.text:
+        return f'; as text: "{node.text}"'
+    if kind == "model_type" and node.value is None:
+        return "; indent its keys below it, or remove it"
+    if not isinstance(node.value, str):
+        return ""
+    if kind == "bool_type" and node.text.lower() in ("yes", "on", "y"):
+        return "; write true"
+    if kind == "bool_type" and node.text.lower() in ("no", "off", "n"):
+        return "; write false"
+    number = node.text.replace("_", "").replace(",", "." if kind == "float_type" else "")
+    if kind in ("int_type", "float_type") and re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+", number):
+        return f"; write {number}"
+    return ""

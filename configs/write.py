@@ -1,0 +1,86 @@
+"""A config as YAML that a person would write, and the differences between two configs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
+
+from .scalars import as_yaml
+from .schema import RunConfig
+
+_WIDTH = 100
+
+
+def effective_yaml(config: RunConfig) -> str:
+    """The config with every default written out; reading it back gives an equal config."""
+    lines: list[str] = []
+    for key, value in config.model_dump().items():
+        _emit(f"{key}:", value, 0, lines)
+    return "\n".join(lines) + "\n"
+
+
+def _emit(head: str, value: Any, indent: int, lines: list[str]) -> None:
+    """Appends ``head`` and its value: on one line where that fits, else one line an entry."""
+    margin = " " * indent
+    flow = f"{margin}{head} {_flow(value)}"
+    if isinstance(value, dict) and len(flow) > _WIDTH:
+        lines.append(margin + head)
+        for key, inner in value.items():
+            _emit(f"{key}:", inner, indent + 2, lines)
+    elif isinstance(value, (list, tuple)) and indent == 0:
+        lines.append(head)
+        for item in value:
+            lines.extend(_wrapped(f"  - {_written(item)}"))
+    else:
+        lines.append(flow)
+
+
+def _written(item: Any) -> str:
+    """One item of a list: a scalar, or a name with its options."""
+    if isinstance(item, dict) and len(item) == 1:
+        ((name, options),) = item.items()
+        return f"{name}: {_flow(options)}"
+    return _flow(item)
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line in flow style, broken after commas and aligned behind its first bracket."""
+    lines = []
+    margin = " " * (line.find("{") + 1)
+    while len(line) > _WIDTH and (cut := line.rfind(", ", len(margin), _WIDTH)) > 0:
+        lines.append(line[: cut + 1])
+        line = margin + line[cut + 2 :]
+    return [*lines, line]
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    return as_yaml(value)
+
+
+def differences(old: RunConfig, new: RunConfig) -> list[str]:
+    """``optimizer.lr: 0.01 -> 0.02`` for everything that is not the same in the two."""
+    return list(_differing("", old.model_dump(), new.model_dump()))
+
+
+def _differing(path: str, old: Any, new: Any) -> Iterator[str]:
+    """Key by key where both are of one kind, else as a whole."""
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict) and _alike(old, new):
+        for key in dict.fromkeys([*old, *new]):
+            yield from _differing(f"{path}.{key}" if path else key, old.get(key), new.get(key))
+    elif isinstance(old, tuple) and isinstance(new, tuple):
+        for index, (left, right) in enumerate(zip_longest(old, new)):
+            yield from _differing(f"{path}.{index}", left, right)
+    else:
+        before, after = ("absent" if v is None else _written(v) for v in (old, new))
+        yield f"{path}: {before} -> {after}"
+
+
+def _alike(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    return old.get("type") == new.get("type") and bool(old.keys() & new.keys())
