@@ -27,10 +27,14 @@ NAMES = ("zeros", "ones", "constant", "uniform", "normal", "truncated_normal", *
 
 @dataclass(frozen=True)
 class Initializer:
-    """An initialiser by name; ``value`` is the constant, the limit or the standard deviation."""
+    """An initialiser by name; ``value`` is the constant, the limit or the standard deviation.
+
+    ``mean`` is added to the values of ``normal`` and ``truncated_normal``.
+    """
 
     name: str
     value: float = 0.0
+    mean: float = 0.0
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
@@ -45,9 +49,9 @@ class Initializer:
         if law == "uniform":
             drawn = (2.0 * random.uniform(key, 0, shape) - 1.0) * spread
         elif self.name == "truncated_normal":
-            drawn = _truncated(key, shape) * spread
+            drawn = _truncated(key, shape) * spread + self.mean
         else:
-            drawn = random.normal(key, 0, shape) * spread
+            drawn = random.normal(key, 0, shape) * spread + self.mean
         return drawn.astype(np.float32)
 
     def _spread(self, fan_in: int, fan_out: int) -> float:

@@ -1,0 +1,100 @@
+"""From a config to the objects of training: network, preprocessing, optimizer, data.
+
+Nothing here touches a device, and only ``load_data`` reads data.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..common.errors import ConfigError, ShapeError
+from ..datasets import DatasetInfo, ImageSet, Split, describe, load
+from ..layers.initializers import Initializer
+from ..layers.losses import LOSSES
+from .network import LayerSpec, Network, Preprocessing, build_layers
+from .sgd import Sgd
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
+    from ..configs.schema_base import Model
+    from ..configs.schema_layers import InitializerConfig
+
+
+def describe_data(config: RunConfig) -> DatasetInfo:
+    """What is known of the config's data set before it is read. Raises DatasetError."""
+    return describe(config.data.dataset.type, options=_options(config.data.dataset))
+
+
+def load_data(config: RunConfig, split: Split, root: Path) -> ImageSet:
+    """One split of the config's data set; root: the data folder. Raises DatasetError."""
+    return load(config.data.dataset.type, split, root=root, options=_options(config.data.dataset))
+
+
+def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None) -> Network:
+    """The config's layers and loss for the pictures of ``info``, all shapes worked out.
+
+    Raises ShapeError or ConfigError that names the layer and, where given, the config's file.
+    """
+    try:
+        layers = build_layers(_layer_specs(config), info.shape)
+        loss = LOSSES[config.loss.type](**_options(config.loss))
+        return Network(layers, loss, info.shape, len(info.classes))
+    except (ShapeError, ConfigError) as error:
+        raise type(error)(f"{file}: {error}" if file else str(error)) from None
+
+
+def preprocessing(config: RunConfig, info: DatasetInfo) -> Preprocessing:
+    """x = (pixel / 255 - mean) / std for each channel; one number serves all channels.
+
+    Raises ConfigError where a list has another length than the pictures have channels.
+    """
+    channels = info.shape[0]
+    normalize = config.data.normalize
+    spread = {}
+    for key, values in (("mean", normalize.mean), ("std", normalize.std)):
+        if len(values) not in (1, channels):
+            raise ConfigError(
+                f"data.normalize.{key}: has {len(values)} numbers, but the pictures of "
+                f"'{info.name}' have {channels} channel{'s' if channels > 1 else ''}; "
+                f"give one number, or {channels}"
+            )
+        spread[key] = values * channels if len(values) == 1 else values
+    return Preprocessing.standardize(spread["mean"], spread["std"])
+
+
+def optimizer(config: RunConfig) -> Sgd:
+    """The update rule; its learning rate is the business of the schedule."""
+    chosen = config.optimizer
+    return Sgd(
+        chosen.momentum,
+        chosen.nesterov,
+        chosen.weight_decay,
+        chosen.weight_decay_on,
+        chosen.clip_norm,
+    )
+
+
+def _layer_specs(config: RunConfig) -> list[LayerSpec]:
+    specs = []
+    for layer in config.layers:
+        options = _options(layer)
+        name = options.pop("name", None) or ""
+        for key in ("kernel_initializer", "bias_initializer"):
+            if key in options:
+                options[key] = _initializer(options[key])
+        specs.append(LayerSpec(layer.type, name, options))
+    return specs
+
+
+def _initializer(config: InitializerConfig) -> Initializer:
+    options = _options(config)
+    mean = options.pop("mean", 0.0)
+    # std, limit or value: each kind has one number.
+    value = next(iter(options.values()), 0.0)
+    return Initializer(vars(config)["type"], value, mean)
+
+
+def _options(model: Model) -> dict[str, Any]:
+    """The model's fields but its type, as they are."""
+    return {key: getattr(model, key) for key in type(model).model_fields if key != "type"}
