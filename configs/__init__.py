@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .find import packaged_configs
-    from .json_schema import json_schema
+    from .schema_json import json_schema
     from .load import LoadedConfig, load_config, parse_config
     from .schema import RunConfig
     from .write import differences, effective_yaml
@@ -22,7 +22,7 @@ _HOMES = {
     "packaged_configs": "find",
     "effective_yaml": "write",
     "differences": "write",
-    "json_schema": "json_schema",
+    "json_schema": "schema_json",
 }
 
 __all__ = [

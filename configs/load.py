@@ -191,7 +191,7 @@ def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:
         return "a tab; YAML is indented with spaces", mark
     if problem == "mapping values are not allowed here":
         return (
-            "no ':' is expected here; look at this line's indentation and at the line above",
+            "no ':' is expected here; look at the indentation and at the line above",
             mark,
         )
     if problem == "could not find expected ':'":
