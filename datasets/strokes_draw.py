@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..common.random import Key, words
 from .centring import BOX, centre_by_mass
-from .strokes_skeletons import SKELETONS
+from .strokes_skeletons import DIGITS
 
 Floats = NDArray[np.float32]
 
@@ -36,6 +36,9 @@ class _Skeletons:
     along: Floats
     first_variant: NDArray[np.int64]
     bounds: NDArray[np.float32]
+    width: Floats
+    lean: Floats
+    loose: Floats
 
 
 def _parse(text: str) -> tuple[list[tuple[float, float]], list[list[int]]]:
@@ -125,19 +128,21 @@ def _variant(text: str) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray
 
 
 def _tables() -> _Skeletons:
-    variants = [(d, share, *_variant(text)) for d in range(10) for share, text in SKELETONS[d]]
+    variants = [(d, share, *_variant(text)) for d in range(10) for share, text in DIGITS[d].variants]
     most = max(len(points) for _, _, points, _, _ in variants)
     control = np.zeros((len(variants), most, 2), np.float32)
+    loose = np.ones((len(variants), most), np.float32)
     for row, (_, _, points, _, _) in enumerate(variants):
         control[row, : len(points)] = points
-    widest = max(len(SKELETONS[d]) for d in range(10))
+        loose[row, [0, len(points) - 1]] = 1.8
+    widest = max(len(DIGITS[d].variants) for d in range(10))
     bounds = np.ones((10, widest), np.float32)
     first = np.zeros(10, np.int64)
     for d in range(10):
-        shares = np.array([share for share, _ in SKELETONS[d]])
+        shares = np.array([share for share, _ in DIGITS[d].variants])
         bounds[d, : len(shares)] = np.cumsum(shares) / shares.sum()
         bounds[d, len(shares) - 1 :] = 2.0
-        first[d] = sum(len(SKELETONS[e]) for e in range(d))
+        first[d] = sum(len(DIGITS[e].variants) for e in range(d))
     return _Skeletons(
         control,
         np.stack([taps for *_, taps, _ in variants]),
@@ -145,6 +150,9 @@ def _tables() -> _Skeletons:
         np.linspace(0.0, 1.0, _POINTS, dtype=np.float32),
         first,
         bounds,
+        np.array([digit.width for digit in DIGITS], np.float32),
+        np.array([digit.lean for digit in DIGITS], np.float32),
+        loose,
     )
 
 
@@ -183,14 +191,16 @@ def _paths(
     variant = tables.first_variant[digit] + (share[:, None] >= tables.bounds[digit]).sum(1)
 
     jitter = bell[:, _SCALARS : _SCALARS + 2 * controls].reshape(count, controls, 2)
-    spread = 0.035 * np.exp(0.3 * bell[:, 2])
-    points = tables.control[variant] - np.float32(0.5) + spread[:, None, None] * jitter
+    spread = 0.042 * np.exp(0.4 * bell[:, 2])
+    points = tables.control[variant] - np.float32(0.5) + (
+        spread[:, None] * tables.loose[variant]
+    )[..., None] * jitter
     x, y = points[..., 0], points[..., 1]
     # Smooth distortion of the whole plane: a writer's hand, not independent points.
-    a, b, c, d, e, f = (0.12 * bell[:, 3 + k, None] for k in range(6))
+    a, b, c, d, e, f = (0.2 * bell[:, 3 + k, None] for k in range(6))
     x, y = x + a * x * y + b * y * y + c * x * x, y + d * x * y + e * x * x + f * y * y
-    width = 0.62 * np.exp(0.18 * bell[:, 9, None])
-    slant = 0.18 + 0.22 * bell[:, 10, None]
+    width = tables.width[digit, None] * np.exp(0.24 * bell[:, 9, None])
+    slant = tables.lean[digit, None] + 0.26 * bell[:, 10, None]
     turn = 0.08 * bell[:, 11, None]
     x = x * width - slant * y
     x, y = x - turn * y, y + turn * x
@@ -200,7 +210,7 @@ def _paths(
     px = (x.reshape(-1)[rows] * weights).sum(2)
     py = (y.reshape(-1)[rows] * weights).sum(2)
 
-    radius = 1.25 * np.exp(0.22 * bell[:, 12])
+    radius = 1.32 * np.exp(0.3 * bell[:, 12])
     along = tables.along
     swell = 0.12 * bell[:, 13, None] * (2.0 * along - 1.0) + 0.08 * bell[:, 14, None] * (
         np.abs(4.0 * along - 2.0) - 1.0
@@ -213,7 +223,7 @@ def _paths(
     path = np.empty((count, px.shape[1], 2), np.float32)
     path[..., 0] = (px - (0.5 * (left + right))[:, None]) * scale[:, None] + 0.5 * BOX
     path[..., 1] = (py - (0.5 * (top + bottom))[:, None]) * scale[:, None] + 0.5 * BOX
-    softness = 1.3 + 0.2 * bell[:, 15]
+    softness = 1.35 + 0.2 * bell[:, 15]
     return path, pen.astype(np.float32), np.maximum(softness, 0.6).astype(np.float32), digit
 
 
@@ -242,5 +252,7 @@ def _ink(path: Floats, pen: Floats, softness: Floats) -> NDArray[np.uint8]:
         np.minimum(nearest, sums, out=nearest)
     radius = pen.mean(1)
     ink = (np.float32(1.0) - np.sqrt(nearest)) * (radius / softness) + np.float32(0.5)
-    level = np.clip(ink, 0.0, 1.0) * np.float32(255.0) + np.float32(0.5)
+    ink = np.clip(ink, 0.0, 1.0)
+    ink = ink * ink * (np.float32(3.0) - np.float32(2.0) * ink)
+    level = ink * np.float32(255.0) + np.float32(0.5)
     return np.ascontiguousarray(level.astype(np.uint8).transpose(2, 0, 1))
