@@ -1,0 +1,242 @@
+"""A checkpoint: arrays by name and everything else in one safetensors file.
+
+Names are ``<parameter>`` and ``momentum/<parameter>``, values float32 in canonical order. The
+metadata hold one key, ``dnnstack``: a JSON text with step, metric sums, best metric, tuning table,
+effective config, preprocessing, class names and library versions, so the file alone is enough to
+evaluate, predict and resume. The text ends in a SHA-256 over the whole file with the digest's own
+64 characters read as zeros, so a file that was moved or renamed still vouches for itself:
+safetensors does not notice a flipped bit. A ``.json`` beside it, the manifest, is written after it
+and makes it count (see ``checkpoint_store``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import CheckpointError
+from ..common.files import sha256_bytes
+from ..layers.backends.tuning import Tuning
+from ..layers.graph import Shape
+from .network import Preprocessing
+
+FORMAT = 1
+MOMENTUM = "momentum/"
+
+_ZEROS = b"0" * 64
+# Inside the metadata's string every quote of the JSON text is escaped.
+_DIGEST = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"')
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best validation so far: highest accuracy, then lowest loss."""
+
+    step: int
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything of a checkpoint but its arrays.
+
+    ``step`` counts updates done. ``sums`` are the running (loss, right answers, samples) since the
+    log line of step ``window_start``. ``config`` is the effective YAML.
+    """
+
+    step: int
+    steps_per_epoch: int
+    window_start: int
+    sums: tuple[float, ...]
+    best: Best | None
+    config: str
+    dataset: str
+    input_shape: Shape
+    classes: tuple[str, ...]
+    preprocessing: Preprocessing
+    tuning: Tuning
+    versions: Mapping[str, str]
+
+    @property
+    def epoch(self) -> float:
+        """Passes over the training set."""
+        return self.step / self.steps_per_epoch
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **vars(self),
+            "best": vars(self.best) if self.best else None,
+            "preprocessing": vars(self.preprocessing),
+            "tuning": self.tuning.to_json(),
+            "versions": dict(self.versions),
+        }
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> State:
+        """Raises KeyError, TypeError or ValueError where the table is not one of ours."""
+        table = {key: table[key] for key in cls.__dataclass_fields__}
+        scaling = table["preprocessing"]
+        return cls(
+            **{
+                **table,
+                "sums": tuple(float(value) for value in table["sums"]),
+                "best": Best(**table["best"]) if table["best"] else None,
+                "input_shape": tuple(int(side) for side in table["input_shape"]),
+                "classes": tuple(str(name) for name in table["classes"]),
+                "preprocessing": Preprocessing(tuple(scaling["scale"]), tuple(scaling["shift"])),
+                "tuning": Tuning.from_json(table["tuning"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint read from ``path``, verified."""
+
+    path: Path
+    state: State
+    arrays: Arrays
+
+    def parameters(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
+        """The arrays of exactly these names and shapes; optimizer state is left aside.
+
+        Raises CheckpointError that lists every difference.
+        """
+        self._compare(shapes, {n: a for n, a in self.arrays.items() if not n.startswith(MOMENTUM)})
+        return {name: self.arrays[name] for name in shapes}
+
+    def everything(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
+        """The same for parameters and optimizer state together."""
+        self._compare(shapes, self.arrays)
+        return {name: self.arrays[name] for name in shapes}
+
+    def _compare(self, shapes: Mapping[str, Shape], arrays: Arrays) -> None:
+        found = [f"lacks '{name}' {shape}" for name, shape in shapes.items() if name not in arrays]
+        for name, array in arrays.items():
+            if name not in shapes:
+                found.append(f"has '{name}' {array.shape}, which the network has not")
+            elif array.shape != shapes[name]:
+                found.append(f"has '{name}' {array.shape}, the network wants {shapes[name]}")
+        if found:
+            listed = "\n".join(f"  {line}" for line in found)
+            raise CheckpointError(
+                f"{self.path} does not fit the config's network or optimizer:\n{listed}\n"
+                "use the config that it was made with (config.yaml in its run's folder)"
+            )
+
+
+def encode(arrays: Arrays, state: State) -> list[bytes | memoryview]:
+    """The pieces of the file in order. arrays: float32, of any memory order."""
+    from safetensors.numpy import save
+
+    for name, array in arrays.items():
+        if array.dtype != np.float32:
+            raise ValueError(f"'{name}' is {array.dtype}, a checkpoint holds float32")
+    table = {"format": FORMAT, **state.to_json(), "sha256": _ZEROS.decode()}
+    text = json.dumps(table, separators=(",", ":"), allow_nan=False)
+    # safetensors writes the memory of a non-contiguous array as if it were contiguous.
+    data = save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {"dnnstack": text})
+    at = _digest_place(data)
+    if at is None:
+        raise ValueError("the header holds no digest")
+    view = memoryview(data)
+    return [view[:at], _own_digest(view, at).encode(), view[at + 64 :]]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint at ``path`` (the .safetensors file or its manifest), verified.
+
+    The file must hold its own digest and, where it has a manifest, that size and SHA-256. Raises
+    CheckpointError.
+    """
+    tensors = path.with_suffix(".safetensors")
+    try:
+        data = tensors.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{tensors}: cannot be read: {error.strerror}") from None
+    manifest = path.with_suffix(".json")
+    if manifest.exists():
+        _obey(manifest, tensors, data)
+    at = _digest_place(data)
+    if at is None:
+        raise CheckpointError(
+            f"{tensors}: is damaged, or no checkpoint of dnnstack: its header holds no digest"
+        )
+    if data[at : at + 64] != _own_digest(memoryview(data), at).encode():
+        raise CheckpointError(f"{tensors}: is damaged: its content does not have its SHA-256")
+    return _decode(tensors, data)
+
+
+def _decode(path: Path, data: bytes) -> Checkpoint:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        table = json.loads(header["__metadata__"]["dnnstack"])
+        if table["format"] != FORMAT:
+            raise CheckpointError(
+                f"{path}: has format {table['format']}, this version of dnnstack reads {FORMAT}"
+            )
+        checkpoint = Checkpoint(path, State.from_json(table), load(data))
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: no checkpoint of dnnstack: {error!r}") from None
+    wrong = [name for name, a in checkpoint.arrays.items() if a.dtype != np.float32]
+    if wrong:
+        raise CheckpointError(f"{path}: '{wrong[0]}' is not float32")
+    return checkpoint
+
+
+def manifest_text(step: int, tensors: Path, pieces: list[bytes | memoryview]) -> bytes:
+    """The manifest of a file made of these pieces."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    table = {
+        "step": step,
+        "file": tensors.name,
+        "bytes": sum(len(piece) for piece in pieces),
+        "sha256": digest.hexdigest(),
+    }
+    return (json.dumps(table, indent=1) + "\n").encode()
+
+
+def _obey(manifest: Path, tensors: Path, data: bytes) -> None:
+    try:
+        table = json.loads(manifest.read_bytes())
+        size, digest = int(table["bytes"]), str(table["sha256"])
+    except OSError as error:
+        raise CheckpointError(f"{manifest}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{manifest}: is damaged: no manifest of a checkpoint") from None
+    if len(data) != size:
+        raise CheckpointError(
+            f"{tensors}: is damaged: it has {len(data)} bytes, its manifest says {size}"
+        )
+    if sha256_bytes(data) != digest:
+        raise CheckpointError(f"{tensors}: is damaged: its SHA-256 is not that of its manifest")
+
+
+def _digest_place(data: bytes) -> int | None:
+    """Where the digest's 64 characters stand in the header."""
+    length = int.from_bytes(data[:8], "little")
+    found = _DIGEST.search(data, 8, min(8 + length, len(data)))
+    return found.start(1) if found else None
+
+
+def _own_digest(view: memoryview, at: int) -> str:
+    digest = hashlib.sha256(view[:at])
+    digest.update(_ZEROS)
+    digest.update(view[at + 64 :])
+    return digest.hexdigest()

@@ -1,0 +1,204 @@
+"""Run folders: ``runs/<name>``, then ``runs/<name>-2``, ``-3``; ``runs/latest`` names the newest.
+
+A folder holds the effective ``config.yaml``, ``log.jsonl``, ``metrics.csv`` and ``checkpoints/``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from ..common.errors import CheckpointError
+from ..common.files import Lock, atomic_write, lock
+from .checkpoint_store import FOLDER
+
+CONFIG = "config.yaml"
+LATEST = "latest"
+_LOCK = "lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+class Run:
+    """An open run folder; its lock keeps every other process from writing there until ``close``."""
+
+    def __init__(self, path: Path, held: Lock | None) -> None:
+        self.path = path
+        self._held = held
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / FOLDER
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._held is not None:
+            self._held.release()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[str], None]) -> Run:
+    """A new folder with the next free number, its config written, named by ``runs/latest``.
+
+    Two processes never get the same one. Raises CheckpointError where the folder cannot be written.
+    """
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        number = max((n for n, _ in _numbered(runs_dir, name)), default=0) + 1
+        while True:
+            path = runs_dir / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+        run = Run(path, _locked(path, notice))
+        try:
+            atomic_write(path / CONFIG, config_yaml.encode())
+            _point_latest(runs_dir, path.name)
+        except OSError:
+            run.close()
+            raise
+        return run
+    except OSError as error:
+        raise CheckpointError(
+            f"{error.filename or runs_dir}: cannot create a run folder: {error.strerror}; choose "
+            "another place with run.dir, as in --set run.dir=/tmp/runs"
+        ) from None
+
+
+def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
+    """An existing folder, to go on in it. Raises LockedError while another process holds it."""
+    try:
+        return Run(path, _locked(path, notice))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
+    """The folder of a run: its name in ``runs_dir`` or a path; None or "latest" is the newest one.
+
+    Raises CheckpointError where there is none, and says what there is.
+    """
+    if reference is None or str(reference) == LATEST:
+        return _latest(runs_dir)
+    for path in (runs_dir / reference, Path(reference)):
+        if path.name == LATEST and path.parent.is_dir() and not path.is_dir():
+            return _latest(path.parent)
+        if is_run(path):
+            return path
+    raise CheckpointError(f"{reference}: no such run; {_listed(runs_dir)}")
+
+
+def latest_run_of(name: str, runs_dir: Path) -> Path:
+    """The run of the highest number whose config has this name.
+
+    Raises CheckpointError where there is none.
+    """
+    own = [(n, path) for n, path in _numbered(runs_dir, name) if _config_name(path) == name]
+    if not own:
+        raise CheckpointError(
+            f"{runs_dir}: no run of '{name}' to resume; start one without --resume, or name a "
+            f"checkpoint: --resume PATH; {_listed(runs_dir)}"
+        )
+    return max(own)[1]
+
+
+def run_of_checkpoint(path: Path) -> Path | None:
+    """The run folder that a checkpoint file lies in; None for one that was moved elsewhere."""
+    folder = path.resolve().parent
+    return folder.parent if folder.name == FOLDER and is_run(folder.parent) else None
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is one of a run."""
+    return (path / CONFIG).is_file()
+
+
+def list_runs(runs_dir: Path) -> list[str]:
+    """The names of all run folders, in alphabetical order."""
+    try:
+        entries = sorted(runs_dir.iterdir())
+    except OSError:
+        return []
+    return [path.name for path in entries if not path.is_symlink() and is_run(path)]
+
+
+def _listed(runs_dir: Path) -> str:
+    names = list_runs(runs_dir)
+    if names:
+        return f"runs in {runs_dir}: {', '.join(names)}"
+    return f"there is no run in {runs_dir} (dnnstack train --config digits.yaml makes one)"
+
+
+def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
+    """Folders called ``name`` (1) or ``name-N`` (N)."""
+    pattern = re.compile(re.escape(name) + r"(?:-([1-9]\d*))?")
+    found = []
+    with contextlib.suppress(OSError):
+        for path in runs_dir.iterdir():
+            match = pattern.fullmatch(path.name)
+            if match and path.is_dir():
+                found.append((int(match[1] or 1), path))
+    return found
+
+
+def _config_name(path: Path) -> str | None:
+    """``name`` of the folder's config, read without a YAML parser: it is ours, one key a line."""
+    try:
+        text = (path / CONFIG).read_text("utf-8")
+    except (OSError, ValueError):
+        return None
+    match = re.search(r"^name: *(['\"]?)(\S+?)\1 *$", text, re.MULTILINE)
+    return match[2] if match else None
+
+
+def _latest(runs_dir: Path) -> Path:
+    pointer = runs_dir / LATEST
+    try:
+        name = os.readlink(pointer) if pointer.is_symlink() else pointer.read_text("utf-8").strip()
+    except (OSError, ValueError):
+        raise CheckpointError(f"{runs_dir}: no run yet; {_listed(runs_dir)}") from None
+    path = runs_dir / name
+    if not is_run(path):
+        raise CheckpointError(
+            f"{pointer} names '{name}', which is no run any more; name one with --run; "
+            f"{_listed(runs_dir)}"
+        )
+    return path
+
+
+def _point_latest(runs_dir: Path, name: str) -> None:
+    """Make ``latest`` a symlink to the folder, or a file with its name where there are none."""
+    pointer = runs_dir / LATEST
+    temporary = runs_dir / f".{LATEST}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    try:
+        temporary.symlink_to(name, target_is_directory=True)
+    except OSError:
+        atomic_write(pointer, f"{name}\n".encode())
+        return
+    try:
+        os.replace(temporary, pointer)
+    except OSError:
+        temporary.unlink()
+        raise
+
+
+def _locked(path: Path, notice: Callable[[str], None]) -> Lock | None:
+    try:
+        return lock(path / _LOCK)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        # Some network file systems have no locks; training there is better than none.
+        notice(f"{path}: cannot be locked ({error.strerror}); do not train twice in this folder")
+        return None
