@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .find import packaged_configs
-    from .schema_json import json_schema
     from .load import LoadedConfig, load_config, parse_config
     from .schema import RunConfig
+    from .schema_json import json_schema
     from .write import differences, effective_yaml
 
 _HOMES = {

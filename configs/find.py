@@ -38,8 +38,9 @@ def find_config(reference: str | Path) -> Found:
     if bare and path.name in packaged:
         return Found(_FOLDER / path.name, True, str(_FOLDER / path.name))
     beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-    guess = nearest(path.name, [*beside, *(packaged if bare else [])])
-    guess = str(path.parent / guess) if guess and not bare else guess
+    stems = {Path(name).stem: name for name in [*(packaged if bare else []), *beside]}
+    stem = nearest(path.stem, stems)
+    guess = str(path.parent / stems[stem]) if stem else ""
     raise ConfigError(
         f"{reference}: no such file"
         + (f"; did you mean '{guess}'?" if guess else "")

@@ -132,9 +132,9 @@ class _Composer:
         if event.tag is not None:
             self._note(event, f"tag '{_tag(event.tag)}': tags are not read; remove it")
         if isinstance(event, yaml.SequenceStartEvent):
-            return Node(list(self._items(events, depth)), place)
+            return Node(list(self._items(events, depth)), place, broken=event.tag is not None)
         if isinstance(event, yaml.MappingStartEvent):
-            return Node(self._mapping(events, depth), place)
+            return Node(self._mapping(events, depth), place, broken=event.tag is not None)
         assert isinstance(event, yaml.ScalarEvent)
         value = resolve(event.value) if event.style is None else event.value
         return Node(value, place, event.value, broken=event.tag is not None)

@@ -233,6 +233,7 @@ class RunConfig(Model):
     data: DataConfig = Field(description="What to train on.")
     layers: Annotated[
         tuple[Layer, ...],
+        Field(min_length=1),
         AfterValidator(unique_names),
         BeforeValidator(tupled),
     ] = Field(description="The network, from the input to the output.")

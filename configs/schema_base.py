@@ -33,7 +33,9 @@ def problem(message: str, **context: Any) -> PydanticCustomError:
 class Model(BaseModel):
     """A mapping of known keys: unknown keys, wrong types, infinities and NaN are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
     written_last: ClassVar[tuple[str, ...]] = ()
 
     @model_serializer(mode="wrap")
@@ -77,17 +79,22 @@ class Typed:
 
     kind: str
 
-    def normalise(self, value: Any) -> Any:
+    def normalise(self, value: Any, known: Collection[str]) -> Any:
         if isinstance(value, str):
             return {"type": value}
         if not isinstance(value, (Mapping, TypedModel)):
             raise problem(f"expected the name of a {self.kind} or a mapping with its type")
+        if isinstance(value, Mapping) and "type" not in value:
+            raise problem(f"the key 'type' is missing ({', '.join(known)})", at_key=True)
         return value
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.normalise, handler(source))
+        known = _kinds(source)
+        return core_schema.no_info_before_validator_function(
+            lambda value: self.normalise(value, known), handler(source)
+        )
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -178,7 +185,7 @@ class Named:
 
 def _kinds(annotation: Any) -> list[str]:
     """The types of all models of a union."""
-    if isinstance(annotation, type) and issubclass(annotation, NamedModel):
+    if isinstance(annotation, type) and issubclass(annotation, Model):
         return list(get_args(annotation.model_fields["type"].annotation))
     return [kind for part in get_args(annotation) for kind in _kinds(part)]
 

@@ -152,12 +152,12 @@ class MultistepConfig(ScheduleConfig):
     """lr_t = lr * gamma ** (number of milestones <= t)."""
 
     type: Literal["multistep"] = "multistep"
-    milestones: Annotated[tuple[Count, ...], BeforeValidator(tupled)] | None = Field(
-        default=None, description="Steps at which the rate changes."
-    )
-    milestones_epochs: Annotated[tuple[Epochs, ...], BeforeValidator(tupled)] | None = Field(
-        default=None, validate_default=True, description="Epochs at which the rate changes."
-    )
+    milestones: (
+        Annotated[tuple[Count, ...], Field(min_length=1), BeforeValidator(tupled)] | None
+    ) = Field(default=None, description="Steps at which the rate changes.")
+    milestones_epochs: (
+        Annotated[tuple[Epochs, ...], Field(min_length=1), BeforeValidator(tupled)] | None
+    ) = Field(default=None, validate_default=True, description="Epochs at which the rate changes.")
     gamma: Positive = Field(default=0.1, description="Factor of each change.")
 
     @field_validator("milestones")

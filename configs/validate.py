@@ -17,6 +17,8 @@ from .shape import field_models, keys, kind_word, kinds
 from .suggest import did_you_mean, listed, nearest
 
 _MOST_LINES = 50
+_FOLLOWING = ("default_factory_not_called", "too_short")
+"""Errors that only repeat another: of the value a default needs, of a list's every item."""
 
 
 def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunConfig:
@@ -117,7 +119,7 @@ def _problem(root: Node, details: ErrorDetails) -> Problem | None:
     if "inner" in context:
         spot.above = spot.models[0]
         spot.descend(context["inner"])
-    if spot.broken or kind == "default_factory_not_called":
+    if spot.broken or kind in _FOLLOWING:
         return None
     if context.get("missing"):
         spot.path.pop()
@@ -126,9 +128,9 @@ def _problem(root: Node, details: ErrorDetails) -> Problem | None:
         return Problem(spot.key_place or spot.node.place, path, _unknown_key(spot))
     if kind == "missing":
         return Problem(spot.key_place or spot.node.place, path, _missing(spot))
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
+    if kind == "union_tag_invalid":
         return _unknown_kind(spot, path)
-    if spot.missing:
+    if spot.missing or "at_key" in context:
         return Problem(spot.key_place or spot.node.place, path, details["msg"])
     return Problem(spot.node.place, path, _wrong_value(kind, context, details["msg"], spot.node))
 
@@ -171,10 +173,8 @@ def _unknown_kind(spot: _Spot, path: str) -> Problem:
         place = (inner and inner.key_place) or place
     elif isinstance(node.value, dict):
         inner = node.child("type")
-        if inner is None:
-            message = f"the key 'type' is missing; expected {listed(known)}"
-            return Problem(spot.key_place or place, path, message)
-        path, place, written = f"{path}.type", inner.place, inner.text
+        if inner is not None:
+            path, place, written = f"{path}.type", inner.place, inner.text
     hint = did_you_mean(written, known, f"expected {listed(known)}")
     return Problem(place, path, f"unknown {word} '{written}'; {hint}")
 

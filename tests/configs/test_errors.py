@@ -1,0 +1,363 @@
+"""Every mistake in a config gives one line: where, which key, what was expected."""
+
+from __future__ import annotations
+
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import parse_config
+
+GOOD = {
+    "data": "data: {dataset: mnist}",
+    "layers": "layers: [flatten, dense: {units: 10}]",
+    "optimizer": "optimizer: {type: sgd, lr: 0.1}",
+    "train": "train: {epochs: 1}",
+}
+
+
+def with_line(line: str) -> str:
+    """A good config in which ``line`` stands first, instead of its own key's good line."""
+    key = line.partition(":")[0]
+    return "\n".join([line, *(good for name, good in GOOD.items() if name != key)])
+
+
+def message(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "x.yaml")
+    return str(caught.value)
+
+
+ALL_LAYERS = (
+    "dense, conv2d, max_pool2d, avg_pool2d, global_avg_pool2d, flatten, softmax, relu, "
+    "leaky_relu, sigmoid, tanh, elu, softplus, silu or gelu"
+)
+
+ONE_LINE = [
+    ("seed: one", "x.yaml:1:7: seed: expected a whole number (got 'one')"),
+    ("seed: 1.5", "x.yaml:1:7: seed: expected a whole number (got 1.5)"),
+    ("seed: 1e3", "x.yaml:1:7: seed: expected a whole number (got 1e3)"),
+    ("seed: true", "x.yaml:1:7: seed: expected a whole number (got true)"),
+    ("seed: -1", "x.yaml:1:7: seed: expected a number of at least 0 (got -1)"),
+    ("seed:", "x.yaml:1:6: seed: expected a whole number (got nothing)"),
+    (
+        "name: 5",
+        'x.yaml:1:7: name: expected text (got 5; as text: "5")',
+    ),
+    (
+        "name: a/b",
+        "x.yaml:1:7: name: expected a name for a folder: letters, digits, '.', '_', '-' "
+        "(at most 64), not beginning with '.' or '-', and not 'latest' (got 'a/b')",
+    ),
+    ("sed: 1", "x.yaml:1:1: sed: unknown key; did you mean 'seed'?"),
+    ("lr: 0.1", "x.yaml:1:1: lr: unknown key; did you mean 'optimizer.lr'?"),
+    (
+        "wibble: 0.1",
+        "x.yaml:1:1: wibble: unknown key; expected name, seed, data, layers, loss, optimizer, "
+        "schedule, train, run or checkpoint",
+    ),
+    ("data: 5", "x.yaml:1:7: data: expected a mapping (got 5)"),
+    (
+        "run:",
+        "x.yaml:1:5: run: expected a mapping (got nothing; indent its keys below it, or remove it)",
+    ),
+    (
+        "data: {batch_size: 64}",
+        "x.yaml:1:1: data.dataset: required key is missing "
+        "(Name of the data set, or the name with its options.)",
+    ),
+    (
+        "data: {dataset: mnst}",
+        "x.yaml:1:17: data.dataset: unknown dataset 'mnst'; did you mean 'mnist'?",
+    ),
+    (
+        "data: {dataset: strokes: {train_cuont: 5}}",
+        "x.yaml:1:24: data: expected ',' or '}' after the '{' of line 1",
+    ),
+    (
+        "data: {dataset: {strokes: {train_cuont: 5}}}",
+        "x.yaml:1:28: data.dataset.strokes.train_cuont: unknown key; did you mean 'train_count'?",
+    ),
+    (
+        "data: {dataset: mnist, batch_size: 1_000}",
+        "x.yaml:1:36: data.batch_size: expected a whole number (got '1_000'; write 1000)",
+    ),
+    (
+        "data: {dataset: mnist, validation: 1.5}",
+        "x.yaml:1:36: data.validation: expected a number of samples (0 for none) "
+        "or a fraction below 1, such as 0.1 (got 1.5)",
+    ),
+    (
+        "data: {dataset: mnist, normalize: {mean: [0.1, 0.2], std: [1, 2, 3]}}",
+        "x.yaml:1:59: data.normalize.std: expected as many numbers as mean has (2) (got [1, 2, 3])",
+    ),
+    ("layers: []", "x.yaml:1:9: layers: expected a list of at least one item (got [])"),
+    ("layers: {dense: 3}", "x.yaml:1:9: layers: expected a list (got a mapping)"),
+    ("layers: [dens]", "x.yaml:1:10: layers.0: unknown layer 'dens'; did you mean 'dense'?"),
+    (
+        "layers: [MaxPooling2D: {}]",
+        "x.yaml:1:10: layers.0: unknown layer 'MaxPooling2D'; did you mean 'max_pool2d'?",
+    ),
+    (
+        "layers: [wibble]",
+        f"x.yaml:1:10: layers.0: unknown layer 'wibble'; expected {ALL_LAYERS}",
+    ),
+    (
+        "layers: [dense]",
+        "x.yaml:1:10: layers.0.dense.units: required key is missing (Number of outputs.)",
+    ),
+    (
+        "layers: [relu, dense: {unit: 5}]",
+        "x.yaml: 2 errors\n"
+        "x.yaml:1:16: layers.1.dense.units: required key is missing (Number of outputs.)\n"
+        "x.yaml:1:24: layers.1.dense.unit: unknown key; did you mean 'units'?",
+    ),
+    (
+        "layers: [relu: {slope: 1}]",
+        "x.yaml:1:17: layers.0.relu.slope: unknown key; the layer 'relu' takes name",
+    ),
+    (
+        "layers: [dense: 10]",
+        "x.yaml:1:17: layers.0.dense: expected the options of 'dense' as a mapping (got 10)",
+    ),
+    (
+        "layers: [{type: dense, units: 10}]",
+        "x.yaml:1:10: layers.0: a layer with options is written 'dense: {...}'",
+    ),
+    (
+        "layers:\n  - dense:\n    units: 10",
+        "x.yaml:2:5: layers.0: the options of 'dense' must be indented further than 'dense', "
+        "or written 'dense: {...}'",
+    ),
+    (
+        "layers: [7]",
+        "x.yaml:1:10: layers.0: expected a layer, such as relu or dense: {units: 10} (got 7)",
+    ),
+    (
+        "layers: [conv2d: {filters: 8, kernel_size: 3, strides: 2}]",
+        "x.yaml:1:47: layers.0.conv2d.strides: unknown key; did you mean 'stride'?",
+    ),
+    (
+        "layers: [conv2d: {filters: 8, kernel_size: [3, 3, 3]}]",
+        "x.yaml:1:44: layers.0.conv2d.kernel_size: expected a whole number of at least 1 "
+        "or a pair [height, width] (got [3, 3, 3])",
+    ),
+    (
+        "layers: [conv2d: {filters: 8, kernel_size: 3, padding: sane}]",
+        "x.yaml:1:56: layers.0.conv2d.padding: expected a whole number of at least 0 "
+        "or a pair [height, width] or 'same' or 'valid' (got 'sane')",
+    ),
+    (
+        "layers: [conv2d: {filters: 8, kernel_size: 3, groups: 3}]",
+        "x.yaml:1:55: layers.0.conv2d.groups: expected a number that divides filters, "
+        "which is 8 (got 3)",
+    ),
+    (
+        "layers: [max_pool2d: {pool_size: 2, padding: 2}]",
+        "x.yaml:1:46: layers.0.max_pool2d.padding: expected less than pool_size, "
+        "else a window holds nothing but padding (got 2)",
+    ),
+    (
+        "layers: [max_pool2d: {pool_size: 0}]",
+        "x.yaml:1:34: layers.0.max_pool2d.pool_size: expected a whole number of at least 1 "
+        "or a pair [height, width] (got 0)",
+    ),
+    (
+        "layers: [dense: {units: 5, kernel_initializer: he}]",
+        "x.yaml:1:48: layers.0.dense.kernel_initializer: unknown initializer 'he'; "
+        "did you mean 'he_uniform'?",
+    ),
+    (
+        "layers: [dense: {units: 5, kernel_initializer: {normal: {sd: 1}}}]",
+        "x.yaml: 2 errors\n"
+        "x.yaml:1:49: layers.0.dense.kernel_initializer.normal.std: required key is missing "
+        "(Standard deviation.)\n"
+        "x.yaml:1:58: layers.0.dense.kernel_initializer.normal.sd: unknown key; "
+        "did you mean 'std'?",
+    ),
+    (
+        "layers: [dense: {units: 5, use_bias: yes}]",
+        "x.yaml:1:38: layers.0.dense.use_bias: expected true or false (got 'yes'; write true)",
+    ),
+    (
+        "layers: [dense: {units: 5, name: a.b}]",
+        "x.yaml:1:34: layers.0.dense.name: expected a word of letters, digits, '_' and '-' "
+        "(at most 64) that begins with a letter (got 'a.b')",
+    ),
+    (
+        "layers: [relu: {name: relu_2}, relu]",
+        "x.yaml:1:9: layers: two layers are called 'relu_2': numbers 0 and 1",
+    ),
+    (
+        "layers: [dense: {units:5}]",
+        "x.yaml: 2 errors\n"
+        "x.yaml:1:10: layers.0.dense.units: required key is missing (Number of outputs.)\n"
+        "x.yaml:1:18: layers.0.dense.units:5: unknown key; put a space after the ':'",
+    ),
+    (
+        "loss: crossentropy",
+        "x.yaml:1:7: loss: unknown loss 'crossentropy'; did you mean 'cross_entropy'?",
+    ),
+    (
+        "loss: {label_smoothing: 0.1}",
+        "x.yaml:1:1: loss: the key 'type' is missing (cross_entropy, mse)",
+    ),
+    (
+        "loss: {type: mse, label_smoothing: 0.1}",
+        "x.yaml:1:19: loss.label_smoothing: unknown key; the loss 'mse' takes type",
+    ),
+    (
+        "optimizer: {type: sdg, lr: 1}",
+        "x.yaml:1:30: optimizer.type: expected sgd (got 'sdg'; did you mean 'sgd'?)",
+    ),
+    ("optimizer: {lr: 0.1}", "x.yaml:1:1: optimizer: the key 'type' is missing (sgd)"),
+    (
+        "optimizer: sgd",
+        "x.yaml:1:1: optimizer.lr: required key is missing (Learning rate, before the schedule.)",
+    ),
+    (
+        "optimizer: {type: sgd, lr: fast}",
+        "x.yaml:1:28: optimizer.lr: expected a number (got 'fast')",
+    ),
+    (
+        "optimizer: {type: sgd, lr: '0.1'}",
+        "x.yaml:1:28: optimizer.lr: expected a number (got '0.1'; write 0.1)",
+    ),
+    (
+        "optimizer: {type: sgd, lr: 0}",
+        "x.yaml:1:28: optimizer.lr: expected a number above 0 (got 0)",
+    ),
+    (
+        "optimizer: {type: sgd, lr: .inf}",
+        "x.yaml:1:28: optimizer.lr: expected a finite number (got .inf)",
+    ),
+    (
+        "optimizer: {type: sgd, lr: 1e999}",
+        "x.yaml:1:28: optimizer.lr: expected a finite number (got 1e999)",
+    ),
+    (
+        "optimizer: {type: sgd, learning_rate: 1, lr: 1}",
+        "x.yaml:1:24: optimizer.learning_rate: unknown key; did you mean 'lr'?",
+    ),
+    (
+        "optimizer: {type: sgd, lr: 1, momentum: 1}",
+        "x.yaml:1:41: optimizer.momentum: expected a number below 1 (got 1)",
+    ),
+    (
+        "optimizer: {type: sgd, lr: 1, nesterov: true}",
+        "x.yaml:1:41: optimizer.nesterov: nesterov needs a momentum above 0, such as 0.9",
+    ),
+    (
+        "optimizer: {type: sgd, lr: 1, weight_decay_on: weight}",
+        "x.yaml:1:48: optimizer.weight_decay_on: expected all or weights "
+        "(got 'weight'; did you mean 'weights'?)",
+    ),
+    ("schedule: stp", "x.yaml:1:11: schedule: unknown schedule 'stp'; did you mean 'step'?"),
+    (
+        "schedule: {type: cosin}",
+        "x.yaml:1:18: schedule.type: unknown schedule 'cosin'; did you mean 'cosine'?",
+    ),
+    (
+        "schedule: {type: fixed, gamma: 1}",
+        "x.yaml:1:25: schedule.gamma: unknown key; the schedule 'fixed' takes warmup, type",
+    ),
+    (
+        "schedule: {type: step, step: 3}",
+        "x.yaml: 2 errors\n"
+        "x.yaml:1:1: schedule: required: step_size or step_size_epochs\n"
+        "x.yaml:1:24: schedule.step: unknown key; did you mean 'step_size'?",
+    ),
+    (
+        "schedule: {type: step, step_size: 3, step_size_epochs: 1}",
+        "x.yaml:1:56: schedule.step_size_epochs: "
+        "give either step_size or step_size_epochs, not both",
+    ),
+    (
+        "schedule: {type: multistep, milestones: [5, 3]}",
+        "x.yaml:1:41: schedule.milestones: expected milestones in rising order (got [5, 3])",
+    ),
+    (
+        "schedule: {type: fixed, warmup: {start_factor: 0.5}}",
+        "x.yaml:1:25: schedule.warmup: required: steps or epochs",
+    ),
+    (
+        "schedule: {type: poly, max_steps: 5, max_epochs: 5}",
+        "x.yaml:1:50: schedule.max_epochs: give either max_steps or max_epochs, not both",
+    ),
+    ("train: {}", "x.yaml:1:1: train: required: epochs or max_steps"),
+    (
+        "train: {epochs: 1, max_steps: 2}",
+        "x.yaml:1:31: train.max_steps: give either epochs or max_steps, not both",
+    ),
+    (
+        "run: {device: gpu}",
+        "x.yaml:1:15: run.device: expected auto, cpu, numpy or cuda "
+        "(got 'gpu'; did you mean 'cuda'?)",
+    ),
+    (
+        'run: {dir: "a\\0b"}',
+        "x.yaml:1:12: run.dir: expected a path without control characters (got 'a\\x00b')",
+    ),
+    (
+        "checkpoint: {every_epochs: 1, every_steps: 5}",
+        "x.yaml:1:28: checkpoint.every_epochs: give either every_epochs or every_steps, not both",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), ONE_LINE, ids=[line for line, _ in ONE_LINE])
+def test_message(line: str, expected: str) -> None:
+    assert message(with_line(line)) == expected
+
+
+def test_the_good_config_is_good() -> None:
+    parse_config("\n".join(GOOD.values()), "x.yaml")
+
+
+def test_all_errors_at_once_in_the_order_of_the_file() -> None:
+    text = """\
+name: all
+sed: 5
+data:
+  dataset: mnst
+  batch_size: 0
+layers:
+  - conv2d:
+      filters: many
+      kernel_size: 5
+      strides: 2
+  - flaten
+  - dense: {}
+loss: {type: cross_entropy, label_smoothing: 2}
+optimizer: {type: sgd, lr: fast, momentum: 0.9, nesterov: no}
+train:
+  log_every: 5
+"""
+    assert message(text) == (
+        "x.yaml: 11 errors\n"
+        "x.yaml:2:1: sed: unknown key; did you mean 'seed'?\n"
+        "x.yaml:4:12: data.dataset: unknown dataset 'mnst'; did you mean 'mnist'?\n"
+        "x.yaml:5:15: data.batch_size: expected a number of at least 1 (got 0)\n"
+        "x.yaml:8:16: layers.0.conv2d.filters: expected a whole number (got 'many')\n"
+        "x.yaml:10:7: layers.0.conv2d.strides: unknown key; did you mean 'stride'?\n"
+        "x.yaml:11:5: layers.1: unknown layer 'flaten'; did you mean 'flatten'?\n"
+        "x.yaml:12:5: layers.2.dense.units: required key is missing (Number of outputs.)\n"
+        "x.yaml:13:46: loss.label_smoothing: expected a number below 1 (got 2)\n"
+        "x.yaml:14:28: optimizer.lr: expected a number (got 'fast')\n"
+        "x.yaml:14:59: optimizer.nesterov: expected true or false (got 'no'; write false)\n"
+        "x.yaml:15:1: train: required: epochs or max_steps"
+    )
+
+
+def test_missing_sections_are_all_named() -> None:
+    assert message("seed: 1").splitlines()[1:] == [
+        "x.yaml:1:1: data: required key is missing (What to train on.)",
+        "x.yaml:1:1: layers: required key is missing (The network, from the input to the output.)",
+        "x.yaml:1:1: optimizer: required key is missing (How the parameters are updated.)",
+        "x.yaml:1:1: train: required key is missing (How long to train.)",
+    ]
+
+
+def test_very_many_errors_are_cut() -> None:
+    lines = message(with_line(f"layers: [{', '.join(['dens'] * 200)}]")).splitlines()
+    assert lines[0] == "x.yaml: 200 errors"
+    assert lines[-1] == "... and 150 more"
+    assert len(lines) == 52

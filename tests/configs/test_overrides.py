@@ -1,0 +1,152 @@
+"""``--set key.path=value``."""
+
+from __future__ import annotations
+
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import RunConfig, parse_config
+
+TEXT = """\
+data: {dataset: mnist}
+layers:
+  - conv2d: {filters: 8, kernel_size: 3}
+  - relu
+  - conv2d: {filters: 16, kernel_size: 3}
+  - leaky_relu
+  - flatten
+  - dense: {units: 10, name: output}
+optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
+schedule: {type: step, step_size: 100}
+train: {epochs: 10}
+"""
+
+
+def load(*overrides: str) -> RunConfig:
+    return parse_config(TEXT, "x.yaml", overrides)
+
+
+def message(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(*overrides)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value"),
+    [
+        ("seed=7", "seed", 7),
+        ("seed = 7", "seed", 7),
+        ("optimizer.lr=5e-2", "optimizer.lr", 0.05),
+        ("optimizer.nesterov=true", "optimizer.nesterov", True),
+        ("run.threads=2", "run.threads", 2),
+        ("run.dir=a=b", "run.dir", "a=b"),
+        ("run.dir='1'", "run.dir", "1"),
+        ("data.normalize.mean=[0.1, 0.2]", "data.normalize.mean", (0.1, 0.2)),
+        ("data.dataset=strokes", "data.dataset.type", "strokes"),
+        ("data.dataset.strokes.train_count=7", "data.dataset.train_count", 7),
+        ("data.dataset={strokes: {train_count: 7}}", "data.dataset.train_count", 7),
+        ("layers.0.filters=32", "layers.0.filters", 32),
+        ("layers.0.conv2d.filters=32", "layers.0.filters", 32),
+        ("layers.conv2d_2.filters=32", "layers.2.filters", 32),
+        ("layers.dense.units=32", "layers.5.units", 32),
+        ("layers.output.units=32", "layers.5.units", 32),
+        ("layers.0.kernel_size=[3, 5]", "layers.0.kernel_size", (3, 5)),
+        ("layers.0.kernel_initializer=he_normal", "layers.0.kernel_initializer.type", "he_normal"),
+        ("layers.0.kernel_initializer.normal.std=0.2", "layers.0.kernel_initializer.std", 0.2),
+        ("layers.1.name=first", "layers.1.name", "first"),
+        ("layers.3.negative_slope=0.2", "layers.3.negative_slope", 0.2),
+        ("layers.1=tanh", "layers.1.type", "tanh"),
+        ("layers.1={leaky_relu: {negative_slope: 0.5}}", "layers.1.negative_slope", 0.5),
+        ("loss.label_smoothing=0.1", "loss.label_smoothing", 0.1),
+        ("schedule.gamma=0.5", "schedule.gamma", 0.5),
+        ("schedule=cosine", "schedule.type", "cosine"),
+        ("schedule.warmup.steps=5", "schedule.warmup.steps", 5),
+        ("schedule.step_size_epochs=2", "schedule.step_size", None),
+        ("train.max_steps=50", "train.epochs", None),
+        ("train.max_steps=50", "train.max_steps", 50),
+        ("checkpoint.every_steps=50", "checkpoint.every_epochs", None),
+    ],
+)
+def test_sets(override: str, path: str, value: object) -> None:
+    found: object = load(override)
+    for part in path.split("."):
+        found = found[int(part)] if isinstance(found, tuple) else getattr(found, part)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_later_ones_win_and_build_on_earlier_ones() -> None:
+    config = load("schedule=fixed", "schedule.warmup.steps=5", "schedule.warmup.steps=6", "seed=3")
+    assert config.model_dump()["schedule"] == {
+        "type": "fixed",
+        "warmup": {"steps": 6, "start_factor": 0.1},
+    }
+
+
+def test_nothing_else_changes() -> None:
+    plain, changed = load().model_dump(), load("layers.0.filters=32").model_dump()
+    changed["layers"][0]["conv2d"]["filters"] = 8
+    assert plain == changed
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed", "expected key.path=value, as in optimizer.lr=0.05"),
+        ("=5", "expected key.path=value, as in optimizer.lr=0.05"),
+        ("seed..x=5", "expected key.path=value, as in optimizer.lr=0.05"),
+        ("seed=x", "seed: expected a whole number (got 'x')"),
+        ("seed=", "seed: expected a whole number (got nothing)"),
+        ("seed.x=1", "seed.x: 'seed' takes no keys"),
+        ("sed=1", "sed: unknown key; did you mean 'seed'?"),
+        ("optimiser.lr=1", "optimiser.lr: 'optimiser' is not a key; did you mean 'optimizer'?"),
+        (
+            "optimizer.rate=1",
+            "optimizer.rate: unknown key; expected type, lr, momentum, nesterov, "
+            "weight_decay, weight_decay_on or clip_norm",
+        ),
+        ("optimizer.lr=yes", "optimizer.lr: expected a number (got 'yes')"),
+        ("layers.6=relu", "layers.6: 'layers' has the items 0 to 5"),
+        (
+            "layers.conv2d.filters=3",
+            "layers.conv2d.filters: 'layers' has several of type 'conv2d': conv2d_1, conv2d_2",
+        ),
+        (
+            "layers.dense_2.units=3",
+            "layers.dense_2.units: 'layers' has no item 'dense_2'; it has "
+            "conv2d_1, relu_1, conv2d_2, leaky_relu_1, flatten_1, output",
+        ),
+        (
+            "layers.conv_1.filters=3",
+            "layers.conv_1.filters: 'layers' has no item 'conv_1'; did you mean 'conv2d_1'?",
+        ),
+        ("layers.0.strides=2", "layers.0.conv2d.strides: unknown key; did you mean 'stride'?"),
+        ("layers.dense.units=no", "layers.5.dense.units: expected a whole number (got 'no')"),
+        (
+            "run.device=cud",
+            "run.device: expected auto, cpu, numpy or cuda (got 'cud'; did you mean 'cuda'?)",
+        ),
+        ("run={device: cpu", "run: expected ',' or '}' after the '{' of line 1"),
+        ("name=*a", "name: alias '*a': aliases are not read; repeat the value"),
+        ("run={dir: a, dir: b}", "run.dir: the key appears twice; keep one"),
+    ],
+)
+def test_message(override: str, expected: str) -> None:
+    assert message(override) == f"--set {override}: {expected}"
+
+
+def test_both_of_a_pair_set_on_the_command_line_is_an_error() -> None:
+    assert message("train.max_steps=5", "train.epochs=1") == (
+        "--set train.max_steps=5: train.max_steps: give either epochs or max_steps, not both"
+    )
+
+
+def test_errors_of_file_and_overrides_come_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(TEXT.replace("0.9", "x"), "x.yaml", ["seed=x", "name=/", "lr=1"])
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "x.yaml: 4 errors"
+    assert lines[1] == "x.yaml:9:43: optimizer.momentum: expected a number (got 'x')"
+    assert lines[2] == "--set seed=x: seed: expected a whole number (got 'x')"
+    assert lines[3].startswith("--set name=/: name: expected a name")
+    assert lines[4] == "--set lr=1: lr: unknown key; did you mean 'optimizer.lr'?"

@@ -1,0 +1,178 @@
+"""Strict YAML: the core schema of YAML 1.2, and nothing that a config has no use for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import parse_config
+from dnnstack.configs.scalars import as_yaml, resolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+REST = "data: {dataset: mnist}\nlayers: [flatten]\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
+
+
+def message(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "x.yaml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("5E+2", 500.0),
+        ("1.", 1.0),
+        (".5", 0.5),
+        ("-.5e1", -5.0),
+        ("12", 12),
+        ("+12", 12),
+        ("-0", 0),
+        ("007", 7),
+        ("0o17", 15),
+        ("0xfF", 255),
+        (".inf", math.inf),
+        ("-.Inf", -math.inf),
+        ("", None),
+        ("~", None),
+        ("null", None),
+        ("NULL", None),
+        ("true", True),
+        ("False", False),
+    ],
+)
+def test_what_resolves(text: str, value: object) -> None:
+    found = resolve(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        "yes no on off y tRUE 12:30 1_000 0b11 0o8 0x -0x1 1e e3 . + - 1,5 2020-01-01 nUll "
+        "<< = \u0663 " + "9" * 101
+    ).split(),
+)
+def test_what_stays_a_word(text: str) -> None:
+    assert resolve(text) == text
+
+
+def test_nan() -> None:
+    assert math.isnan(resolve(".NaN"))  # type: ignore[arg-type]
+
+
+def test_quoted_numbers_are_text_and_plain_words_need_no_quotes() -> None:
+    assert parse_config(REST + "name: '12'", "x.yaml").name == "12"
+    assert parse_config(REST + "name: no", "x.yaml").name == "no"
+    assert parse_config("\ufeff" + REST.replace("\n", "\r\n"), "x.yaml").optimizer.lr == 0.1
+
+
+@given(
+    st.one_of(
+        st.text(st.characters(exclude_categories=["Cs"])),
+        st.sampled_from(["null", "~", "1e3", "0x1", "true", ".inf", "", "a: b", "- a", "#", "-"]),
+        st.integers(-(10**18), 10**18),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.booleans(),
+        st.none(),
+    )
+)
+def test_scalars_written_read_back(value: object) -> None:
+    yaml = pytest.importorskip("yaml")
+    events = list(yaml.parse(f"[{as_yaml(value)}]"))  # type: ignore[arg-type]
+    assert len(events) == 7
+    scalar = events[3]
+    found = resolve(scalar.value) if scalar.style is None else scalar.value
+    assert found == value
+    assert type(found) is type(value)
+
+
+SYNTAX = [
+    ("", "x.yaml:1:1: the file is empty; a config needs data, layers, optimizer and train"),
+    (
+        "# only\n# comments\n",
+        "x.yaml:1:1: the file is empty; a config needs data, layers, optimizer and train",
+    ),
+    (
+        "- a\n- b",
+        "x.yaml:1:1: expected a mapping with the keys name, seed, data, layers, loss, optimizer, "
+        "schedule, train, run, checkpoint (got ['a', 'b'])",
+    ),
+    ("data:\n\tdataset: mnist", "x.yaml:2:1: data: a tab; YAML is indented with spaces"),
+    ("train: {epochs: 1", "x.yaml:1:18: train: expected ',' or '}' after the '{' of line 1"),
+    (
+        "layers: [relu,\n  dense: {units: 3}\noptimizer: {type: sgd, lr: 1}",
+        "x.yaml:3:1: layers: expected ',' or ']' after the '[' of line 1",
+    ),
+    ("name: 'abc", "x.yaml:1:7: name: a quotation mark that is never closed"),
+    (
+        "run:\n   device: cpu\n  dir: x",
+        "x.yaml:3:3: the indentation does not fit the lines above",
+    ),
+    (
+        "name: a: b",
+        "x.yaml:1:8: no ':' is expected here; look at the indentation and at the line above",
+    ),
+    (
+        "name\nseed: 1",
+        "x.yaml:2:5: no ':' is expected here; look at the indentation and at the line above",
+    ),
+    ("a: \x07", "x.yaml:1:4: the character U+0007 is not allowed in YAML"),
+    ("a: 1\nb:  \x01", "x.yaml:2:5: the character U+0001 is not allowed in YAML"),
+    ("[a]: 1", "x.yaml:1:1: a key must be a word"),
+    (
+        REST + "seed: 1\nseed: 2",
+        "x.yaml:6:1: seed: the key appears twice, first in line 5; keep one",
+    ),
+    (
+        REST + "run: {dir: a, dir: 2}",
+        "x.yaml:5:15: run.dir: the key appears twice, first in line 5; keep one",
+    ),
+    (REST + "seed: !!int 3", "x.yaml:5:7: seed: tag '!!int': tags are not read; remove it"),
+    (
+        REST + "seed: !!python/object/apply:os.system ['true']",
+        "x.yaml:5:7: seed: tag '!!python/object/apply:os.system': tags are not read; remove it",
+    ),
+    (REST + "name: &a b", "x.yaml:5:7: name: anchor '&a': anchors are not read; remove it"),
+    (REST + "name: *a", "x.yaml:5:7: name: alias '*a': aliases are not read; repeat the value"),
+    (REST + "---\n" + REST, "x.yaml:5:1: a second document begins here; a config is one document"),
+    (
+        "a: " + "[" * 1000,
+        "x.yaml:1:53: a.0.0: nested more than 50 levels deep; that is no config",
+    ),
+    (
+        "a: " + "{a: " * 1000,
+        "x.yaml:1:197: a.a.a: nested more than 50 levels deep; that is no config",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SYNTAX, ids=[repr(t[-30:]) for t, _ in SYNTAX])
+def test_message(text: str, expected: str) -> None:
+    assert message(text) == expected
+
+
+def test_what_could_not_be_read_hides_no_other_error() -> None:
+    assert message("seed: *a\nname: &b [1]\n" + REST.replace("0.1", "fast")) == (
+        "x.yaml: 4 errors\n"
+        "x.yaml:1:7: seed: alias '*a': aliases are not read; repeat the value\n"
+        "x.yaml:2:7: name: anchor '&b': anchors are not read; remove it\n"
+        "x.yaml:2:7: name: expected text (got [1])\n"
+        "x.yaml:5:28: optimizer.lr: expected a number (got 'fast')"
+    )
+
+
+@given(st.text(max_size=60))
+def test_any_text_gives_a_config_error(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_config(text, "x.yaml")
+
+
+@given(st.text("{}[]:,-&*!|>'\"%@` \n#ab1", max_size=60))
+def test_any_punctuation_gives_a_config_error(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_config(text, "x.yaml")
