@@ -1,0 +1,98 @@
+"""The reference backend: every operation in NumPy, in float32 or float64."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from ....common.errors import UsageError
+from ...graph import Graph
+from ...rewrites import REWRITES, rewritten
+from ..base import Executable, Limits, Options
+from ..tuning import Tuning, fingerprint
+from . import blas
+from .executable import ReferenceExecutable
+
+
+class ReferenceBackend:
+    """NumPy; what it computes is what every operation means.
+
+    It works on one thread, whatever bound it is given: a convolution is one small matrix product a
+    picture, for which waking OpenBLAS's threads costs more than they save, and so the bits do not
+    depend on the machine's cores. This sets OpenBLAS's thread count for the whole process, where
+    its threads, spinning between products, would slow down other libraries too.
+    """
+
+    name = "numpy"
+    rewrites = tuple(REWRITES)
+
+    def __init__(self, threads: int) -> None:
+        if threads < 1:
+            raise UsageError(f"the number of threads must be at least 1, got {threads}")
+        self._bound = blas.set_threads(1)
+
+    def compile(self, sections: Mapping[str, Graph], options: Options | None = None) -> Executable:
+        """Apply the rewrites and look up every kernel; nothing is decided by timing.
+
+        Raises UsageError for a precision other than auto, fp32 and fp64.
+        """
+        options = options or Options()
+        if options.precision not in ("auto", "fp32", "fp64"):
+            raise UsageError(
+                f"the numpy backend computes in fp32 or fp64, not in {options.precision}; "
+                "use --precision fp32"
+            )
+        precision = "fp32" if options.precision == "auto" else options.precision
+        names = self.rewrites if options.fusion else ()
+        graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
+        tuning = Tuning(
+            self.name,
+            {**self.versions(), "precision": precision},
+            fingerprint(graphs),
+        )
+        notices = []
+        misfit = options.tuning.misfit(tuning) if options.tuning is not None else ""
+        if misfit:
+            notices.append(
+                f"results will be correct, but not bit-equal to those the tuning is from: {misfit}"
+            )
+        floating = np.dtype(np.float64 if precision == "fp64" else np.float32)
+        return ReferenceExecutable(graphs, floating, tuning, notices)
+
+    def limits(self) -> Limits:
+        """GFLOP/s of a float32 product of 1024 x 1024, GB/s read and written by a 64 MB copy."""
+        a = np.ones((1024, 1024), np.float32)
+        product = np.empty_like(a)
+        source = np.ones(1 << 24, np.float32)
+        copy = np.empty_like(source)
+        return Limits(
+            2 * 1024**3 / _fastest(lambda: np.matmul(a, a, out=product)) / 1e9,
+            2 * source.nbytes / _fastest(lambda: np.copyto(copy, source)) / 1e9,
+        )
+
+    def versions(self) -> Mapping[str, str]:
+        """NumPy, its BLAS and that one's threads, the instruction sets of NumPy."""
+        config = cast("dict[str, Any]", np.show_config(mode="dicts"))
+        library = config.get("Build Dependencies", {}).get("blas", {})
+        found = config.get("SIMD Extensions", {}).get("found", [])
+        return {
+            "numpy": np.__version__,
+            "blas": f"{library.get('name', 'unknown')} {library.get('version', '')}".strip(),
+            "simd": " ".join(found) or "baseline",
+            "threads": "1" if self._bound else "as the BLAS decides",
+        }
+
+
+def _fastest(call: Callable[[], object], seconds: float = 0.4) -> float:
+    """The shortest time of one call, tried for so many seconds."""
+    call()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)

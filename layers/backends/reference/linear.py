@@ -1,0 +1,104 @@
+"""Dense and convolution: matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...geometry import Window
+from ...ops import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
+from ..base import Array
+from .kernels import kernel
+from .pointwise import activate
+from .windows import cropped, padded, positions, windows
+
+
+@kernel(MatMul, "matmul")
+def matmul(op: MatMul, a: Array, b: Array, bias: Array | None = None) -> tuple[Array, Array | None]:
+    left = a.T if op.transpose_a else a
+    right = b.T if op.transpose_b else b
+    c = left @ right
+    if bias is not None:
+        c = c + bias
+    if op.activation is not None:
+        c = activate(op.activation, c, op.activation_alpha)
+    return c, None if op.bias_grad is None else left.sum(1)
+
+
+@kernel(BiasAdd, "add")
+def bias_add(op: BiasAdd, x: Array, b: Array) -> Array:
+    return x + along_channels(b, x.ndim)
+
+
+@kernel(BiasGrad, "sum")
+def bias_grad(op: BiasGrad, dy: Array) -> Array:
+    return over_channels(dy)
+
+
+@kernel(Conv2d, "matmul")
+def conv2d(op: Conv2d, x: Array, w: Array, bias: Array | None = None) -> Array:
+    columns = unfold(x, op.window, op.groups)
+    y = (by_group(w, op.groups) @ columns).reshape(op.y.shape)
+    if bias is not None:
+        y = y + along_channels(bias, y.ndim)
+    return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
+
+
+@kernel(Conv2dBackwardData, "matmul")
+def conv2d_backward_data(op: Conv2dBackwardData, dy: Array, w: Array) -> Array:
+    transposed = by_group(w, op.groups).transpose(0, 2, 1)
+    columns = transposed @ pixels(dy, op.groups)
+    return fold(columns, op.window, op.dx.shape, dy.shape)
+
+
+@kernel(Conv2dBackwardFilter, "matmul")
+def conv2d_backward_filter(
+    op: Conv2dBackwardFilter, x: Array, dy: Array
+) -> tuple[Array, Array | None]:
+    columns = unfold(x, op.window, op.groups)
+    each = pixels(dy, op.groups) @ columns.transpose(0, 1, 3, 2)
+    dw = each.sum(0).reshape(op.dw.shape)
+    return dw, None if op.bias_grad is None else over_channels(dy)
+
+
+def unfold(x: Array, window: Window, groups: int) -> Array:
+    """im2col: x: (N, C, H, W) -> (N, groups, C / groups kh kw, P Q), a copy in matmul's order."""
+    seen = windows(padded(x, window), window).transpose(0, 1, 4, 5, 2, 3)
+    n, c, kh, kw, rows, columns = seen.shape
+    return np.ascontiguousarray(seen).reshape(n, groups, c // groups * kh * kw, rows * columns)
+
+
+def fold(
+    columns: Array, window: Window, picture: tuple[int, ...], output: tuple[int, ...]
+) -> Array:
+    """col2im, the transpose of ``unfold``: every column's pixels added back where they were seen.
+
+    columns: (N, groups, C / groups kh kw, P Q), picture: (N, C, H, W), output: (N, O, P, Q).
+    """
+    n, c, h, w = picture
+    shares = columns.reshape(n, c, window.area, *output[2:])
+    top, bottom, left, right = window.padding
+    out = np.zeros((n, c, top + h + bottom, left + w + right), columns.dtype)
+    for k, seen in enumerate(positions(out, window, (output[2], output[3]))):
+        seen += shares[:, :, k]
+    return cropped(out, window)
+
+
+def by_group(w: Array, groups: int) -> Array:
+    """w: (O, C / groups, kh, kw) -> (groups, O / groups, C / groups kh kw)."""
+    return w.reshape(groups, w.shape[0] // groups, -1)
+
+
+def pixels(y: Array, groups: int) -> Array:
+    """y: (N, O, P, Q) -> (N, groups, O / groups, P Q)."""
+    n, o, rows, columns = y.shape
+    return y.reshape(n, groups, o // groups, rows * columns)
+
+
+def along_channels(b: Array, ndim: int) -> Array:
+    """b: (C,) so that it broadcasts along axis 1 of an array of so many axes."""
+    return b.reshape(-1, *(1,) * (ndim - 2))
+
+
+def over_channels(dy: Array) -> Array:
+    """The sum over all axes but 1; dy: (N, C) or (N, C, H, W) -> (C,)."""
+    return np.asarray(dy.sum((0, *range(2, dy.ndim))))

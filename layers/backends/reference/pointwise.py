@@ -1,0 +1,108 @@
+"""Activation, softmax and reshape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import pi, sqrt
+
+import numpy as np
+
+from ...ops import Activation, ActivationBackward, Reshape, Softmax, SoftmaxBackward
+from ..base import Array
+from .erf import erf
+from .kernels import kernel
+
+
+@kernel(Activation, "where")
+def activation(op: Activation, x: Array) -> Array:
+    return activate(op.kind, x, op.alpha)
+
+
+@kernel(ActivationBackward, "multiply")
+def activation_backward(op: ActivationBackward, value: Array, dy: Array) -> Array:
+    return DERIVATIVES[op.kind](value, op.alpha) * dy
+
+
+@kernel(Reshape, "reshape")
+def reshape(op: Reshape, x: Array) -> Array:
+    return x.reshape(op.y.shape)
+
+
+@kernel(Softmax, "exp")
+def softmax(op: Softmax, x: Array) -> Array:
+    # Less the largest, so that no exponential overflows; the quotient stays the same.
+    e = np.exp(x - x.max(1, keepdims=True))
+    return np.asarray(e / e.sum(1, keepdims=True))
+
+
+@kernel(SoftmaxBackward, "multiply")
+def softmax_backward(op: SoftmaxBackward, y: Array, dy: Array) -> Array:
+    return np.asarray(y * (dy - (y * dy).sum(1, keepdims=True)))
+
+
+def activate(kind: str, x: Array, alpha: float) -> Array:
+    """y = f(x) for the activation of this name."""
+    return FUNCTIONS[kind](x, alpha)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^-x), by e^-|x|, which cannot overflow."""
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, e) / (1.0 + e)
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), the second form without overflow."""
+    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def phi(x: Array) -> Array:
+    """The density of the standard normal distribution."""
+    return np.asarray(np.exp(-0.5 * x * x) * (1.0 / sqrt(2.0 * pi)))
+
+
+def normal_cdf(x: Array) -> Array:
+    """Phi, the distribution function of the standard normal distribution."""
+    return 0.5 + 0.5 * erf(x * sqrt(0.5))
+
+
+def gelu_argument(x: Array) -> Array:
+    """The tanh approximation takes Phi(x) as (1 + tanh of this) / 2."""
+    return sqrt(2.0 / pi) * (x + 0.044715 * x * x * x)
+
+
+def silu_derivative(x: Array) -> Array:
+    s = sigmoid(x)
+    return s * (1.0 + x * (1.0 - s))
+
+
+def gelu_tanh_derivative(x: Array) -> Array:
+    t = np.tanh(gelu_argument(x))
+    slope = sqrt(2.0 / pi) * (1.0 + 3.0 * 0.044715 * x * x)
+    return np.asarray(0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+
+
+FUNCTIONS: dict[str, Callable[[Array, float], Array]] = {
+    "relu": lambda x, alpha: np.maximum(x, 0.0),
+    "leaky_relu": lambda x, alpha: np.where(x > 0, x, alpha * x),
+    "sigmoid": lambda x, alpha: sigmoid(x),
+    "tanh": lambda x, alpha: np.tanh(x),
+    "elu": lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0))),
+    "softplus": lambda x, alpha: softplus(x),
+    "silu": lambda x, alpha: x * sigmoid(x),
+    "gelu": lambda x, alpha: x * normal_cdf(x),
+    "gelu_tanh": lambda x, alpha: 0.5 * x * (1.0 + np.tanh(gelu_argument(x))),
+}
+
+# Of the output for the kinds in ops.FROM_OUTPUT, of the input for the others.
+DERIVATIVES: dict[str, Callable[[Array, float], Array]] = {
+    "relu": lambda y, alpha: y > 0,
+    "leaky_relu": lambda y, alpha: np.where(y > 0, y.dtype.type(1), alpha),
+    "sigmoid": lambda y, alpha: y * (1.0 - y),
+    "tanh": lambda y, alpha: 1.0 - y * y,
+    "elu": lambda y, alpha: np.where(y > 0, 1.0, y + alpha),
+    "softplus": lambda x, alpha: sigmoid(x),
+    "silu": lambda x, alpha: silu_derivative(x),
+    "gelu": lambda x, alpha: normal_cdf(x) + x * phi(x),
+    "gelu_tanh": lambda x, alpha: gelu_tanh_derivative(x),
+}

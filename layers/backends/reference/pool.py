@@ -1,0 +1,54 @@
+"""Pooling, window pixel by window pixel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...geometry import Window
+from ...ops import Pool2d, Pool2dBackward
+from ..base import Array
+from .kernels import kernel
+from .windows import cropped, padded, positions
+
+
+@kernel(Pool2d, "maximum, add")
+def pool2d(op: Pool2d, x: Array) -> Array:
+    output = op.y.shape[2], op.y.shape[3]
+    if op.kind == "max":
+        y = np.full(op.y.shape, -np.inf, x.dtype)
+        for seen in positions(padded(x, op.window, -np.inf), op.window, output):
+            y = np.maximum(y, seen)
+        return y
+    total = np.zeros(op.y.shape, x.dtype)
+    for seen in positions(padded(x, op.window), op.window, output):
+        total += seen
+    return total / inside(op.window, op.x.shape, output, x)
+
+
+@kernel(Pool2dBackward, "add")
+def pool2d_backward(op: Pool2dBackward, x: Array | None, y: Array | None, dy: Array) -> Array:
+    output = op.dy.shape[2], op.dy.shape[3]
+    dx = padded(np.zeros(op.dx.shape, dy.dtype), op.window)
+    if op.kind == "avg":
+        share = dy / inside(op.window, op.dx.shape, output, dy)
+        for target in positions(dx, op.window, output):
+            target += share
+        return cropped(dx, op.window)
+    assert x is not None
+    seen = positions(padded(x, op.window, -np.inf), op.window, output)
+    free = np.ones(op.dy.shape, np.bool_)
+    for value, target in zip(seen, positions(dx, op.window, output), strict=True):
+        # Window pixels come in row-major order: the first that equals the maximum takes all.
+        first = free & (value == y)
+        target += np.where(first, dy, 0.0)
+        free &= ~first
+    return cropped(dx, op.window)
+
+
+def inside(window: Window, picture: tuple[int, ...], output: tuple[int, int], like: Array) -> Array:
+    """How many pixels of each window lie inside the picture: (1, 1, P, Q)."""
+    ones = padded(np.ones((1, 1, *picture[2:]), like.dtype), window)
+    count = np.zeros((1, 1, *output), like.dtype)
+    for seen in positions(ones, window, output):
+        count += seen
+    return count

@@ -1,0 +1,74 @@
+"""The two ends of a step: gathering its batch, updating the parameters."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from ....common.errors import DatasetError
+from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
+from ..base import Array
+from .kernels import kernel
+
+Arrays = tuple[Array, ...]
+
+
+@kernel(GatherBatch, "take")
+def gather_batch(
+    op: GatherBatch, images: Array, labels: Array, order: Array, step: Array
+) -> Arrays:
+    n = op.x.shape[0]
+    first = n * (int(step[0]) % (len(order) // n))
+    rows = order[first : first + n]
+    if rows.min() < -1 or rows.max() >= min(len(images), len(labels)):
+        raise DatasetError(
+            f"the order asks for sample {int(rows.min())} to {int(rows.max())} at step "
+            f"{int(step[0])}; '{op.images.name}' has {len(images)} pictures, "
+            f"'{op.labels.name}' {len(labels)} labels"
+        )
+    missing = rows < 0
+    # Always in float64, rounded once: the arguments do not say which precision is wanted.
+    scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
+    x = images[np.where(missing, 0, rows)] * scale + shift
+    x[missing] = 0.0
+    return x, np.where(missing, np.int32(-1), labels[rows])
+
+
+@kernel(GlobalNorm, "vdot")
+def global_norm(op: GlobalNorm, gradients: Arrays) -> Array:
+    squares = sum(float(np.vdot(g, g)) for g in gradients)
+    return np.array([sqrt(squares)], gradients[0].dtype)
+
+
+@kernel(ClipByNorm, "multiply")
+def clip_by_norm(op: ClipByNorm, norm: Array, gradients: Arrays) -> Arrays:
+    factor = min(1.0, op.max_norm / float(norm[0])) if norm[0] > 0 else 1.0
+    return tuple(g * factor for g in gradients)
+
+
+@kernel(SgdUpdate, "subtract")
+def sgd_update(
+    op: SgdUpdate,
+    gradients: Arrays,
+    rates: Array,
+    step: Array,
+    parameters: Arrays,
+    buffers: Arrays,
+) -> tuple[Arrays, Arrays]:
+    lr = rates[int(step[0])]
+    moved, kept = [], []
+    for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
+        if op.weight_decay[i]:
+            g = g + op.weight_decay[i] * p
+        if op.momentum:
+            v = op.momentum * buffers[i] + g
+            kept.append(v)
+            g = g + op.momentum * v if op.nesterov else v
+        moved.append(p - lr * g)
+    return tuple(moved), tuple(kept)
+
+
+@kernel(Advance, "add")
+def advance(op: Advance, step: Array) -> Array:
+    return step + 1
