@@ -32,6 +32,14 @@ class CheckpointError(DnnstackError):
     """A checkpoint or run folder is missing, damaged or does not fit the network."""
 
 
+class TrainingError(DnnstackError):
+    """Training cannot go on; the message says at which step and what to change."""
+
+
+class NonFiniteError(TrainingError):
+    """A loss or parameter is infinite or not a number; the last good checkpoint stays."""
+
+
 class LockedError(DnnstackError):
     """Another process holds a file or folder that only one may use; the message names it."""
 

@@ -22,6 +22,7 @@ from ..common.files import sha256_bytes
 _UNSIGNED_BYTE = 0x08
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_COUNT = 4_000_000
+_PIECE = 1 << 20
 _AGAIN = "fetch the file again"
 
 
@@ -69,7 +70,13 @@ def _parse(
     if not 1 <= count <= _MAX_COUNT:
         raise DatasetError(f"{path}: its header promises {count} items; {_AGAIN}")
     expected = size + count * math.prod(item_shape)
-    content = header + file.read(expected - size + 1)
+    content = bytearray(header)
+    # In pieces: one read would reserve whatever the header promises before a byte has come.
+    while len(content) <= expected:
+        piece = file.read(min(_PIECE, expected + 1 - len(content)))
+        if not piece:
+            break
+        content += piece
     if len(content) < expected:
         raise DatasetError(
             f"{path}: is truncated: its header promises {expected} bytes, it has {len(content)}; "
@@ -80,4 +87,5 @@ def _parse(
             f"{path}: has trailing bytes beyond the {expected} that its header promises; {_AGAIN}"
         )
     array = np.frombuffer(content, np.uint8, offset=size).reshape(count, *item_shape)
+    array.setflags(write=False)
     return array, sha256_bytes(content)

@@ -38,7 +38,9 @@ class _Skeletons:
     bounds: NDArray[np.float32]
     width: Floats
     lean: Floats
+    pen: Floats
     loose: Floats
+    stroke: NDArray[np.int64]
 
 
 def _parse(text: str) -> tuple[list[tuple[float, float]], list[list[int]]]:
@@ -128,13 +130,19 @@ def _variant(text: str) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray
 
 
 def _tables() -> _Skeletons:
-    variants = [(d, share, *_variant(text)) for d in range(10) for share, text in DIGITS[d].variants]
+    variants = [
+        (d, share, *_variant(text)) for d in range(10) for share, text in DIGITS[d].variants
+    ]
     most = max(len(points) for _, _, points, _, _ in variants)
     control = np.zeros((len(variants), most, 2), np.float32)
     loose = np.ones((len(variants), most), np.float32)
     for row, (_, _, points, _, _) in enumerate(variants):
         control[row, : len(points)] = points
         loose[row, [0, len(points) - 1]] = 1.8
+    stroke = np.zeros((len(variants), most), np.int64)
+    for row, text in enumerate(text for d in range(10) for _, text in DIGITS[d].variants):
+        sizes = [len(part.split()) for part in text.split("/")]
+        stroke[row, : sum(sizes)] = np.repeat(np.arange(len(sizes)), sizes)
     widest = max(len(DIGITS[d].variants) for d in range(10))
     bounds = np.ones((10, widest), np.float32)
     first = np.zeros(10, np.int64)
@@ -152,7 +160,9 @@ def _tables() -> _Skeletons:
         bounds,
         np.array([digit.width for digit in DIGITS], np.float32),
         np.array([digit.lean for digit in DIGITS], np.float32),
+        np.array([digit.pen for digit in DIGITS], np.float32),
         loose,
+        stroke,
     )
 
 
@@ -192,9 +202,13 @@ def _paths(
 
     jitter = bell[:, _SCALARS : _SCALARS + 2 * controls].reshape(count, controls, 2)
     spread = 0.042 * np.exp(0.4 * bell[:, 2])
-    points = tables.control[variant] - np.float32(0.5) + (
-        spread[:, None] * tables.loose[variant]
-    )[..., None] * jitter
+    points = (
+        tables.control[variant]
+        - np.float32(0.5)
+        + (spread[:, None] * tables.loose[variant])[..., None] * jitter
+    )
+    apart = 0.05 * bell[:, 16:22].reshape(count, 3, 2)
+    points = points + np.take_along_axis(apart, tables.stroke[variant][..., None], 1)
     x, y = points[..., 0], points[..., 1]
     # Smooth distortion of the whole plane: a writer's hand, not independent points.
     a, b, c, d, e, f = (0.2 * bell[:, 3 + k, None] for k in range(6))
@@ -210,7 +224,7 @@ def _paths(
     px = (x.reshape(-1)[rows] * weights).sum(2)
     py = (y.reshape(-1)[rows] * weights).sum(2)
 
-    radius = 1.32 * np.exp(0.3 * bell[:, 12])
+    radius = 1.32 * tables.pen[digit] * np.exp(0.28 * bell[:, 12])
     along = tables.along
     swell = 0.12 * bell[:, 13, None] * (2.0 * along - 1.0) + 0.08 * bell[:, 14, None] * (
         np.abs(4.0 * along - 2.0) - 1.0

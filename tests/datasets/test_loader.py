@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import epoch_order, evaluation_order, split_validation, steps_per_epoch
+
+seeds = st.integers(0, 2**63 - 1)
+
+
+@given(count=st.integers(1, 500), seed=seeds, data=st.data())
+def test_the_split_is_a_partition(count: int, seed: int, data: st.DataObject) -> None:
+    held = data.draw(st.integers(0, count - 1))
+    train, validation = split_validation(count, held, seed)
+    assert (train.dtype, validation.dtype) == (np.int32, np.int32)
+    assert len(validation) == held
+    assert (np.diff(train) > 0).all()
+    assert (np.diff(validation) > 0).all()
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, validation])), np.arange(count))
+
+
+def test_the_split_depends_on_the_seed_alone() -> None:
+    np.testing.assert_array_equal(split_validation(100, 20, 1)[1], split_validation(100, 20, 1)[1])
+    assert (split_validation(100, 20, 1)[1] != split_validation(100, 20, 2)[1]).any()
+    # Not simply the first or the last samples.
+    assert 0 < (split_validation(1000, 100, 1)[1] < 500).sum() < 100
+
+
+def test_a_fraction_is_rounded_down() -> None:
+    assert len(split_validation(99, 0.1, 1)[1]) == 9
+    assert len(split_validation(99, 0.0, 1)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        (100, "100 of 100 training samples leaves 0"),
+        (101, "leaves 0 to train on; use a number from 0 to 99"),
+        (-1, "use a number from 0 to 99"),
+        (1.0, "fraction must be at least 0 and below 1, got 1.0"),
+        (-0.1, "fraction"),
+        (0.001, "less than one"),
+    ],
+)
+def test_a_split_that_leaves_nothing_is_refused(validation: float, message: str) -> None:
+    with pytest.raises(DatasetError, match=message):
+        split_validation(100, validation, 1)
+
+
+@given(count=st.integers(1, 300), batch=st.integers(1, 64), epoch=st.integers(0, 2**40), seed=seeds)
+def test_an_epoch_is_whole_batches_of_different_samples(
+    count: int, batch: int, epoch: int, seed: int
+) -> None:
+    index = np.arange(1000, 1000 + 2 * count, 2, dtype=np.int32)
+    if batch > count:
+        with pytest.raises(DatasetError):
+            epoch_order(index, seed, epoch, batch)
+        return
+    order = epoch_order(index, seed, epoch, batch)
+    assert order.dtype == np.int32
+    assert len(order) == count // batch * batch
+    assert len(set(order.tolist())) == len(order)
+    assert set(order.tolist()) <= set(index.tolist())
+
+
+def test_the_order_is_keyed_by_seed_and_epoch() -> None:
+    index = np.arange(1000, dtype=np.int32)
+    first = epoch_order(index, 1, 0, 10)
+    np.testing.assert_array_equal(first, epoch_order(index, 1, 0, 10))
+    for other in (epoch_order(index, 1, 1, 10), epoch_order(index, 2, 0, 10), index):
+        assert (first != other).mean() > 0.9
+
+
+def test_the_batch_size_only_decides_where_an_epoch_ends() -> None:
+    index = np.arange(100, dtype=np.int32)
+    np.testing.assert_array_equal(epoch_order(index, 1, 5, 30), epoch_order(index, 1, 5, 10)[:90])
+
+
+def test_an_epoch_without_a_step_names_the_fix() -> None:
+    with pytest.raises(DatasetError, match=r"data\.batch_size: 64 .* 63 samples .* set it to 63"):
+        steps_per_epoch(63, 64)
+    assert steps_per_epoch(64, 64) == 1
+
+
+@given(count=st.integers(0, 200), batch=st.integers(1, 64))
+def test_evaluation_covers_every_sample_once(count: int, batch: int) -> None:
+    index = np.arange(5, 5 + count, dtype=np.int32)
+    order = evaluation_order(index, batch)
+    assert order.dtype == np.int32
+    assert len(order) % batch == 0
+    assert len(order) - count < batch
+    np.testing.assert_array_equal(order[:count], index)
+    assert (order[count:] == -1).all()

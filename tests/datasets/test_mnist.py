@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import describe, load
+
+PICTURES = (np.arange(5 * 784) % 256).astype(np.uint8).reshape(5, 28, 28)
+LABELS = np.array([3, 0, 9, 1, 1], np.uint8)
+
+
+def idx(array: np.ndarray) -> bytes:
+    header = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+def write(
+    root: Path,
+    images: np.ndarray = PICTURES,
+    labels: np.ndarray = LABELS,
+    *,
+    names: tuple[str, str] = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
+) -> None:
+    (root / "mnist").mkdir(parents=True, exist_ok=True)
+    for name, array in zip(names, (images, labels), strict=True):
+        content = idx(array)
+        (root / "mnist" / name).write_bytes(
+            gzip.compress(content) if name.endswith(".gz") else content
+        )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise AssertionError("the source files were read again")
+
+    monkeypatch.setattr("dnnstack.datasets.mnist.read_idx", fail)
+
+
+def test_describe_reads_nothing() -> None:
+    info = describe("mnist")
+    assert (info.shape, info.train_count, info.test_count) == ((1, 28, 28), 60_000, 10_000)
+    assert info.classes == tuple("0123456789")
+
+
+def test_an_option_is_refused(root: Path) -> None:
+    with pytest.raises(DatasetError, match="'mnist' has no option 'train_count'"):
+        describe("mnist", options={"train_count": 5})
+    with pytest.raises(DatasetError, match="no option"):
+        load("mnist", "train", root=root, options={"seed": 1})
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
+        ("train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"),
+        ("train-images.idx3-ubyte", "train-labels.idx1-ubyte"),
+        ("train-images.idx3-ubyte.gz", "train-labels-idx1-ubyte"),
+    ],
+)
+def test_reads_every_spelling(root: Path, names: tuple[str, str]) -> None:
+    write(root, names=names)
+    data = load("mnist", "train", root=root)
+    assert data.name == "mnist/train"
+    assert len(data) == 5
+    assert (data.images.dtype, data.labels.dtype) == (np.uint8, np.int32)
+    np.testing.assert_array_equal(data.images[:, 0], PICTURES)
+    np.testing.assert_array_equal(data.labels, LABELS)
+    with pytest.raises(ValueError, match="read-only"):
+        data.images[0] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        data.labels[0] = 0
+
+
+def test_missing_files_are_named_with_the_way_out(root: Path) -> None:
+    with pytest.raises(DatasetError) as caught:
+        load("mnist", "test", root=root)
+    message = str(caught.value)
+    for part in (
+        str(root / "mnist"),
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+        "--data-dir",
+        "DNNSTACK_DATA",
+        "digits.yaml",
+    ):
+        assert part in message
+
+
+def test_one_missing_file_is_the_only_one_named(root: Path) -> None:
+    write(root)
+    (root / "mnist" / "train-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(DatasetError, match="missing train-labels-idx1-ubyte.gz") as caught:
+        load("mnist", "train", root=root)
+    assert "train-images" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (PICTURES, LABELS[:4], "5 pictures, but .* 4 labels"),
+        (PICTURES[:4], LABELS, "4 pictures, but .* 5 labels"),
+        (PICTURES, np.array([1, 2, 10, 3, 4]), "label 10 of picture 2 is not a digit"),
+        (LABELS, PICTURES, "train-images.*is not an IDX file of unsigned bytes in 3 dim"),
+        (PICTURES[:, :27], LABELS, "items of 27x28, expected 28x28"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(
+    root: Path, cache: Path, images: np.ndarray, labels: np.ndarray, message: str
+) -> None:
+    write(root, images, labels)
+    with pytest.raises(DatasetError, match=message):
+        load("mnist", "train", root=root)
+    assert not cache.exists()
+
+
+def test_other_files_than_the_originals_are_used_with_a_warning_every_time(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(root)
+    for _ in range(2):
+        caplog.clear()
+        load("mnist", "train", root=root)
+        warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert len(warned) == 2
+        assert "train-images-idx3-ubyte.gz is not the original MNIST file" in warned[0]
+
+
+def test_a_warm_start_does_not_read_the_sources(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root)
+    load("mnist", "train", root=root)
+    forbid_reading(monkeypatch)
+    np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
+
+
+def test_changed_sources_are_noticed(root: Path) -> None:
+    write(root)
+    load("mnist", "train", root=root)
+    write(root, PICTURES[::-1], LABELS[::-1])
+    data = load("mnist", "train", root=root)
+    np.testing.assert_array_equal(data.images[:, 0], PICTURES[::-1])
+    np.testing.assert_array_equal(data.labels, LABELS[::-1])
+
+
+def test_moved_sources_share_the_decoded_arrays(tmp_path: Path, cache: Path) -> None:
+    write(tmp_path / "one")
+    write(tmp_path / "two", names=("train-images.idx3-ubyte", "train-labels.idx1-ubyte"))
+    load("mnist", "train", root=tmp_path / "one")
+    load("mnist", "train", root=tmp_path / "two")
+    assert len(list((cache / "decoded").glob("mnist-train-*"))) == 1
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-7] ^= 0x10
+    path.write_bytes(content)
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"garbage")
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _wrong_shape(path: Path) -> None:
+    path.write_bytes(b'{"images": 3}')
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip, _garbage, _empty, Path.unlink])
+@pytest.mark.parametrize("name", ["images.npy", "labels.npy", "entry.json"])
+def test_a_damaged_cache_is_rebuilt(
+    root: Path, cache: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    write(root)
+    load("mnist", "train", root=root)
+    (path,) = (cache / "decoded").glob(f"mnist-train-*/{name}")
+    before = path.read_bytes()
+    os.utime(path, ns=(1, 1))
+    damage(path)
+    data = load("mnist", "train", root=root)
+    np.testing.assert_array_equal(data.images[:, 0], PICTURES)
+    np.testing.assert_array_equal(data.labels, LABELS)
+    if name != "entry.json":
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [_truncate, _garbage, _empty, _wrong_shape, Path.unlink])
+def test_a_damaged_index_is_rebuilt(
+    root: Path, cache: Path, damage: Callable[[Path], None]
+) -> None:
+    write(root)
+    load("mnist", "train", root=root)
+    (path,) = (cache / "decoded" / "index").iterdir()
+    damage(path)
+    np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
+
+
+def test_a_touched_cache_is_verified_once_and_kept(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root)
+    load("mnist", "train", root=root)
+    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
+    os.utime(path, ns=(1, 1))
+    forbid_reading(monkeypatch)
+    np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
+
+    def fail(path: Path) -> str:
+        raise AssertionError("hashed again")
+
+    monkeypatch.setattr("dnnstack.datasets.decoded.sha256_file", fail)
+    load("mnist", "train", root=root)
+
+
+def test_works_where_the_cache_cannot_be_written(root: Path, cache: Path) -> None:
+    # A file in the folder's place refuses every user, even one who may write everywhere.
+    cache.write_text("")
+    write(root)
+    for _ in range(2):
+        data = load("mnist", "train", root=root)
+        np.testing.assert_array_equal(data.images[:, 0], PICTURES)
+        np.testing.assert_array_equal(data.labels, LABELS)
+        assert not data.images.flags.writeable
+        assert not data.labels.flags.writeable
+
+
+def test_works_where_the_disk_is_full(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, data: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dnnstack.datasets.decoded.atomic_write", fail)
+    write(root)
+    np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
+
+
+def test_the_real_files(caplog: pytest.LogCaptureFixture) -> None:
+    folder = os.environ.get("DNNSTACK_DATA")
+    if not folder:
+        pytest.skip("DNNSTACK_DATA is not set: it names the folder that has mnist/")
+    for split, count, first in (("train", 60_000, [5, 0, 4, 1, 9]), ("test", 10_000, [7, 2, 1])):
+        data = load("mnist", split, root=Path(folder))
+        assert data.images.shape == (count, 1, 28, 28)
+        assert data.labels[: len(first)].tolist() == first
+        stem = "train" if split == "train" else "t10k"
+        packed = Path(folder) / "mnist" / f"{stem}-images-idx3-ubyte.gz"
+        original = gzip.decompress(packed.read_bytes())
+        assert hashlib.sha256(original[16:]).digest() == hashlib.sha256(data.images).digest()
+    assert not caplog.records

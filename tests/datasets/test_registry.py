@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import data_root, describe, load, names
+
+
+def test_names_are_those_that_can_be_described() -> None:
+    assert names() == ("mnist", "strokes")
+    for name in names():
+        assert describe(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("minst", "unknown dataset 'minst'; did you mean 'mnist'"),
+        ("MNIST", "did you mean 'mnist'"),
+        ("stroke", "did you mean 'strokes'"),
+        ("imagenet22k", "unknown dataset 'imagenet22k'; Known: mnist, strokes"),
+    ],
+)
+def test_an_unknown_dataset_suggests_a_known_one(name: str, message: str) -> None:
+    with pytest.raises(DatasetError, match=message):
+        describe(name)
+
+
+def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="split 'valid' does not exist"):
+        load("strokes", "valid", root=tmp_path)  # type: ignore[arg-type]
+
+
+def test_data_root_takes_the_first_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    monkeypatch.setenv("DNNSTACK_DATA", str(tmp_path / "environment"))
+    assert data_root(tmp_path / "flag", "config") == tmp_path / "flag"
+    assert data_root(None, "config") == tmp_path / "environment"
+    monkeypatch.setenv("DNNSTACK_DATA", "")
+    assert data_root(None, "config") == Path("config")
+    monkeypatch.delenv("DNNSTACK_DATA")
+    assert data_root() == cache / "data"
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert data_root(None, "~/sets") == Path("/home/somebody/sets")
