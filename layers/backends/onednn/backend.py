@@ -1,0 +1,133 @@
+"""The oneDNN backend: compiling, the tuning it needs, and what the machine can do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cache
+
+from ....common.errors import BackendUnavailableError
+from ...graph import Graph
+from ...ops import SgdUpdate
+from ...rewrites import REWRITES, rewritten
+from ..base import Limits, Options
+from ..tuning import Tuning, cached, fingerprint, store
+from .constants import DST, SRC, WEIGHTS
+from .executable import OneDnnExecutable
+from .library import library
+from .memory import Descriptor, Memory
+from .primitive import Primitive, PrimitiveDesc, reorder_desc
+from .tuner import convolutions, default_choices, search
+
+NAME = "onednn"
+
+
+class OneDnnBackend:
+    """oneDNN on this machine's processor with so many threads.
+
+    Raises BackendUnavailableError where oneDNN or libgomp is missing.
+    """
+
+    name = NAME
+    rewrites = tuple(REWRITES)
+
+    def __init__(self, threads: int) -> None:
+        library()
+        self.threads = threads
+
+    def compile(
+        self, sections: Mapping[str, Graph], options: Options | None = None
+    ) -> OneDnnExecutable:
+        options = options or Options()
+        if options.precision not in ("auto", "fp32"):
+            raise BackendUnavailableError(
+                f"precision '{options.precision}': oneDNN computes in fp32 here; "
+                "set run.precision to auto or fp32"
+            )
+        names = self.rewrites if options.fusion else ()
+        graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
+        tuning, notices = self._tuned(graphs, options)
+        return OneDnnExecutable(graphs, tuning, self.threads, notices)
+
+    def _tuned(
+        self, graphs: Mapping[str, Graph], options: Options
+    ) -> tuple[Tuning, tuple[str, ...]]:
+        trained = {name: g for name, g in graphs.items() if planned_update(g)}
+        present = Tuning(NAME, self.versions(), fingerprint(trained) if trained else "")
+        given = options.tuning
+        if given is not None:
+            reason = given.misfit(present) if trained else ""
+            if not reason:
+                return given, ()
+            note = f"results are right, but not equal to the last bit to those before: {reason}"
+            tuning, _ = self._tuned(graphs, Options(options.precision, options.fusion))
+            return tuning, (note,)
+        names = [c for g in graphs.values() for c in convolutions(g)]
+        choices = default_choices(graphs.values())
+        if not options.tune or not trained or not names:
+            return _with(present, choices), ()
+        found = cached(present)
+        if found is None:
+            found = _with(present, search(next(iter(trained.values())), choices, self._seconds))
+            store(found)
+        return found, ()
+
+    def _seconds(self, graph: Graph, choices: Mapping[str, str], repeats: int) -> float:
+        """Seconds of one step of a section compiled with these choices; data calls left out."""
+        executable = OneDnnExecutable(
+            {graph.name: graph}, Tuning(NAME, choices=choices), self.threads
+        )
+        seconds = executable.step_seconds(graph.name, repeats)
+        executable.close()
+        return seconds
+
+    def limits(self) -> Limits:
+        library().set_threads(self.threads)
+        n = 2048
+        square = Descriptor.of((n, n))
+        weights = PrimitiveDesc("matmul", square, square, None, square, None)
+        a, b, c = (Memory(square) for _ in range(3))
+        a.array()[:], b.array()[:] = 1.0, 0.5
+        gemm = Primitive(weights, {SRC: a, WEIGHTS: b, DST: c})
+        large = Descriptor.of((1 << 24,))
+        source, target = Memory(large), Memory(large)
+        move = Primitive(reorder_desc(large, large), {SRC: source, DST: target})
+        return Limits(2 * n**3 / _fastest(gemm) / 1e9, 2 * large.nbytes / _fastest(move) / 1e9)
+
+    def versions(self) -> Mapping[str, str]:
+        return {
+            "oneDNN": library().version,
+            "instruction set": library().isa(),
+            "processor": _processor(),
+            "threads": str(self.threads),
+        }
+
+
+def planned_update(graph: Graph) -> bool:
+    """Whether a section trains: its layouts are worth a search."""
+    return any(isinstance(op, SgdUpdate) for op in graph.ops)
+
+
+def _with(tuning: Tuning, choices: Mapping[str, str]) -> Tuning:
+    return Tuning(tuning.backend, tuning.environment, tuning.graph, choices)
+
+
+def _fastest(primitive: Primitive, repeats: int = 15) -> float:
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        library().execute(*primitive.call)
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+@cache
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(
+                (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+                "unknown",
+            )
+    except OSError:
+        return "unknown"

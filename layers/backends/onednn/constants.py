@@ -1,0 +1,89 @@
+"""Numbers of oneDNN 3's C API (dnnl_types.h and dnnl_common_types.h of 3.2)."""
+
+from __future__ import annotations
+
+STATUS = (
+    "success",
+    "out_of_memory",
+    "invalid_arguments",
+    "unimplemented",
+    "last_impl_reached",
+    "runtime_error",
+    "not_required",
+    "invalid_graph",
+    "invalid_graph_op",
+    "invalid_shape",
+    "invalid_data_type",
+)
+MAX_NDIMS = 12
+ENGINE_CPU = 1
+STREAM_IN_ORDER = 1
+
+DATA_TYPES = {"float32": 3, "int32": 4, "uint8": 6}
+F32 = DATA_TYPES["float32"]
+DATA_TYPE_NAMES = {2: "bf16", 3: "f32", 4: "s32", 5: "s8", 6: "u8"}
+
+TAG_ANY = 1
+PLAIN_TAGS = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6}  # a, ab, abc, abcd, abcde by number of dimensions
+LAYOUT_TAGS = {"nchw": 5, "nhwc": 22, "nChw16c": 78, "nChw8c": 102}
+
+FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
+CONVOLUTION_DIRECT = 1
+POOLING = {"max": 511, "avg": 1023}  # avg: exclude padding
+BINARY_ADD, BINARY_MUL = 131056, 131057
+SOFTMAX_ACCURATE, SOFTMAX_LOG = 196608, 196609
+ELTWISE_LINEAR = 38
+ELTWISE = {
+    "relu": 32,
+    "leaky_relu": 32,
+    "sigmoid": 41,
+    "tanh": 33,
+    "elu": 34,
+    "softplus": 39,
+    "silu": 44,
+    "gelu": 49,
+    "gelu_tanh": 43,
+}
+ELTWISE_FROM_OUTPUT = {"relu": 256, "leaky_relu": 256, "sigmoid": 260, "tanh": 257, "elu": 258}
+ELTWISE_ALPHA = {"softplus": 1.0, "silu": 1.0}  # kinds whose alpha is a fixed part of our formula
+
+QUERY_IMPL_INFO = 8
+QUERY_STRIDES = 14
+QUERY_EXEC_ARG_MD = 255
+QUERY_NDIMS, QUERY_DIMS, QUERY_DATA_TYPE, QUERY_PADDED_DIMS = 256, 257, 258, 260
+QUERY_INNER_NBLKS, QUERY_INNER_BLKS, QUERY_INNER_IDXS = 263, 264, 265
+
+SRC, SRC_1, DST, WEIGHTS, BIAS, WORKSPACE = 1, 2, 17, 33, 41, 64
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
+ATTR_SCALES = 4096
+POST_OP_0 = 32768  # DNNL_ARG_ATTR_MULTIPLE_POST_OP(0)
+ARGUMENT_NAMES = {
+    SRC: "src",
+    SRC_1: "src_1",
+    DST: "dst",
+    WEIGHTS: "weights",
+    BIAS: "bias",
+    WORKSPACE: "workspace",
+    DIFF_SRC: "diff_src",
+    DIFF_DST: "diff_dst",
+    DIFF_WEIGHTS: "diff_weights",
+    DIFF_BIAS: "diff_bias",
+    POST_OP_0 | SRC_1: "post_op_src_1",
+    ATTR_SCALES | SRC: "scale_src",
+    ATTR_SCALES | SRC_1: "scale_src_1",
+}
+
+ISA_NAMES = {
+    1: "sse41",
+    3: "avx",
+    7: "avx2",
+    15: "avx2_vnni",
+    31: "avx2_vnni_2",
+    39: "avx512_core",
+    103: "avx512_core_vnni",
+    231: "avx512_core_bf16",
+    495: "avx512_core_fp16",
+    4079: "avx512_core_amx",
+    8175: "avx512_core_amx_fp16",
+}
+AVX512_BIT = 32

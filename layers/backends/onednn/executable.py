@@ -1,0 +1,178 @@
+"""The executable: sections bound to primitives, run as loops over prebound calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....common.errors import DnnlError, ShapeError
+from ...graph import SHARED, Graph, Tensor
+from ...ops import SgdUpdate
+from ..base import Array, BoundCall
+from ..tuning import Tuning
+from . import losses, pointwise  # noqa: F401  # registering their kernels is their import's effect
+from .bind import Binder, Step
+from .library import library, status_name
+from .linear import planned_layouts
+from .memory import Descriptor, Memory
+from .step import update_order
+from .store import Store, load_plain, store_plain
+
+
+class OneDnnExecutable:
+    """Sections bound to oneDNN primitives over shared arenas; see base.Executable."""
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Graph],
+        tuning: Tuning,
+        threads: int,
+        notices: Sequence[str] = (),
+    ) -> None:
+        self.tuning = tuning
+        self.graphs = graphs
+        self.notices = notices
+        self._threads = threads
+        self._store = Store()
+        self._sections: dict[str, Binder] = {}
+        library().set_threads(threads)
+        gradients = {
+            name: plan_arenas(self._store, graph, tuning.choices) for name, graph in graphs.items()
+        }
+        for name, graph in graphs.items():
+            binder = Binder(graph, self._store, tuning.choices)
+            binder.memories.update(gradients[name])
+            binder.bind()
+            self._sections[name] = binder
+        self._updating = {
+            name for name, graph in graphs.items() if any(op.updates for op in graph.ops)
+        }
+        self._stale = set(graphs)
+
+    def run(self, section: str, steps: int = 1) -> None:
+        binder = self._sections[section]
+        library().set_threads(self._threads)
+        if section in self._stale:
+            _run(binder.prologue)
+            self._stale.discard(section)
+        for _ in range(steps):
+            _run(binder.steps)
+        if section in self._updating:
+            self._stale.update(name for name in self._sections if name != section)
+
+    def write(self, tensor: Tensor, array: Array) -> None:
+        if array.shape[1:] != tensor.shape[1:] or (
+            tensor.role != "data" and array.shape != tensor.shape
+        ):
+            raise ShapeError(f"'{tensor.name}' has shape {tensor.shape}, not {array.shape}")
+        if tensor.role == "data":
+            if array.dtype != tensor.dtype:
+                raise ShapeError(f"'{tensor.name}' is {tensor.dtype}, not {array.dtype}")
+            self._held_array(tensor)
+            self._store.arrays[tensor] = array
+        elif tensor.dtype == "float32":
+            store_plain(self._held(tensor), tensor, array)
+            if tensor.role == "parameter":
+                self._stale.update(self._sections)
+        else:
+            self._held_array(tensor)[...] = array
+
+    def read(self, tensor: Tensor) -> Array:
+        if tensor.dtype != "float32" or tensor.role == "data":
+            return self._held_array(tensor).copy()
+        return load_plain(self._held(tensor), tensor)
+
+    def calls(self, section: str) -> Sequence[BoundCall]:
+        binder = self._sections[section]
+        return [entry.call for entry in (*binder.prologue, *binder.steps)]
+
+    def measure(self, section: str, repeats: int) -> list[float]:
+        binder = self._sections[section]
+        library().set_threads(self._threads)
+        every = (*binder.prologue, *binder.steps)
+        times: list[list[float]] = [[] for _ in every]
+        for _ in range(repeats):
+            for entry, spent in zip(every, times, strict=True):
+                begin = time.perf_counter()
+                _run((entry,))
+                spent.append(time.perf_counter() - begin)
+        self._stale.update(self._sections)
+        return [median(spent) for spent in times]
+
+    def step_seconds(self, section: str, repeats: int) -> float:
+        """Seconds of the section's library calls: the fastest of so many runs after a warm-up."""
+        binder = self._sections[section]
+        library().set_threads(self._threads)
+        _fill(binder)
+        calls = [entry for entry in binder.steps if entry.primitive is not None]
+        times = []
+        for _ in range(repeats + 1):
+            begin = time.perf_counter()
+            _run(calls)
+            times.append(time.perf_counter() - begin)
+        return min(times[1:])
+
+    def close(self) -> None:
+        for binder in self._sections.values():
+            for entry in (*binder.steps, *binder.prologue):
+                if entry.primitive is not None:
+                    entry.primitive.close()
+        self._sections.clear()
+        self._store = Store()
+
+    def _held(self, tensor: Tensor) -> Memory:
+        if tensor.role in SHARED:
+            return self._store.memories[tensor]
+        binder = self._sections[tensor.section]
+        if tensor in binder.overwritten:
+            raise KeyError(f"{tensor.name}: its memory was given to a later tensor")
+        return binder.memories[tensor]
+
+    def _held_array(self, tensor: Tensor) -> NDArray[np.generic]:
+        if tensor.role in SHARED:
+            return self._store.arrays[tensor]
+        return self._sections[tensor.section].arrays[tensor]
+
+
+def _run(steps: Sequence[Step]) -> None:
+    for entry in steps:
+        if entry.function(*entry.arguments):
+            _fail(entry)
+
+
+def _fill(binder: Binder) -> None:
+    """Values to time with: small and positive, for zeros and denormals run at another speed."""
+    for memory in binder.store.memories.values():
+        memory.array()[:] = 0.01
+
+
+def _fail(entry: Step) -> None:
+    status = entry.function(*entry.arguments) or 0
+    call = entry.call
+    shown = {"op": call.op.label(), **call.arguments}
+    raise DnnlError("oneDNN", call.function, status_name(status), shown)
+
+
+def plan_arenas(store: Store, graph: Graph, choices: Mapping[str, str]) -> dict[Tensor, Memory]:
+    """Lay out parameters, momenta and gradients of a section that updates.
+
+    Returns the memories of the gradients.
+    """
+    updates = [op for op in graph.ops if isinstance(op, SgdUpdate)]
+    if not updates:
+        return {}
+    layouts = planned_layouts(graph, choices)
+    op = updates[0]
+    order = update_order(op)
+    for tensor in op.gradients:
+        layouts.setdefault(tensor, Descriptor.of(tensor.shape))
+    families = {"parameters": op.parameters, "momentum": op.buffers, "gradients": op.gradients}
+    for name, tensors in families.items():
+        if tensors:
+            same = {t: layouts[g] for t, g in zip(tensors, op.gradients, strict=True)}
+            store.add_arena(name, [tensors[i] for i in order], same)
+    return store.arenas["gradients"].memories

@@ -1,0 +1,59 @@
+"""The path for what oneDNN does not have, or has as slow reference code alone: NumPy's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...graph import Op, Tensor
+from ..reference.kernels import KERNELS
+from .bind import Binder
+from .memory import Descriptor
+
+
+def reference(b: Binder, op: Op) -> None:
+    """Bind the reference backend's kernel of an operation without in-place updates."""
+    fetch = [_fetcher(b, getattr(op, field)) for field in op.inputs]
+    store = [_writer(b, getattr(op, field)) for field in op.outputs]
+    kernel = KERNELS[type(op)]
+
+    def run() -> None:
+        values = kernel.compute(op, *[get() for get in fetch])
+        for put, value in zip(store, values if len(store) > 1 else (values,), strict=True):
+            put(value)
+
+    b.host(op, run, kernel.function(op), {"reason": "oneDNN has no fast kernel for it"})
+
+
+def _fetcher(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[], Any]:
+    if field is None:
+        return lambda: None
+    if isinstance(field, tuple):
+        parts = [_fetcher(b, tensor) for tensor in field]
+        return lambda: tuple(part() for part in parts)
+    if field.role == "data":
+        return b.data(field)
+    array = b.plain(field).array(field.shape) if field.dtype == "float32" else b.array(field)
+    return lambda: array
+
+
+def _writer(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[Any], None]:
+    if field is None:
+        return lambda value: None
+    if isinstance(field, tuple):
+        parts = [_writer(b, tensor) for tensor in field]
+
+        def put_all(values: Any) -> None:
+            for part, value in zip(parts, values, strict=True):
+                part(value)
+
+        return put_all
+    if field.dtype == "float32":
+        array = b.output(field, Descriptor.of(field.shape)).array(field.shape)
+    else:
+        array = b.array(field)
+
+    def put(value: Any) -> None:
+        array[...] = value
+
+    return put

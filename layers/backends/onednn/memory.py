@@ -1,0 +1,140 @@
+"""Descriptors (shape and layout) and memories (a descriptor over a buffer)."""
+
+from __future__ import annotations
+
+from ctypes import POINTER, byref, c_int, c_int64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....common.native import Owned
+from ...graph import Shape
+from .constants import (
+    DATA_TYPE_NAMES,
+    DATA_TYPES,
+    LAYOUT_TAGS,
+    PLAIN_TAGS,
+    QUERY_DATA_TYPE,
+    QUERY_DIMS,
+    QUERY_INNER_BLKS,
+    QUERY_INNER_IDXS,
+    QUERY_INNER_NBLKS,
+    QUERY_NDIMS,
+    QUERY_STRIDES,
+    TAG_ANY,
+)
+from .library import Dims, library
+
+ALIGNMENT = 64
+_LETTERS = "abcdefghijkl"
+_NAMES = {
+    "abcd": "nchw",
+    "acdb": "nhwc",
+    "aBcd16b": "nChw16c",
+    "aBcd8b": "nChw8c",
+    "ab": "nc",
+    "a": "x",
+}
+
+
+def aligned(nbytes: int) -> NDArray[np.uint8]:
+    """A zeroed buffer of so many bytes that starts at a multiple of 64."""
+    raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+class Descriptor(Owned):
+    """dnnl_memory_desc_t: dimensions, data type and layout."""
+
+    @classmethod
+    def of(cls, shape: Shape, layout: str = "plain", dtype: str = "float32") -> Descriptor:
+        """layout: "plain" (row-major), "any" (the library chooses), or a name such as nhwc."""
+        tag = {"plain": PLAIN_TAGS[len(shape)], "any": TAG_ANY}.get(layout) or LAYOUT_TAGS[layout]
+        handle = library().create(
+            "memory_desc_create_with_tag",
+            len(shape),
+            Dims(*shape),
+            DATA_TYPES[dtype],
+            tag,
+            shown={"shape": shape, "layout": layout, "dtype": dtype},
+        )
+        return cls(handle, library().destroyer("memory_desc"))
+
+    @classmethod
+    def clone(cls, borrowed: int) -> Descriptor:
+        """An own copy of a descriptor that belongs to a primitive descriptor."""
+        handle = library().create("memory_desc_clone", borrowed)
+        return cls(handle, library().destroyer("memory_desc"))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both lay out memory alike; strides of dimensions of size 1 do not count."""
+        if not isinstance(other, Descriptor):
+            return NotImplemented
+        return bool(library().dll.dnnl_memory_desc_equal(self.handle, other.handle))
+
+    __hash__ = None  # type: ignore[assignment]  # equality is the library's, and has no hash
+
+    @property
+    def nbytes(self) -> int:
+        return int(library().dll.dnnl_memory_desc_get_size(self.handle))
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(self._array(QUERY_DIMS, self._number(QUERY_NDIMS)))
+
+    def __str__(self) -> str:
+        """Type, layout and shape: ``f32 nhwc 64x1x28x28``."""
+        shape = self.shape
+        strides = self._array(QUERY_STRIDES, len(shape))
+        blocks = self._number(QUERY_INNER_NBLKS)
+        inner = self._array(QUERY_INNER_IDXS, blocks)
+        sizes = self._array(QUERY_INNER_BLKS, blocks)
+        order = sorted(range(len(shape)), key=lambda a: (-strides[a], shape[a] == 1))
+        tag = "".join(_LETTERS[a].upper() if a in inner else _LETTERS[a] for a in order)
+        tag += "".join(f"{size}{_LETTERS[a]}" for size, a in zip(sizes, inner, strict=True))
+        dtype = DATA_TYPE_NAMES[self._number(QUERY_DATA_TYPE)]
+        return f"{dtype} {_NAMES.get(tag, tag)} {'x'.join(map(str, shape))}"
+
+    def _number(self, query: int) -> int:
+        value = c_int()
+        library().call("memory_desc_query", self.handle, query, byref(value))
+        return value.value
+
+    def _array(self, query: int, count: int) -> list[int]:
+        pointer = POINTER(c_int64)()
+        library().call("memory_desc_query", self.handle, query, byref(pointer))
+        return [pointer[i] for i in range(count)]
+
+
+class Memory(Owned):
+    """dnnl_memory_t over a 64-byte aligned buffer, new and zeroed unless given."""
+
+    def __init__(self, descriptor: Descriptor, buffer: NDArray[np.uint8] | None = None) -> None:
+        self.descriptor = descriptor
+        self.buffer = aligned(max(descriptor.nbytes, 4)) if buffer is None else buffer
+        if self.buffer.nbytes < descriptor.nbytes:
+            raise ValueError(f"a buffer of {self.buffer.nbytes} bytes is too small: {descriptor}")
+        handle = library().create(
+            "memory_create",
+            descriptor.handle,
+            library().engine.handle,
+            self.buffer.ctypes.data,
+            shown={"descriptor": descriptor},
+        )
+        super().__init__(handle, library().destroyer("memory"), descriptor, self.buffer)
+
+    @classmethod
+    def plain(cls, shape: Shape, dtype: str = "float32") -> Memory:
+        """A zeroed row-major memory."""
+        return cls(Descriptor.of(shape, "plain", dtype))
+
+    def view(self, descriptor: Descriptor) -> Memory:
+        """The same bytes under another descriptor."""
+        return Memory(descriptor, self.buffer)
+
+    def array(self, shape: Shape | None = None, dtype: Any = np.float32) -> NDArray[Any]:
+        """The buffer as an array: right only where the layout is row-major. Not a copy."""
+        flat: NDArray[Any] = self.buffer[: self.descriptor.nbytes].view(dtype)
+        return flat if shape is None else flat.reshape(shape)

@@ -1,0 +1,188 @@
+"""Pooling, activation, softmax and reshape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...graph import Tensor
+from ...ops import (
+    FROM_OUTPUT,
+    Activation,
+    ActivationBackward,
+    Pool2d,
+    Pool2dBackward,
+    Reshape,
+    Softmax,
+    SoftmaxBackward,
+)
+from .bind import Binder, attempt, binds
+from .constants import (
+    DIFF_DST,
+    DIFF_SRC,
+    DST,
+    ELTWISE_FROM_OUTPUT,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
+    POOLING,
+    SOFTMAX_ACCURATE,
+    SRC,
+    WORKSPACE,
+)
+from .fallback import reference
+from .library import Dims
+from .linear import eltwise
+from .memory import Descriptor, Memory
+from .primitive import PrimitiveDesc
+
+
+def _slide(op: Pool2d | Pool2dBackward) -> tuple[Any, ...]:
+    top, bottom, left, right = op.window.padding
+    return (
+        Dims(*op.window.stride),
+        Dims(*op.window.kernel),
+        Dims(0, 0),
+        Dims(top, left),
+        Dims(bottom, right),
+    )
+
+
+def _pool_desc(
+    op: Pool2d | Pool2dBackward, source: Descriptor, target: Tensor, trains: bool
+) -> PrimitiveDesc | None:
+    def arguments() -> tuple[Any, ...]:
+        prop = FORWARD_TRAINING if trains else FORWARD_INFERENCE
+        result = Descriptor.of(target.shape, "any")
+        return (prop, POOLING[op.kind], source, result, *_slide(op), None)
+
+    return attempt("pooling_forward", [arguments], {"window": op.window, "src": source})
+
+
+@binds(Pool2d)
+def pool2d(b: Binder, op: Pool2d) -> None:
+    readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Pool2dBackward)]
+    desc = _pool_desc(op, b.home(op.x).descriptor, op.y, bool(readers))
+    if desc is None:
+        return reference(b, op)
+    arguments = {SRC: b.home(op.x), DST: b.output(op.y, desc.descriptor(DST))}
+    if readers:
+        workspace = Memory(desc.descriptor(WORKSPACE)) if op.kind == "max" else None
+        if workspace is not None:
+            arguments[WORKSPACE] = workspace
+        b.forwards[op.y] = (desc, workspace)
+    return b.primitive(op, desc, arguments, {"window": op.window})
+
+
+@binds(Pool2dBackward)
+def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
+    known = b.forwards.get(op.y) if op.y is not None else None
+    hint, workspace = known if known is not None else _pool_again(b, op)
+    if hint is None:
+        return reference(b, op)
+    source, target = hint.descriptor(SRC), hint.descriptor(DST)
+    backward = (POOLING[op.kind], source, target, *_slide(op), hint, None)
+    desc = attempt("pooling_backward", [lambda: backward], {"window": op.window})
+    if desc is None:
+        return reference(b, op)
+    arguments = {
+        DIFF_DST: b.want(op.dy, desc.descriptor(DIFF_DST)),
+        DIFF_SRC: b.output(op.dx, desc.descriptor(DIFF_SRC)),
+    }
+    if workspace is not None:
+        arguments[WORKSPACE] = workspace
+    return b.primitive(op, desc, arguments, {"window": op.window})
+
+
+def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc | None, Memory | None]:
+    """The forward primitive where this section has none: max-pooling must find its maxima anew."""
+    if op.kind == "avg" or op.x is None:
+        known = b.home(op.dy).descriptor
+        for layout in ("nchw", "nhwc", "nChw16c", "nChw8c"):
+            if Descriptor.of(op.dy.shape, layout) == known:
+                return _pool_desc(op, Descriptor.of(op.dx.shape, layout), op.dy, True), None
+        return _pool_desc(op, Descriptor.of(op.dx.shape), op.dy, True), None
+    desc = _pool_desc(op, b.home(op.x).descriptor, op.dy, True)
+    if desc is None:
+        return None, None
+    workspace = Memory(desc.descriptor(WORKSPACE))
+    pooled = Memory(desc.descriptor(DST))
+    arguments = {SRC: b.home(op.x), DST: pooled, WORKSPACE: workspace}
+    b.primitive(op, desc, arguments, {"window": op.window})
+    return desc, workspace
+
+
+@binds(Activation)
+def activation(b: Binder, op: Activation) -> None:
+    source = b.home(op.x)
+    arguments = (
+        FORWARD_TRAINING,
+        *eltwise(op.kind, 0.0)[:1],
+        source.descriptor,
+        source.descriptor,
+        eltwise(op.kind, op.alpha)[1],
+        0.0,
+        None,
+    )
+    desc = attempt("eltwise_forward", [lambda: arguments], {"kind": op.kind})
+    if desc is None:
+        return reference(b, op)
+    memories = {SRC: source, DST: b.output(op.y, source.descriptor)}
+    return b.primitive(op, desc, memories, {"kind": op.kind})
+
+
+@binds(ActivationBackward)
+def activation_backward(b: Binder, op: ActivationBackward) -> None:
+    value = b.home(op.value)
+    layout = value.descriptor
+    algorithm, alpha = eltwise(op.kind, op.alpha)
+    forward = (FORWARD_TRAINING, algorithm, layout, layout, alpha, 0.0, None)
+    hint = attempt("eltwise_forward", [lambda: forward], {"kind": op.kind})
+    if hint is None:
+        return reference(b, op)
+    algorithm = ELTWISE_FROM_OUTPUT.get(op.kind, algorithm)
+    backward = (algorithm, layout, layout, layout, alpha, 0.0, hint, None)
+    desc = attempt("eltwise_backward", [lambda: backward], {"kind": op.kind})
+    if desc is None:
+        return reference(b, op)
+    dy = b.want(op.dy, layout)
+    if b.may_overwrite(op.dy):
+        # In place the mask touches half the memory.
+        b.overwritten.add(op.dy)
+        dx = dy.view(layout)
+        b.alias(op.dx, dx)
+    else:
+        dx = b.output(op.dx, layout)
+    memories = {DST if op.kind in FROM_OUTPUT else SRC: value, DIFF_DST: dy, DIFF_SRC: dx}
+    return b.primitive(op, desc, memories, {"kind": op.kind})
+
+
+@binds(Reshape)
+def reshape(b: Binder, op: Reshape) -> None:
+    """Row-major in, the same bytes out: at most one copy between layouts."""
+    b.alias(op.y, b.plain(op.x).view(Descriptor.of(op.y.shape)))
+
+
+@binds(Softmax)
+def softmax(b: Binder, op: Softmax) -> None:
+    source = b.plain(op.x)
+    layout = source.descriptor
+    arguments = (FORWARD_TRAINING, SOFTMAX_ACCURATE, layout, layout, 1, None)
+    desc = attempt("softmax_forward", [lambda: arguments], {"src": layout})
+    if desc is None:
+        return reference(b, op)
+    return b.primitive(op, desc, {SRC: source, DST: b.output(op.y, layout)}, {"axis": 1})
+
+
+@binds(SoftmaxBackward)
+def softmax_backward(b: Binder, op: SoftmaxBackward) -> None:
+    y = b.plain(op.y)
+    layout = y.descriptor
+    forward = (FORWARD_TRAINING, SOFTMAX_ACCURATE, layout, layout, 1, None)
+    hint = attempt("softmax_forward", [lambda: forward], {"src": layout})
+    if hint is None:
+        return reference(b, op)
+    backward = (SOFTMAX_ACCURATE, layout, layout, layout, 1, hint, None)
+    desc = attempt("softmax_backward", [lambda: backward], {"src": layout})
+    if desc is None:
+        return reference(b, op)
+    memories = {DST: y, DIFF_DST: b.plain(op.dy), DIFF_SRC: b.output(op.dx, layout)}
+    return b.primitive(op, desc, memories, {"axis": 1})

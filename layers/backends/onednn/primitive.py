@@ -1,0 +1,123 @@
+"""Primitives: a descriptor that chose an implementation, and a call with all arguments bound."""
+
+from __future__ import annotations
+
+import ctypes as C
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_char_p, c_void_p
+from typing import Any
+
+from ....common.native import Owned
+from .constants import ARGUMENT_NAMES, DST, QUERY_EXEC_ARG_MD, QUERY_IMPL_INFO, SRC
+from .library import ExecArg, library
+from .memory import Descriptor, Memory
+
+
+class Attributes(Owned):
+    """dnnl_primitive_attr_t: run-time scales of arguments, then post-operations in this order.
+
+    ``accumulate``: dst = accumulate * dst + result. ``binary``: (algorithm, descriptor) with a
+    second source. ``eltwise``: (algorithm, alpha).
+    """
+
+    def __init__(
+        self,
+        scales: Sequence[int] = (),
+        accumulate: float | None = None,
+        binary: tuple[int, Descriptor] | None = None,
+        eltwise: tuple[int, float] | None = None,
+    ) -> None:
+        lib = library()
+        super().__init__(lib.create("primitive_attr_create"), lib.destroyer("primitive_attr"))
+        for argument in scales:
+            lib.call("primitive_attr_set_scales_mask", self.handle, argument, 0)
+        chain = Owned(lib.create("post_ops_create"), lib.destroyer("post_ops"))
+        if accumulate is not None:
+            lib.call("post_ops_append_sum", chain.handle, accumulate, 0, 0)
+        if binary is not None:
+            lib.call("post_ops_append_binary", chain.handle, binary[0], binary[1].handle)
+        if eltwise is not None:
+            lib.call("post_ops_append_eltwise", chain.handle, *eltwise, 0.0)
+        lib.call("primitive_attr_set_post_ops", self.handle, chain.handle)
+        chain.close()
+
+
+class PrimitiveDesc(Owned):
+    """dnnl_primitive_desc_t by dnnl_<kind>_primitive_desc_create(engine, *arguments).
+
+    Raises DnnlError, with ``shown``, for a geometry or mix of layouts that oneDNN does not have.
+    """
+
+    def __init__(
+        self, kind: str, *arguments: Any, shown: Mapping[str, object] | None = None
+    ) -> None:
+        self.kind = kind
+        lib = library()
+        # A reorder names the engines of both sides itself.
+        leading = () if kind == "reorder" else (lib.engine.handle,)
+        handle = lib.create(
+            f"{kind}_primitive_desc_create",
+            *leading,
+            *[a.handle if isinstance(a, Owned) else a for a in arguments],
+            shown=shown,
+        )
+        super().__init__(handle, lib.destroyer("primitive_desc"))
+        name = c_char_p()
+        lib.call("primitive_desc_query", self.handle, QUERY_IMPL_INFO, 0, byref(name))
+        self.implementation = (name.value or b"").decode()
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether oneDNN has only its slow reference code for this."""
+        return self.implementation.startswith("ref")
+
+    def descriptor(self, argument: int) -> Descriptor:
+        """The layout that the implementation wants for an argument."""
+        borrowed = library().dll.dnnl_primitive_desc_query_md(
+            self.handle, QUERY_EXEC_ARG_MD, argument
+        )
+        return Descriptor.clone(borrowed)
+
+
+class Primitive(Owned):
+    """dnnl_primitive_t with its arguments bound: ``call`` is what dnnl_primitive_execute takes."""
+
+    def __init__(self, desc: PrimitiveDesc, arguments: Mapping[int, Memory]) -> None:
+        handle = library().create("primitive_create", desc.handle)
+        self.implementation = desc.implementation
+        self.function = f"dnnl_{desc.kind}"
+        self.arguments = dict(arguments)
+        bound = (ExecArg * len(arguments))(
+            *[ExecArg(argument, memory.handle) for argument, memory in arguments.items()]
+        )
+        super().__init__(handle, library().destroyer("primitive"), *arguments.values(), bound)
+        self.call = (
+            c_void_p(handle),
+            c_void_p(library().stream.handle),
+            len(arguments),
+            C.cast(bound, c_void_p),
+        )
+
+    def shown(self) -> dict[str, str]:
+        """Every argument with its type, layout and shape."""
+        return {
+            ARGUMENT_NAMES.get(argument, str(argument)): str(memory.descriptor)
+            for argument, memory in self.arguments.items()
+        }
+
+
+def reorder_desc(source: Descriptor, target: Descriptor) -> PrimitiveDesc:
+    """A copy from one layout or type to another."""
+    engine = library().engine
+    return PrimitiveDesc("reorder", source, engine, target, engine, None)
+
+
+def copy(source: Memory, target: Memory) -> None:
+    """Copy now, converting the layout."""
+    primitive = Primitive(
+        reorder_desc(source.descriptor, target.descriptor), {SRC: source, DST: target}
+    )
+    status = library().execute(*primitive.call)
+    library().call("stream_wait", library().stream.handle)
+    if status:
+        library().call("primitive_execute", *primitive.call, shown=primitive.shown())

@@ -1,0 +1,63 @@
+"""Choosing the layouts of convolutions by timing whole training steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from ...graph import Graph
+from ...ops import Conv2d, Conv2dBackwardFilter
+from .linear import candidate_layouts, default_layout, layer_of
+
+Seconds = Callable[[Graph, Mapping[str, str], int], float]
+# A change must win by more than the noise of a short timing.
+GAIN = 0.98
+BUDGET_SECONDS = 20.0
+
+
+def convolutions(graph: Graph) -> list[str]:
+    """What can be chosen: ``<layer>`` for forward and data gradient, ``<layer>/filter``."""
+    names: dict[str, None] = {}
+    for op in graph.ops:
+        if isinstance(op, Conv2d):
+            names[layer_of(op)] = None
+        elif isinstance(op, Conv2dBackwardFilter):
+            names[f"{layer_of(op)}/filter"] = None
+    return list(names)
+
+
+def default_choices(graphs: Iterable[Graph]) -> dict[str, str]:
+    """A layout for every convolution without a trial."""
+    choices: dict[str, str] = {}
+    for graph in graphs:
+        for op in graph.ops:
+            if isinstance(op, Conv2d):
+                choices[layer_of(op)] = default_layout(op.x.shape[1])
+            elif isinstance(op, Conv2dBackwardFilter):
+                choices[f"{layer_of(op)}/filter"] = default_layout(op.x.shape[1])
+    return choices
+
+
+def search(graph: Graph, defaults: Mapping[str, str], seconds: Seconds) -> dict[str, str]:
+    """The fastest choices found: the best of the uniform ones and the defaults, then one at a time.
+
+    ``seconds(graph, choices, repeats)`` is the time of a step. Stops after BUDGET_SECONDS.
+    """
+    deadline = time.perf_counter() + BUDGET_SECONDS
+    names = convolutions(graph)
+    starts = [dict(defaults), *(dict.fromkeys(names, layout) for layout in candidate_layouts())]
+    best, fastest = dict(defaults), float("inf")
+    repeats = 5
+    for choices in starts:
+        spent = seconds(graph, choices, repeats)
+        if spent < fastest:
+            best, fastest = choices, spent
+    for name in names:
+        for layout in candidate_layouts():
+            if layout == best[name] or time.perf_counter() > deadline:
+                continue
+            changed = best | {name: layout}
+            spent = seconds(graph, changed, repeats)
+            if spent < GAIN * fastest and seconds(graph, best, repeats) * GAIN > spent:
+                best, fastest = changed, spent
+    return best
