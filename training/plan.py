@@ -1,0 +1,79 @@
+"""The plan of a training: which samples, how many steps, what rates, and when something is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError
+from ..datasets import split_validation, steps_per_epoch
+from .schedules import learning_rates, training_steps
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All counts of a training; ``rates``: (total_steps,) float32.
+
+    train, validation: indices into the training set, ascending int32. Intervals are in steps; 0
+    means never but at the end.
+    """
+
+    train: NDArray[np.int32]
+    validation: NDArray[np.int32]
+    batch_size: int
+    evaluation_batch_size: int
+    steps_per_epoch: int
+    total_steps: int
+    rates: NDArray[np.float32]
+    log_every: int
+    validate_every: int
+    save_every: int
+
+    def log_due(self, step: int) -> bool:
+        """Whether a window of the log ends after ``step`` updates."""
+        return step % self.log_every == 0
+
+    def validation_due(self, step: int) -> bool:
+        return len(self.validation) > 0 and self._due(step, self.validate_every)
+
+    def save_due(self, step: int) -> bool:
+        return self._due(step, self.save_every)
+
+    def next_stop(self, step: int) -> int:
+        """The next step at which something is due or an epoch ends."""
+        intervals = (self.log_every, self.validate_every, self.save_every, self.steps_per_epoch)
+        return min(self.total_steps, *(step - step % n + n for n in intervals if n))
+
+    def _due(self, step: int, interval: int) -> bool:
+        return step == self.total_steps or (interval > 0 and step % interval == 0)
+
+
+def make_plan(config: RunConfig, count: int) -> Plan:
+    """The plan for a training set of ``count`` samples.
+
+    Raises DatasetError where no batch can be filled, ConfigError for a schedule that does not fit.
+    """
+    data, train, saving = config.data, config.train, config.checkpoint
+    chosen, held = split_validation(count, data.validation, config.seed)
+    per_epoch = steps_per_epoch(len(chosen), data.batch_size)
+    total = training_steps(train.epochs, train.max_steps, per_epoch)
+    if total >= 2**31:
+        raise DatasetError(f"train: {total} steps are more than a run can have (2147483647)")
+    return Plan(
+        train=chosen,
+        validation=held,
+        batch_size=data.batch_size,
+        evaluation_batch_size=min(data.evaluation_batch_size, max(len(held), 1)),
+        steps_per_epoch=per_epoch,
+        total_steps=total,
+        rates=learning_rates(config.schedule, config.optimizer.lr, per_epoch, total),
+        log_every=train.log_every,
+        validate_every=train.validate_every_epochs * per_epoch,
+        save_every=saving.every_steps or (saving.every_epochs or 0) * per_epoch,
+    )

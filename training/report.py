@@ -1,0 +1,111 @@
+"""What training tells the outside while it runs and at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from .checkpoint import Best
+from .metrics import Metrics
+
+EndState = Literal["finished", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Started:
+    """Before the first step: where, with what and how far. ``step`` is above 0 after a resume."""
+
+    run: Path
+    backend: str
+    step: int
+    total_steps: int
+    steps_per_epoch: int
+    batch_size: int
+    train_count: int
+    validation_count: int
+    resumed_from: Path | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands after ``step`` updates; ``epoch`` counts passes, 1.5 is halfway in 2.
+
+    ``metrics`` are those of the last log line (None before the first), ``learning_rate`` that of
+    the last step. ``images_per_second`` leaves validation out, ``seconds_left`` does not.
+    """
+
+    step: int
+    total_steps: int
+    epoch: float
+    total_epochs: float
+    metrics: Metrics | None
+    learning_rate: float
+    images_per_second: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a training ended; ``seconds`` and ``images_per_second`` are of this process alone.
+
+    ``training`` are the metrics of the last log line, ``validation`` those of the last validation.
+    """
+
+    state: EndState
+    run: Path
+    checkpoint: Path | None
+    step: int
+    total_steps: int
+    epoch: float
+    training: Metrics | None
+    validation: Metrics | None
+    best: Best | None
+    training_seconds: float
+    validation_seconds: float
+    images_per_second: float
+    resumed_from: Path | None
+
+
+class Listener(Protocol):
+    """Who wants to hear of a training; called in the thread that trains, so be quick."""
+
+    def notice(self, text: str) -> None:
+        """Something that the user should know."""
+        ...
+
+    def started(self, started: Started) -> None:
+        """Everything is ready, the first step comes next."""
+        ...
+
+    def progressed(self, progress: Progress) -> None:
+        """After the first step, then several times a second."""
+        ...
+
+    def logged(self, progress: Progress) -> None:
+        """A line of the log was written; ``progress.metrics`` are its own."""
+        ...
+
+    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
+        """A validation has ended; ``best``: none was better before."""
+        ...
+
+    def saving(self, step: int, path: Path) -> None:
+        """A checkpoint is being written in the background."""
+        ...
+
+
+class Silent:
+    """A Listener that does nothing; a base for those who want to hear a part."""
+
+    def notice(self, text: str) -> None: ...
+
+    def started(self, started: Started) -> None: ...
+
+    def progressed(self, progress: Progress) -> None: ...
+
+    def logged(self, progress: Progress) -> None: ...
+
+    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None: ...
+
+    def saving(self, step: int, path: Path) -> None: ...

@@ -1,0 +1,98 @@
+"""Going on from a checkpoint: which one, in which folder, and whether the config fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..common.errors import CheckpointError
+from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint_store import checkpoint_steps, newest_checkpoint
+from .runs import Run, is_run, reopen_run, run_of_checkpoint
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
+
+# What decides which sample is seen at which step, and what the arrays mean.
+_FIXED = (
+    "seed",
+    "data.dataset",
+    "data.batch_size",
+    "data.validation",
+    "data.normalize",
+    "layers",
+)
+# What may change without a word.
+_FREE = ("name", "train", "run", "checkpoint", "data.root", "data.evaluation_batch_size")
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A verified checkpoint and the folder to go on in, locked; None: a new folder is made."""
+
+    checkpoint: Checkpoint
+    run: Run | None
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self.run is not None:
+            self.run.close()
+
+
+def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
+    """Resume from a run's folder (its newest checkpoint that verifies) or from a checkpoint file.
+
+    A file in a run's folder goes on in that folder; ``notice`` hears which newer checkpoints are
+    given up by that, or were damaged. Raises CheckpointError, LockedError.
+    """
+    folder = path if path.is_dir() else run_of_checkpoint(path)
+    if path.is_dir() and not is_run(path):
+        raise CheckpointError(f"{path}: is no run's folder: it has no config.yaml")
+    # Locked first: its holder may be about to write a newer checkpoint.
+    run = reopen_run(folder, notice) if folder is not None else None
+    try:
+        if path.is_dir() and run is not None:
+            return Resume(newest_checkpoint(run.checkpoints, notice), run)
+        checkpoint = read_checkpoint(path)
+        later = checkpoint_steps(checkpoint.path.parent) if run else []
+        later = [step for step in later if step > checkpoint.state.step]
+        if later:
+            listed = ", ".join(map(str, sorted(later)))
+            notice(
+                f"going on from step {checkpoint.state.step}; the checkpoints of later steps "
+                f"({listed}) are deleted when the next one is saved"
+            )
+        return Resume(checkpoint, run)
+    except BaseException:
+        if run is not None:
+            run.close()
+        raise
+
+
+def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[str], None]) -> None:
+    """Compare the config with the checkpoint's own; what may change is told to ``notice``.
+
+    Raises CheckpointError that lists what must not: the network, the data, their order.
+    """
+    from ..configs import differences, effective_yaml, parse_config
+
+    if effective_yaml(config) == checkpoint.state.config:
+        return
+    before = parse_config(checkpoint.state.config, str(checkpoint.path))
+    found = [line for line in differences(before, config) if not _under(line, _FREE)]
+    fatal = [line for line in found if _under(line, _FIXED)]
+    if fatal:
+        raise CheckpointError(
+            f"{checkpoint.path} does not fit the config (checkpoint -> config):\n"
+            + "\n".join(f"  {line}" for line in fatal)
+            + "\ntake these back, or start a new run without --resume"
+        )
+    if found:
+        notice("resuming with a changed config: " + "; ".join(found))
+
+
+def _under(line: str, keys: tuple[str, ...]) -> bool:
+    path = line.partition(":")[0]
+    return any(path == key or path.startswith(f"{key}.") for key in keys)

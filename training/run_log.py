@@ -1,0 +1,127 @@
+"""The records of a run: ``log.jsonl`` with everything, ``metrics.csv`` with what can be plotted.
+
+``metrics.csv`` holds no times, so two runs of the same bits write the same file. A row is
+``step,epoch,split,loss,accuracy,learning_rate``; ``epoch`` counts passes over the training set.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from ..common.errors import CheckpointError
+from ..common.files import atomic_write
+from .metrics import Metrics
+
+LOG = "log.jsonl"
+CSV = "metrics.csv"
+HEADER = "step,epoch,split,loss,accuracy,learning_rate\n"
+
+
+class RunLog:
+    """Appends to both files of a run folder; every line is one write, so none is ever torn."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._log = (folder / LOG).open("ab", buffering=0)
+            self._csv = (folder / CSV).open("ab", buffering=0)
+            if self._csv.tell() == 0:
+                self._csv.write(HEADER.encode())
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+    def event(self, name: str, step: int, **fields: Any) -> None:
+        """A line of the log. Numbers that are not finite become null."""
+        table = {"event": name, "step": step, **fields}
+        line = json.dumps({key: _finite(value) for key, value in table.items()}) + "\n"
+        self._append(self._log, line)
+
+    def metrics(
+        self,
+        split: Literal["train", "validation"],
+        step: int,
+        epoch: float,
+        metrics: Metrics,
+        rate: float,
+        **fields: Any,
+    ) -> None:
+        """Loss and accuracy in both files; ``fields`` (times and counts) in the log alone."""
+        values = {"loss": metrics.loss, "accuracy": metrics.accuracy, "learning_rate": rate}
+        self.event(split, step, epoch=epoch, **values, **fields)
+        row = ",".join(repr(value) for value in values.values())
+        self._append(self._csv, f"{step},{epoch!r},{split},{row}\n")
+
+    def close(self) -> None:
+        self._log.close()
+        self._csv.close()
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append(self, file: Any, line: str) -> None:
+        try:
+            file.write(line.encode())
+        except OSError as error:
+            raise _unwritable(Path(file.name), error) from None
+
+
+def cut_log(folder: Path, step: int, window_start: int) -> None:
+    """Drop from both files what a resume at ``step`` will write again.
+
+    That is everything of later steps, training metrics later than ``window_start`` (the line of an
+    unfinished window at the end of a run), and a last line that was cut short.
+    """
+
+    def in_log(line: str) -> bool:
+        entry = json.loads(line)
+        return int(entry["step"]) <= (window_start if entry["event"] == "train" else step)
+
+    def in_csv(line: str) -> bool:
+        if line == HEADER:
+            return True
+        at, _, split, *_ = line.split(",")
+        return int(at) <= (window_start if split == "train" else step)
+
+    _filter(folder / LOG, in_log)
+    _filter(folder / CSV, in_csv)
+
+
+def _filter(path: Path, wanted: Callable[[str], bool]) -> None:
+    def sound(line: str) -> bool:
+        try:
+            return line.endswith("\n") and wanted(line)
+        except (ValueError, KeyError, TypeError):
+            return False
+
+    try:
+        before = path.read_text("utf-8", "replace")
+        after = "".join(filter(sound, before.splitlines(keepends=True)))
+        if after != before:
+            atomic_write(path, after.encode())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unwritable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: cannot be written: {error.strerror}; free some room or choose another place with "
+        "run.dir, then resume"
+    )
