@@ -141,19 +141,22 @@ def _unknown_key(spot: _Spot) -> str:
     word = spot.path[-1]
     if ":" in word:
         return "unknown key; put a space after the ':'"
-    found = nearest(word, known)
-    if found:
+    near, elsewhere = nearest(word, known), _in_a_section(word, spot.path[0])
+    if found := elsewhere or near if model is RunConfig else near or elsewhere:
         return f"unknown key; did you mean '{found}'?"
-    for section in RunConfig.model_fields:
-        for inner in field_models(RunConfig, section)[:1]:
-            if model is RunConfig and word in keys(inner) and not kinds(inner)[1:]:
-                return f"unknown key; did you mean '{section}.{word}'?"
-    if not known:
-        return "unknown key; it takes no options"
-    takes = f"expected {listed(known)}"
-    if model and issubclass(model, (NamedModel, TypedModel)) and spot.kind:
+    takes = f"expected {listed(known)}" if known else "it takes no options"
+    if model and issubclass(model, (NamedModel, TypedModel)) and spot.kind and known:
         takes = f"the {model.kind} '{spot.kind}' takes {', '.join(known)}"
     return f"unknown key; {takes}"
+
+
+def _in_a_section(word: str, here: str) -> str | None:
+    """``optimizer.lr`` for ``lr``: the section, other than ``here``, that has this key."""
+    for section in RunConfig.model_fields:
+        for model in field_models(RunConfig, section):
+            if section != here and word in keys(model) and not issubclass(model, NamedModel):
+                return f"{section}.{word}"
+    return None
 
 
 def _missing(spot: _Spot) -> str:

@@ -49,6 +49,13 @@ ONE_LINE = [
     ),
     ("sed: 1", "x.yaml:1:1: sed: unknown key; did you mean 'seed'?"),
     ("lr: 0.1", "x.yaml:1:1: lr: unknown key; did you mean 'optimizer.lr'?"),
+    ("epochs: 1", "x.yaml:1:1: epochs: unknown key; did you mean 'train.epochs'?"),
+    ("dataset: mnist", "x.yaml:1:1: dataset: unknown key; did you mean 'data.dataset'?"),
+    ("gamma: 1", "x.yaml:1:1: gamma: unknown key; did you mean 'schedule.gamma'?"),
+    (
+        "train: {epochs: 1, batch_size: 5}",
+        "x.yaml:1:20: train.batch_size: unknown key; did you mean 'data.batch_size'?",
+    ),
     (
         "wibble: 0.1",
         "x.yaml:1:1: wibble: unknown key; expected name, seed, data, layers, loss, optimizer, "
@@ -206,7 +213,7 @@ ONE_LINE = [
     ),
     (
         "optimizer: {type: sdg, lr: 1}",
-        "x.yaml:1:30: optimizer.type: expected sgd (got 'sdg'; did you mean 'sgd'?)",
+        "x.yaml:1:19: optimizer.type: expected sgd (got 'sdg'; did you mean 'sgd'?)",
     ),
     ("optimizer: {lr: 0.1}", "x.yaml:1:1: optimizer: the key 'type' is missing (sgd)"),
     (

@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 
 import pytest
+import yaml
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
 from dnnstack.configs.scalars import as_yaml, resolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-REST = "data: {dataset: mnist}\nlayers: [flatten]\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
+REST = """\
+data: {dataset: mnist}
+layers: [flatten]
+optimizer: {type: sgd, lr: 0.1}
+train: {epochs: 1}
+"""
 
 
 def message(text: str) -> str:
@@ -82,7 +88,6 @@ def test_quoted_numbers_are_text_and_plain_words_need_no_quotes() -> None:
     )
 )
 def test_scalars_written_read_back(value: object) -> None:
-    yaml = pytest.importorskip("yaml")
     events = list(yaml.parse(f"[{as_yaml(value)}]"))  # type: ignore[arg-type]
     assert len(events) == 7
     scalar = events[3]
