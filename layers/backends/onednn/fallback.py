@@ -22,7 +22,7 @@ def reference(b: Binder, op: Op) -> None:
         for put, value in zip(store, values if len(store) > 1 else (values,), strict=True):
             put(value)
 
-    b.host(op, run, kernel.function(op), {"reason": "oneDNN has no fast kernel for it"})
+    b.host(op, run, kernel.function, {"reason": "oneDNN has no fast kernel for it"})
 
 
 def _fetcher(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[], Any]:

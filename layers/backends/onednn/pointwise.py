@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...graph import Tensor
@@ -110,42 +111,46 @@ def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc | None, Me
     return desc, workspace
 
 
+def _eltwise_desc(b: Binder, tensor: Tensor, kind: str, alpha: float) -> PrimitiveDesc | None:
+    """Forward in the tensor's own layout, else row-major.
+
+    A blocked layout with padded channels has no fast kernel where f(0) is not 0.
+    """
+
+    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
+        algorithm, slope = eltwise(kind, alpha)
+        return lambda: (FORWARD_TRAINING, algorithm, layout, layout, slope, 0.0, None)
+
+    layouts = (b.home(tensor).descriptor, Descriptor.of(tensor.shape))
+    candidates = [candidate(layout) for layout in layouts]
+    return attempt("eltwise_forward", candidates, {"kind": kind})
+
+
 @binds(Activation)
 def activation(b: Binder, op: Activation) -> None:
-    source = b.home(op.x)
-    arguments = (
-        FORWARD_TRAINING,
-        *eltwise(op.kind, 0.0)[:1],
-        source.descriptor,
-        source.descriptor,
-        eltwise(op.kind, op.alpha)[1],
-        0.0,
-        None,
-    )
-    desc = attempt("eltwise_forward", [lambda: arguments], {"kind": op.kind})
+    desc = _eltwise_desc(b, op.x, op.kind, op.alpha)
     if desc is None:
         return reference(b, op)
-    memories = {SRC: source, DST: b.output(op.y, source.descriptor)}
+    layout = desc.descriptor(SRC)
+    memories = {SRC: b.want(op.x, layout), DST: b.output(op.y, layout)}
     return b.primitive(op, desc, memories, {"kind": op.kind})
 
 
 @binds(ActivationBackward)
 def activation_backward(b: Binder, op: ActivationBackward) -> None:
-    value = b.home(op.value)
-    layout = value.descriptor
-    algorithm, alpha = eltwise(op.kind, op.alpha)
-    forward = (FORWARD_TRAINING, algorithm, layout, layout, alpha, 0.0, None)
-    hint = attempt("eltwise_forward", [lambda: forward], {"kind": op.kind})
+    hint = _eltwise_desc(b, op.value, op.kind, op.alpha)
     if hint is None:
         return reference(b, op)
+    layout = hint.descriptor(SRC)
+    algorithm, alpha = eltwise(op.kind, op.alpha)
     algorithm = ELTWISE_FROM_OUTPUT.get(op.kind, algorithm)
     backward = (algorithm, layout, layout, layout, alpha, 0.0, hint, None)
     desc = attempt("eltwise_backward", [lambda: backward], {"kind": op.kind})
     if desc is None:
         return reference(b, op)
-    dy = b.want(op.dy, layout)
+    value, dy = b.want(op.value, layout), b.want(op.dy, layout)
     if b.may_overwrite(op.dy):
-        # In place the mask touches half the memory.
+        # In place the mask touches a third less memory.
         b.overwritten.add(op.dy)
         dx = dy.view(layout)
         b.alias(op.dx, dx)
