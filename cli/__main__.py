@@ -1,0 +1,9 @@
+"""``python -m dnnstack.cli``: the same as the command ``dnnstack``."""
+
+from __future__ import annotations
+
+import sys
+
+from .main import main
+
+sys.exit(main())

@@ -1,0 +1,40 @@
+"""``dnnstack config``: the effective config, or the schema of all configs."""
+
+from __future__ import annotations
+
+import click
+
+from . import options
+
+
+@click.command(
+    epilog=options.examples(
+        "dnnstack config --config lenet.yaml",
+        "dnnstack config --config lenet.yaml --set train.epochs=2 > mine.yaml",
+        "dnnstack config --schema > schema.json",
+    )
+)
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON Schema of configs, for editors that complete."
+)
+@options.config(required=False)
+@options.overrides
+def config(schema: bool, reference: str | None, overrides: tuple[str, ...]) -> None:
+    """Print a config with every default written out.
+
+    The output is a config itself: save it, change it, train with it.
+    """
+    from ..configs import effective_yaml, json_schema, load_config
+
+    if schema:
+        import json
+
+        if reference is not None or overrides:
+            raise click.UsageError("--schema stands alone: it describes every config.")
+        click.echo(json.dumps(json_schema(), indent=2))
+    elif reference is None:
+        raise click.UsageError("Missing option '--config' (or '--schema').")
+    else:
+        loaded = load_config(reference, overrides)
+        click.echo(f"# {loaded.path}: as dnnstack reads it")
+        click.echo(effective_yaml(loaded.config), nl=False)

@@ -1,0 +1,56 @@
+"""``dnnstack explain``: which library call each layer became, what it costs, how fast it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from . import console, options
+
+if TYPE_CHECKING:
+    from ..layers.backends.select import Device
+
+
+@click.command(
+    epilog=options.examples(
+        "dnnstack explain --config lenet.yaml",
+        "dnnstack explain --config lenet.yaml --measure | less",
+        "dnnstack explain --config lenet.yaml --set run.fusion=false",
+        "dnnstack explain --config lenet.yaml --measure --json > explained.json",
+    )
+)
+@options.config()
+@options.overrides
+@click.option(
+    "--measure", is_flag=True, help="Also time every call, and measure the machine's limits."
+)
+@options.json_output("one JSON object")
+@options.device("run.device of the config")
+def explain(
+    reference: str,
+    overrides: tuple[str, ...],
+    measure: bool,
+    as_json: bool,
+    device: Device | None,
+    threads: int | None,
+) -> None:
+    """Show what a training step is made of, layer by layer.
+
+    For forward, backward and update of each layer: the operations, what was fused with what, the
+    library call with its arguments, implementation and layouts, floating-point operations and
+    bytes; with --measure the time and the share of the machine's measured limit. No data is read.
+    """
+    import json
+
+    from ..configs import load_config
+    from ..layers.backends.select import open_backend
+    from ..training import explain as explaining
+    from ..training.explain_json import as_json as to_json
+    from ..training.explain_text import as_text
+
+    loaded = load_config(reference, overrides)
+    machine = loaded.config.run
+    backend = open_backend(device or machine.device, threads or machine.threads, console.note)
+    explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
+    click.echo(json.dumps(to_json(explanation), indent=1) if as_json else as_text(explanation))

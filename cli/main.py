@@ -1,0 +1,89 @@
+"""The command ``dnnstack``, and the one place where errors become messages and exit statuses.
+
+0: done. 1: something is wrong that the message explains. 2: wrong usage. 130 and 143: stopped by
+SIGINT or SIGTERM. Anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+import click
+
+from ..common.errors import DnnstackError, UsageError
+from . import console, options
+from .config import config
+from .evaluate import evaluate
+from .explain import explain
+from .predict import predict
+from .train import train
+
+_INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """Lists its commands in the order in which they are added: the order of a day's work."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=options.examples(
+        "dnnstack train --config digits.yaml",
+        "dnnstack eval",
+        "dnnstack predict 5.png",
+        "dnnstack train --config digits.yaml --resume",
+    ),
+)
+@click.version_option(package_name="dnnstack", message="%(prog)s %(version)s")
+def dnnstack() -> None:
+    """Train image classifiers straight on oneDNN, cuDNN and cuBLAS.
+
+    A YAML file describes a stack of layers; the commands train it, evaluate it, recognise pictures
+    with it and show which library call each layer became.
+    """
+    # The idle workers of NumPy's OpenBLAS spin after each product and slow oneDNN down threefold.
+    # It counts only before NumPy is imported; the numpy backend raises it again for itself.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    logging.basicConfig(format="dnnstack: warning: %(message)s", level=logging.WARNING)
+
+
+for command in (train, evaluate, predict, explain, config):
+    dnnstack.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, ``sys.argv`` by default, and return its exit status."""
+    try:
+        status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except click.UsageError as error:
+        return _wrong_usage(error)
+    except click.ClickException as error:
+        return _complain(error.format_message(), 1)
+    except click.Abort as error:
+        if isinstance(error.__cause__, EOFError):
+            raise error.__cause__ from None
+        return _complain("interrupted", _INTERRUPTED)
+    except UsageError as error:
+        return _complain(str(error), 2)
+    except DnnstackError as error:
+        return _complain(str(error), 1)
+
+
+def _wrong_usage(error: click.UsageError) -> int:
+    hint = ""
+    if error.ctx is not None:
+        path = error.ctx.command_path
+        hint = f"\n{error.ctx.get_usage()}\nSee '{path} --help'."
+    return _complain(error.format_message() + hint, 2)
+
+
+def _complain(message: str, status: int) -> int:
+    console.error(message)
+    return status

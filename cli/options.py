@@ -1,0 +1,98 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text: commands to try, one a line."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def config(*, required: bool = True) -> Callable[[Command], Command]:
+    return click.option(
+        "--config",
+        "-c",
+        "reference",
+        required=required,
+        metavar="FILE",
+        help="YAML file that describes the training; a bare name such as lenet.yaml is looked up "
+        "in this folder, then among the configs of the package.",
+    )
+
+
+def overrides(command: Command) -> Command:
+    return click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY.PATH=VALUE",
+        help="Change one key of the config, as in optimizer.lr=0.05; repeatable.",
+    )(command)
+
+
+def device(default: str) -> Callable[[Command], Command]:
+    """``--device`` and ``--threads``, None where not given; ``default``: what that means."""
+
+    def add(command: Command) -> Command:
+        command = click.option(
+            "--threads",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="CPU threads; default: the cores at the process's disposal.",
+        )(command)
+        return click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "numpy", "cuda"]),
+            help="What computes: cpu is oneDNN, numpy the reference, auto the fastest at hand; "
+            f"default: {default}.",
+        )(command)
+
+    return add
+
+
+def data_dir(command: Command) -> Command:
+    return click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Folder of the data sets (MNIST lies in FOLDER/mnist); default: $DNNSTACK_DATA, else "
+        "data.root of the config, else the user's cache folder.",
+    )(command)
+
+
+def runs_dir(command: Command) -> Command:
+    return click.option(
+        "--runs-dir",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="Folder of the run folders; default: run.dir of the config, else runs.",
+    )(command)
+
+
+def trained(command: Command) -> Command:
+    """``--run``, ``--checkpoint`` and ``--runs-dir``: which trained network to take."""
+    command = runs_dir(command)
+    command = click.option(
+        "--checkpoint",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Take this checkpoint, a .safetensors file of a run folder.",
+    )(command)
+    return click.option(
+        "--run",
+        metavar="RUN",
+        help="Take the best, else the newest checkpoint of this run: its folder, or its name in "
+        "the folder of the runs; default: the latest run.",
+    )(command)
+
+
+def json_output(what: str) -> Callable[[Command], Command]:
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what}.")

@@ -1,0 +1,166 @@
+"""How a training is shown: one bar on a terminal, plain lines in a pipe or a file."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import console
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..training.metrics import Metrics
+    from ..training.report import Progress, Started, Summary
+
+
+class Lines:
+    """Hears of a training and prints a line for each line of its log and each validation."""
+
+    def notice(self, text: str) -> None:
+        console.note(text)
+
+    def started(self, started: Started) -> None:
+        self._steps_per_epoch = started.steps_per_epoch
+        click.echo(f"run         {started.run}")
+        click.echo(
+            f"data        {started.train_count} pictures to train on, "
+            f"{started.validation_count} to validate on"
+        )
+        click.echo(
+            f"steps       {started.total_steps}: batches of {started.batch_size}, "
+            f"{started.steps_per_epoch} an epoch"
+        )
+        if started.resumed_from is not None:
+            epoch = started.step / started.steps_per_epoch
+            click.echo(
+                f"resumed     at step {started.step} (epoch {epoch:.2f}), "
+                f"from {started.resumed_from}"
+            )
+
+    def progressed(self, progress: Progress) -> None:
+        """Lines come with the log alone."""
+
+    def logged(self, progress: Progress) -> None:
+        width = len(str(progress.total_steps))
+        self._print(
+            f"step {progress.step:>{width}}/{progress.total_steps}  "
+            f"epoch {progress.epoch:.2f}/{progress.total_epochs:g}  " + _figures(progress, "  ")
+        )
+
+    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
+        epoch = step / self._steps_per_epoch
+        self._print(
+            f"epoch {epoch:.3g}: validation {_metrics(metrics, ', ')}" + (" (best)" if best else "")
+        )
+
+    def saving(self, step: int, path: Path) -> None:
+        """Named at the end."""
+
+    def close(self) -> None:
+        """Nothing is left to tidy up."""
+
+    def _print(self, line: str) -> None:
+        click.echo(line)
+
+
+class Bar(Lines):
+    """The same on a terminal: the lines of the log are the bar's, validations stay above it."""
+
+    _bar: Any = None
+
+    def started(self, started: Started) -> None:
+        super().started(started)
+        from tqdm import tqdm
+
+        self._bar = tqdm(
+            total=started.total_steps,
+            initial=started.step,
+            file=sys.stdout,
+            dynamic_ncols=True,
+            # The loop calls several times a second; tqdm need not hold back any of it.
+            mininterval=0.0,
+            bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}% |{bar}| {desc}",
+        )
+
+    def progressed(self, progress: Progress) -> None:
+        self._bar.n = progress.step
+        self._bar.set_description_str(
+            f"epoch {progress.epoch:.1f}/{progress.total_epochs:g} {_short_figures(progress)}"
+        )
+
+    def logged(self, progress: Progress) -> None:
+        self.progressed(progress)
+
+    def notice(self, text: str) -> None:
+        if self._bar is None:
+            super().notice(text)
+        else:
+            self._print(text)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _print(self, line: str) -> None:
+        self._bar.write(line, file=sys.stdout)
+
+
+def listener() -> Lines:
+    """What suits standard output."""
+    return Bar() if sys.stdout.isatty() else Lines()
+
+
+def summary(done: Summary) -> str:
+    """How a training ended, some lines."""
+    lines = [
+        f"{done.state:<11} at step {done.step} of {done.total_steps} (epoch {done.epoch:.2f}), "
+        f"{_duration(done.training_seconds)} of training ({done.images_per_second:.0f} images/s), "
+        f"{_duration(done.validation_seconds)} of validation"
+    ]
+    if done.training is not None:
+        pictures = f"over the last {done.training.count} pictures"
+        lines.append(f"training    {_metrics(done.training, ', ')} ({pictures})")
+    if done.validation is not None:
+        lines.append(f"validation  {_metrics(done.validation, ', ')}")
+    if done.best is not None and done.best.step != done.step:
+        lines.append(f"best        accuracy {done.best.accuracy:.2%} at step {done.best.step}")
+    if done.checkpoint is not None:
+        lines.append(f"saved       {done.checkpoint}")
+    return "\n".join(lines)
+
+
+def _figures(progress: Progress, gap: str) -> str:
+    parts = [_metrics(progress.metrics, gap)] if progress.metrics is not None else []
+    parts.append(f"lr {progress.learning_rate:.3g}")
+    if progress.images_per_second:
+        parts.append(f"{progress.images_per_second:.0f} images/s")
+        parts.append(f"{_duration(progress.seconds_left)} left")
+    return gap.join(parts)
+
+
+def _short_figures(progress: Progress) -> str:
+    """The same for the bar, which has to leave room for itself on 80 columns."""
+    metrics = progress.metrics
+    parts = [f"loss {metrics.loss:.3f} acc {metrics.accuracy:.1%}"] if metrics is not None else []
+    minutes, seconds = divmod(round(progress.seconds_left), 60)
+    parts += [
+        f"lr {progress.learning_rate:.2g}",
+        f"{progress.images_per_second:.0f}/s",
+        f"{minutes}:{seconds:02d} left",
+    ]
+    return " ".join(parts)
+
+
+def _metrics(metrics: Metrics, gap: str) -> str:
+    return f"loss {metrics.loss:.4f}{gap}accuracy {metrics.accuracy:.2%}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    whole, rest = divmod(round(seconds), 60)
+    return f"{whole} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

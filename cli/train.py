@@ -1,0 +1,116 @@
+"""``dnnstack train``: a config becomes a trained network."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import console, options, progress
+from .signals import StopSignals
+
+if TYPE_CHECKING:
+    from ..configs import LoadedConfig
+    from ..layers.backends.base import Backend
+
+_LATEST = "latest"
+
+
+@click.command(
+    epilog=options.examples(
+        "dnnstack train --config digits.yaml",
+        "dnnstack train --config lenet.yaml --data-dir ~/data --set train.epochs=3",
+        "dnnstack train --config lenet.yaml --resume",
+        "dnnstack train --config lenet.yaml --set train.epochs=20 --resume runs/lenet",
+    )
+)
+@options.config()
+@options.overrides
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=_LATEST,
+    metavar="[PATH]",
+    help="Go on from the newest checkpoint of the config's latest run, or from PATH: a run folder "
+    "or a checkpoint file.",
+)
+@options.device("run.device of the config")
+@options.data_dir
+@options.runs_dir
+def train(
+    reference: str,
+    overrides: tuple[str, ...],
+    resume: str | None,
+    device: str | None,
+    threads: int | None,
+    data_dir: Path | None,
+    runs_dir: Path | None,
+) -> int:
+    """Train the network of a config.
+
+    The run gets a folder of its own, runs/NAME or runs/NAME-2 and so on, with the effective config,
+    the log and the checkpoints. Ctrl-C, or SIGTERM, ends after the step that is running and saves;
+    the exit status is then 130, or 143.
+    """
+    from ..configs import load_config
+    from ..datasets import data_root
+    from ..layers.backends.select import open_backend
+    from ..training.resume import open_resume
+    from ..training.runs import find_run, latest_run_of
+    from ..training.trainer import train as run_training
+
+    with StopSignals() as stop:
+        given = {
+            "run.device": device,
+            "run.threads": threads,
+            "run.dir": runs_dir and str(runs_dir),
+        }
+        flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
+        loaded = load_config(reference, (*overrides, *flags))
+        machine = loaded.config.run
+        click.echo(_config_line(loaded))
+        backend = open_backend(machine.device, machine.threads, console.note)
+        click.echo(_device_line(backend))
+        runs = Path(machine.dir)
+        resumed = None
+        if resume is not None:
+            path = latest_run_of(loaded.config.name, runs) if resume == _LATEST else Path(resume)
+            resumed = open_resume(path, console.note)
+        listener = progress.listener()
+        try:
+            done = run_training(
+                loaded.config,
+                backend,
+                data_root(data_dir, loaded.config.data.root),
+                resume=resumed,
+                listener=listener,
+                stop_requested=stop.requested,
+                file=loaded.path,
+            )
+        finally:
+            listener.close()
+    click.echo(progress.summary(done))
+    stopped = done.state == "interrupted"
+    again = ["train", "--config", reference, *(f"--set={item}" for item in (*overrides, *flags))]
+    where = ["--data-dir", str(data_dir)] if data_dir is not None else []
+    if stopped:
+        command = [*again, *where, "--resume", str(done.run)]
+    elif find_run(None, Path("runs")).samefile(done.run):
+        command = ["eval", *where]
+    else:
+        command = ["eval", "--run", str(done.run), *where]
+    click.echo(f"{'go on with' if stopped else 'next':<11} {shlex.join(['dnnstack', *command])}")
+    return stop.exit_status if stopped else 0
+
+
+def _config_line(loaded: LoadedConfig) -> str:
+    where = f"ships with the package, {loaded.path}" if loaded.packaged else str(loaded.path)
+    return f"config      {loaded.config.name} ({where})"
+
+
+def _device_line(backend: Backend) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in backend.versions().items())
+    return f"device      {backend.name}: {versions}"

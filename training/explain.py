@@ -1,0 +1,207 @@
+"""What became of each operation of a training step: its library calls, cost, time and limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..datasets import DatasetInfo, ImageSet
+from ..layers.backends.base import Backend, BoundCall, Executable, Limits
+from ..layers.graph import Graph, Op, Origin
+from .assemble import build_network, describe_data, optimizer, preprocessing
+from .fusion import replacements
+from .network import Network
+from .plan import make_plan
+from .session import SOURCE, Session
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
+
+_SECTION = "train"
+_FEWEST, _MOST = 3, 200
+_BUDGET = 1.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """A library call and the seconds that it took, None where nothing was measured."""
+
+    bound: BoundCall
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation as it is run, the plain ones that it replaces, and what it became.
+
+    ``replaced`` holds one operation where a rewrite only moved it, none where nothing was
+    rewritten. ``calls`` is empty where nothing has to be done, as for a view.
+    """
+
+    op: Op
+    replaced: tuple[Op, ...]
+    calls: tuple[Call, ...]
+    limits: Limits | None
+
+    @property
+    def origin(self) -> Origin:
+        return self.op.origin[0]
+
+    @property
+    def seconds(self) -> float | None:
+        return _sum([call.seconds for call in self.calls])
+
+    @property
+    def limit_seconds(self) -> float | None:
+        """The least time in which this machine could do it: max(flops / peak, bytes / bandwidth).
+
+        The roofline of Williams, Waterman and Patterson (CACM 52, 2009).
+        """
+        if self.limits is None or not self.calls:
+            return None
+        return max(
+            self.op.flops() / (self.limits.gflops * 1e9),
+            self.op.bytes() / (self.limits.gbytes * 1e9),
+        )
+
+
+@dataclass(frozen=True)
+class Total:
+    """Sums over operations."""
+
+    operations: int
+    calls: int
+    flops: int
+    bytes: int
+    seconds: float | None
+    limit_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A training step: its graph before rewrites, and every operation that is run, in order."""
+
+    config: str
+    backend: str
+    versions: Mapping[str, str]
+    batch_size: int
+    network: Network
+    plain: Graph
+    operations: tuple[Operation, ...]
+    limits: Limits | None
+
+    def by_layer(self) -> dict[str, list[Operation]]:
+        """Operations under the layer that first asked for them, layers in the order of forward."""
+        order = dict.fromkeys(op.origin[0].layer for op in self.plain.ops)
+        layers: dict[str, list[Operation]] = {layer: [] for layer in order}
+        for operation in self.operations:
+            layers[operation.origin.layer].append(operation)
+        return {layer: members for layer, members in layers.items() if members}
+
+    def totals(self) -> dict[str, Total]:
+        """The total of each phase, in the order of their first operation, and of the ``step``."""
+        phases = dict.fromkeys(operation.origin.phase for operation in self.operations)
+        parts: dict[str, list[Operation]] = {
+            phase: [o for o in self.operations if o.origin.phase == phase] for phase in phases
+        }
+        return {name: _total(part) for name, part in {**parts, "step": self.operations}.items()}
+
+
+def explain(
+    config: RunConfig, file: Path, backend: Backend, measured: bool, notice: Callable[[str], None]
+) -> Explanation:
+    """Compile the config's training step as training would, without its data.
+
+    measured: time every call on made-up pictures, and the machine's limits. Raises ShapeError,
+    ConfigError or DatasetError where the config could not be trained.
+    """
+    info = describe_data(config)
+    network = build_network(config, info, file)
+    scaling = preprocessing(config, info)
+    data = _made_up(config, info)
+    plan = make_plan(config, len(data))
+    # Rates of zero leave the parameters as they are, however often the step is measured.
+    steps = max(plan.total_steps, 2 * _MOST)
+    plan = replace(plan, total_steps=steps, rates=np.zeros(steps, np.float32))
+    plain = network.train_graph(
+        plan.batch_size, SOURCE, len(data), plan.steps_per_epoch, steps, scaling, optimizer(config)
+    )
+    session = Session(config, network, scaling, plan, data, backend)
+    try:
+        executable = session.executable
+        for text in executable.notices:
+            notice(text)
+        seconds, limits = None, None
+        if measured:
+            session.initialize()
+            session.run(1)
+            seconds, limits = _measure(executable), backend.limits()
+        return Explanation(
+            config=str(file),
+            backend=backend.name,
+            versions=backend.versions(),
+            batch_size=plan.batch_size,
+            network=network,
+            plain=plain,
+            operations=_operations(plain, executable, seconds, limits),
+            limits=limits,
+        )
+    finally:
+        session.close()
+
+
+def ratio(limit: float | None, seconds: float | None) -> float | None:
+    """Share of the limit that is reached; above 1 where the data was still in a cache."""
+    return None if limit is None or not seconds else limit / seconds
+
+
+def _operations(
+    plain: Graph, executable: Executable, seconds: Sequence[float] | None, limits: Limits | None
+) -> tuple[Operation, ...]:
+    calls = executable.calls(_SECTION)
+    times: Sequence[float | None] = seconds if seconds is not None else [None] * len(calls)
+    by_op: dict[Op, list[Call]] = {}
+    for bound, time in zip(calls, times, strict=True):
+        by_op.setdefault(bound.op, []).append(Call(bound, time))
+    graph = executable.graphs[_SECTION]
+    replaced = replacements(plain, graph)
+    return tuple(
+        Operation(op, replaced.get(op, ()), tuple(by_op.get(op, ())), limits) for op in graph.ops
+    )
+
+
+def _measure(executable: Executable) -> list[float]:
+    """Median seconds of every call, over as many runs as take about a second."""
+    first = executable.measure(_SECTION, _FEWEST)
+    repeats = min(_MOST, int(_BUDGET / max(sum(first), 1e-6)))
+    return executable.measure(_SECTION, repeats) if repeats > _FEWEST else first
+
+
+def _made_up(config: RunConfig, info: DatasetInfo) -> ImageSet:
+    """A data set of the right shape and, where it is known, size; pictures are noise."""
+    held = config.data.validation
+    count = info.train_count or 10 * config.data.batch_size + (held if held >= 1 else 0)
+    tile = np.random.default_rng(1).integers(0, 256, (64, *info.shape), np.uint8)
+    images = np.resize(tile, (int(count), *info.shape))
+    labels = np.arange(len(images), dtype=np.int32) % len(info.classes)
+    return ImageSet(f"{info.name}/train", images, labels, info.classes)
+
+
+def _total(operations: Sequence[Operation]) -> Total:
+    return Total(
+        operations=len(operations),
+        calls=sum(len(operation.calls) for operation in operations),
+        flops=sum(operation.op.flops() for operation in operations),
+        bytes=sum(operation.op.bytes() for operation in operations),
+        seconds=_sum([operation.seconds for operation in operations]),
+        limit_seconds=_sum([operation.limit_seconds for operation in operations]),
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

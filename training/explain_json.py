@@ -1,0 +1,66 @@
+"""The explanation of a training step as plain data; seconds are None if not measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..layers.graph import Tensor
+from .explain import Call, Explanation, Operation, Total, ratio
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """Layers in the order of forward with their operations and calls, and totals by phase."""
+    limits = explanation.limits
+    return {
+        "config": explanation.config,
+        "backend": explanation.backend,
+        "versions": dict(explanation.versions),
+        "batch_size": explanation.batch_size,
+        "limits": None
+        if limits is None
+        else {"gflops": limits.gflops, "gbytes_per_second": limits.gbytes},
+        "layers": [
+            {"name": layer, "operations": [_operation(member) for member in members]}
+            for layer, members in explanation.by_layer().items()
+        ],
+        "totals": {name: _total(part) for name, part in explanation.totals().items()},
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    op = operation.op
+    return {
+        "op": type(op).__name__,
+        "phase": operation.origin.phase,
+        "origins": [vars(origin) for origin in op.origin],
+        "replaces": [
+            {"op": type(source).__name__, "layer": source.origin[0].layer}
+            for source in operation.replaced
+        ],
+        "inputs": [_tensor(tensor) for tensor in op.reads()],
+        "outputs": [_tensor(tensor) for tensor in op.writes()],
+        "flops": op.flops(),
+        "bytes": op.bytes(),
+        "seconds": operation.seconds,
+        "limit_seconds": operation.limit_seconds,
+        "fraction_of_limit": ratio(operation.limit_seconds, operation.seconds),
+        "calls": [_call(call) for call in operation.calls],
+    }
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {
+        "library": call.bound.library,
+        "function": call.bound.function,
+        "implementation": call.bound.implementation,
+        "arguments": dict(call.bound.arguments),
+        "seconds": call.seconds,
+    }
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+
+
+def _total(part: Total) -> dict[str, Any]:
+    return {**vars(part), "fraction_of_limit": ratio(part.limit_seconds, part.seconds)}

@@ -1,0 +1,164 @@
+"""The explanation of a training step as text: layers, their operations, calls, figures, totals."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..layers.graph import Op
+from ..layers.layer import Layer
+from .explain import Call, Explanation, Operation, ratio
+
+_WIDTH = 110
+_LEFT = 70
+
+
+def as_text(explanation: Explanation) -> str:
+    """The whole explanation, at most 120 columns wide; times only where they were measured."""
+    measured = explanation.limits is not None
+    columns = ("FLOP", "bytes", "time", "of limit") if measured else ("FLOP", "bytes")
+    layers = {layer.name: layer for layer in explanation.network.layers}
+    lines = [*_introduction(explanation), ""]
+    for at, (name, members) in enumerate(explanation.by_layer().items()):
+        lines.append(_row(_heading(name, layers), columns if at == 0 else ()))
+        lines += [*_body(members), ""]
+    lines.append(_row("total", (*columns, "calls")))
+    for name, part in explanation.totals().items():
+        times = (_time(part.seconds), _percent(part.limit_seconds, part.seconds))
+        figures = (quantity(part.flops), quantity(part.bytes), *(times if measured else ()))
+        lines.append(_row(f"  {name}", (*figures, str(part.calls))))
+    return "\n".join(lines)
+
+
+def _introduction(explanation: Explanation) -> list[str]:
+    versions = ", ".join(f"{key} {value}" for key, value in explanation.versions.items())
+    lines = [
+        f"A training step of {explanation.config}, batch {explanation.batch_size}",
+        *textwrap.wrap(f"backend {explanation.backend}: {versions}", _WIDTH),
+    ]
+    limits = explanation.limits
+    if limits is not None:
+        lines.append(
+            f"limits, measured now: {limits.gflops:.0f} GFLOP/s (matrix product), "
+            f"{limits.gbytes:.1f} GB/s (copy)"
+        )
+    return lines
+
+
+def _heading(name: str, layers: Mapping[str, Layer]) -> str:
+    layer = layers.get(name)
+    if layer is None:
+        return name
+    return f"{name}  {_shape(layer.input_shape)} -> {_shape(layer.output_shape)}"
+
+
+def _body(members: Iterable[Operation]) -> list[str]:
+    lines: list[str] = []
+    phase = ""
+    for member in members:
+        shown = member.origin.phase if member.origin.phase != phase else ""
+        phase = member.origin.phase
+        name, shapes = type(member.op).__name__, _shapes(member.op)
+        title = f"  {shown:<9} {name}  {shapes}"
+        if len(title) < _LEFT:
+            lines.append(_row(title, _figures(member)))
+        else:
+            lines += [_row(f"  {shown:<9} {name}", _figures(member)), *_indented(shapes)]
+        lines += _notes(member)
+        several = len(member.calls) > 1
+        for call in member.calls:
+            lines += _call_lines(call, several)
+        if not member.calls:
+            lines.append(_indented("no call: nothing has to be computed or moved")[0])
+    return lines
+
+
+def _shapes(op: Op) -> str:
+    """What goes in and comes out: ``64x1x28x28, 20x1x5x5 -> 64x20x24x24``."""
+    fields = [getattr(op, field) for field in (*op.inputs, *op.updates)]
+    several = max((field for field in fields if isinstance(field, tuple)), key=len, default=())
+    if several:
+        return f"{sum(t.size for t in several)} values in {len(several)} tensors"
+    # Biases and step counters are small and would hide what the operation is about.
+    inputs = [t for t in op.reads() if len(t.shape) > 1] or op.reads()[:1]
+    outputs = ", ".join(_shape(t.shape) for t in op.tensors(op.outputs)) or "in place"
+    return f"{', '.join(_shape(t.shape) for t in inputs)} -> {outputs}"
+
+
+def _notes(member: Operation) -> list[str]:
+    updated = [t.name.rpartition(".")[0] for t in member.op.writes() if t.role == "parameter"]
+    if updated:
+        return _indented(f"all at once: {', '.join(dict.fromkeys(updated))}")
+    if len(member.replaced) > 1:
+        parts = " + ".join(_part(member.op, source) for source in member.replaced)
+        return _indented(f"fused: {parts}")
+    if member.replaced:
+        was = member.replaced[0]
+        before, after = was.writes()[0], member.op.writes()[0]
+        if before.shape != after.shape:
+            return _indented(f"moved: plain, it works on {_shape(before.shape)}")
+        return _indented("moved: plain, it stands elsewhere in the list")
+    return []
+
+
+def _part(op: Op, source: Op) -> str:
+    """A fused operation, with its layer where that is not the one it is listed under."""
+    name = type(source).__name__
+    kind = getattr(source, "kind", "")
+    layer = source.origin[0].layer
+    title = f"{name} {kind}".strip()
+    return title if layer == op.origin[0].layer else f"{title} of {layer}"
+
+
+def _call_lines(call: Call, several: bool) -> list[str]:
+    bound = call.bound
+    implementation = f" [{bound.implementation}]" if bound.implementation else ""
+    head = f"            {bound.library} {bound.function}{implementation}"
+    figures = ("", "", _time(call.seconds), "") if several else ()
+    arguments = ", ".join(f"{key}={value}" for key, value in bound.arguments.items())
+    return [_row(head, figures), *(_indented(arguments, 14) if arguments else [])]
+
+
+def _indented(text: str, margin: int = 12) -> list[str]:
+    prefix = " " * margin
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_on_hyphens=False
+    )
+
+
+def _figures(member: Operation) -> tuple[str, ...]:
+    return (
+        quantity(member.op.flops()),
+        quantity(member.op.bytes()),
+        _time(member.seconds),
+        _percent(member.limit_seconds, member.seconds),
+    )
+
+
+def _row(left: str, figures: Sequence[str]) -> str:
+    return (f"{left:<{_LEFT}}" + "".join(f"{figure:>10}" for figure in figures)).rstrip()
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def quantity(value: float) -> str:
+    """A number with three digits and a prefix: 36.9 M."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if value < 999.5 or prefix == "T":
+            digits = 0 if not prefix else 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{digits}f} {prefix}".rstrip()
+        value /= 1000
+    raise AssertionError("unreachable")
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+def _percent(limit: float | None, seconds: float | None) -> str:
+    share = ratio(limit, seconds)
+    return "" if share is None else f"{share:.0%}"

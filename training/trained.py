@@ -1,0 +1,91 @@
+"""A trained network, from its checkpoint alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..common.errors import CheckpointError
+from ..datasets import DatasetInfo
+from ..layers.backends.base import Backend, Executable, Options
+from ..layers.graph import Graph
+from .assemble import build_network
+from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint_store import FOLDER, best_checkpoint
+from .network import Network
+from .runs import find_run
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The network of a checkpoint with its config and trained values."""
+
+    checkpoint: Checkpoint
+    config: RunConfig
+    network: Network
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Trained:
+        """Raises CheckpointError or ConfigError where the parts do not fit each other."""
+        from ..configs import parse_config
+
+        state = checkpoint.state
+        config = parse_config(state.config, f"{checkpoint.path} (its config)")
+        info = DatasetInfo(state.dataset, _picture(state.input_shape), state.classes, None, None)
+        return cls(checkpoint, config, build_network(config, info, checkpoint.path))
+
+    @property
+    def path(self) -> Path:
+        return self.checkpoint.path
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.checkpoint.state.classes
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        return _picture(self.checkpoint.state.input_shape)
+
+    def compile(self, backend: Backend, graph: Graph) -> Executable:
+        """The one section ``graph``, holding the checkpoint's parameters."""
+        run = self.config.run
+        options = Options(run.precision, run.fusion, run.deterministic)
+        parameters = [parameter.tensor for parameter in self.network.parameters()]
+        values = self.checkpoint.parameters({p.name: p.shape for p in parameters})
+        executable = backend.compile({graph.name: graph}, options)
+        for parameter in parameters:
+            executable.write(parameter, values[parameter.name])
+        return executable
+
+
+def _picture(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    return channels, height, width
+
+
+def find_trained(
+    run: str | None, checkpoint: Path | None, runs_dir: Path, notice: Callable[[str], None]
+) -> Trained:
+    """The network of a checkpoint file, else of a run's best checkpoint, else of the latest run's.
+
+    ``notice`` hears which one was taken where nobody named it. Raises CheckpointError.
+    """
+    if checkpoint is not None:
+        if checkpoint.is_dir():
+            raise CheckpointError(
+                f"{checkpoint}: is a folder; name a .safetensors file in it, or a run with --run"
+            )
+        return Trained.of(read_checkpoint(checkpoint))
+    folder = find_run(run, runs_dir)
+    found = best_checkpoint(folder / FOLDER, notice)
+    best = found.state.best
+    why = "the newest" if best is None or best.step != found.state.step else "best on validation"
+    latest = ", the latest run" if run is None else ""
+    notice(f"taking {folder}{latest}: {found.path.name} ({why})")
+    return Trained.of(found)
