@@ -303,16 +303,21 @@ def _weight_gradient(b: Binder, op: MatMul) -> None:
 
 @binds(BiasAdd)
 def bias_add(b: Binder, op: BiasAdd) -> None:
-    source = b.home(op.x)
     spread = Descriptor.of(channel_shape(op.x))
-    arguments = (BINARY_ADD, source.descriptor, spread, source.descriptor, None)
-    desc = attempt("binary", [lambda: arguments], {"src": source.descriptor})
+
+    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
+        return lambda: (BINARY_ADD, layout, spread, layout, None)
+
+    layouts = [b.home(op.x).descriptor]
+    layouts += [Descriptor.of(op.x.shape, tag) for tag in ("nhwc", "nchw") if len(op.x.shape) == 4]
+    desc = attempt("binary", [candidate(layout) for layout in layouts], {"src": layouts[0]})
     if desc is None:
         return reference(b, op)
+    layout = desc.descriptor(SRC)
     memories = {
-        SRC: source,
+        SRC: b.want(op.x, layout),
         SRC_1: b.home(op.b).view(spread),
-        DST: b.output(op.y, source.descriptor),
+        DST: b.output(op.y, layout),
     }
     return b.primitive(op, desc, memories)
 
