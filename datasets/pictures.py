@@ -67,18 +67,17 @@ def _open(path: Path) -> PilImage:
     if not path.is_file():
         raise DatasetError(f"{path}: is not a file; name the pictures themselves")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), open(path, "rb") as file:
             # Pillow's own size warning says less than the check below.
             warnings.simplefilter("ignore")
-            image = Image.open(path, formats=_FORMATS)
+            image = Image.open(file, formats=_FORMATS)
             if image.width * image.height > _MAX_PIXELS:
                 raise DatasetError(
                     f"{path}: {image.width} x {image.height} pixels are more than the "
                     f"{_MAX_PIXELS // 1_000_000} million that are read; scale it down first"
                 )
-            with image:
-                image.load()
-                return image
+            image.load()
+            return image
     except DatasetError:
         raise
     except UnidentifiedImageError:
