@@ -179,7 +179,7 @@ class TrainConfig(Model):
     @field_validator("max_steps")
     @classmethod
     def _one_length(cls, value: Any, info: ValidationInfo) -> Any:
-        return exactly_one(value, info, "epochs")
+        return exactly_one(value, info, "epochs", "max_steps")
 
 
 class MachineConfig(Model):
@@ -205,7 +205,7 @@ class CheckpointConfig(Model):
 
     every_steps: Count | None = Field(default=None, description="Steps between two checkpoints.")
     every_epochs: Count | None = Field(
-        default_factory=lambda data: None if data["every_steps"] else 1,
+        default_factory=lambda data: None if data.get("every_steps") else 1,
         description="Epochs between two checkpoints; default: 1, unless every_steps is given.",
     )
     keep: Count = Field(default=3, description="How many of the newest checkpoints are kept.")

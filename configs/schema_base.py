@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -185,9 +185,11 @@ class Named:
 
 def _kinds(annotation: Any) -> list[str]:
     """The types of all models of a union."""
-    if isinstance(annotation, type) and issubclass(annotation, Model):
+    if get_origin(annotation) is not None:
+        return [kind for part in get_args(annotation) for kind in _kinds(part)]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return list(get_args(annotation.model_fields["type"].annotation))
-    return [kind for part in get_args(annotation) for kind in _kinds(part)]
+    return []
 
 
 def _names(model: dict[str, Any]) -> list[str]:

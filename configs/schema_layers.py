@@ -142,7 +142,7 @@ class Conv2dConfig(_Weighted):
 
 
 def _pool_size(data: dict[str, Any]) -> tuple[int, int]:
-    size: tuple[int, int] = data["pool_size"]
+    size: tuple[int, int] = data.get("pool_size", (1, 1))
     return size
 
 

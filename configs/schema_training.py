@@ -26,14 +26,14 @@ from .schema_base import (
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-def exactly_one(value: Any, info: ValidationInfo, other: str) -> Any:
-    """``value`` of the second field of a pair, if one of the two is given and not both."""
+def exactly_one(value: Any, info: ValidationInfo, other: str, own: str) -> Any:
+    """``value`` of the field ``own``, if it or the field ``other`` before it is given, not both."""
     if other in info.data:
         first = info.data[other]
         if first is not None and value is not None:
-            raise problem(f"give either {other} or {info.field_name}, not both")
+            raise problem(f"give either {other} or {own}, not both")
         if first is None and value is None:
-            raise problem(f"required: {other} or {info.field_name}", missing=True)
+            raise problem(f"required: {other} or {own}", missing=True)
     return value
 
 
@@ -109,7 +109,7 @@ class WarmupConfig(Model):
     @field_validator("epochs")
     @classmethod
     def _one_length(cls, epochs: Any, info: ValidationInfo) -> Any:
-        return exactly_one(epochs, info, "steps")
+        return exactly_one(epochs, info, "steps", "epochs")
 
 
 class ScheduleConfig(TypedModel):
@@ -139,7 +139,7 @@ class StepConfig(ScheduleConfig):
     @field_validator("step_size_epochs")
     @classmethod
     def _one_size(cls, value: Any, info: ValidationInfo) -> Any:
-        return exactly_one(value, info, "step_size")
+        return exactly_one(value, info, "step_size", "step_size_epochs")
 
 
 def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -168,7 +168,7 @@ class MultistepConfig(ScheduleConfig):
     @field_validator("milestones_epochs")
     @classmethod
     def _one_list(cls, value: Any, info: ValidationInfo) -> Any:
-        return exactly_one(value and _rising(value), info, "milestones")
+        return exactly_one(value and _rising(value), info, "milestones", "milestones_epochs")
 
 
 class ExpConfig(ScheduleConfig):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from .schema_base import Model, NamedModel, TypedModel
 
 
 def models_in(annotation: Any) -> list[type[Model]]:
     """The models that a field's annotation is made of: several for a union, else one or none."""
-    if isinstance(annotation, type) and issubclass(annotation, Model):
-        return [annotation]
+    if get_origin(annotation) is None and isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, Model) else []
     return [model for part in get_args(annotation) for model in models_in(part)]
 
 
