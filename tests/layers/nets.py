@@ -1,0 +1,145 @@
+"""Layers and small nets drawn by hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dnnstack.common.errors import ShapeError
+from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.layer import Layer
+from dnnstack.training.network import LayerSpec
+from hypothesis import assume
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+Options = dict[str, Any]
+
+
+def sizes(low: int, high: int) -> SearchStrategy[int | tuple[int, int]]:
+    """One number for both axes, or one for each."""
+    one = st.integers(low, high)
+    return st.one_of(one, st.tuples(one, one))
+
+
+pictures = st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(1, 8))
+
+
+@st.composite
+def conv2d_options(draw: DrawFn, channels: int) -> Options:
+    groups = draw(st.sampled_from([g for g in (1, 2, 3, 4) if channels % g == 0]))
+    return {
+        "filters": groups * draw(st.integers(1, 3)),
+        "groups": groups,
+        "kernel_size": draw(sizes(1, 4)),
+        "stride": draw(sizes(1, 3)),
+        "padding": draw(st.one_of(st.sampled_from(["same", "valid"]), sizes(0, 2))),
+        "dilation": draw(sizes(1, 2)),
+        "use_bias": draw(st.booleans()),
+    }
+
+
+@st.composite
+def pool_options(draw: DrawFn) -> Options:
+    return {
+        "pool_size": draw(sizes(1, 4)),
+        "stride": draw(st.one_of(st.none(), sizes(1, 3))),
+        "padding": draw(st.one_of(st.sampled_from(["same", "valid"]), sizes(0, 2))),
+        "ceil_mode": draw(st.booleans()),
+    }
+
+
+def _flat(draw: DrawFn) -> tuple[int, ...]:
+    return (draw(st.integers(1, 9)),)
+
+
+def _any_shape(draw: DrawFn) -> tuple[int, ...]:
+    return draw(st.one_of(st.tuples(st.integers(1, 9)), pictures))
+
+
+def _conv(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    shape = draw(pictures)
+    return shape, draw(conv2d_options(shape[0]))
+
+
+def _pool(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    return draw(pictures), draw(pool_options())
+
+
+def _plain(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    return _any_shape(draw), {}
+
+
+# How to draw (input shape, options) for every layer that a config can name.
+DRAWN: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
+    "dense": lambda draw: (
+        _flat(draw),
+        {"units": draw(st.integers(1, 9)), "use_bias": draw(st.booleans())},
+    ),
+    "conv2d": _conv,
+    "max_pool2d": _pool,
+    "avg_pool2d": _pool,
+    "global_avg_pool2d": lambda draw: (draw(pictures), {}),
+    "flatten": lambda draw: (draw(pictures), {}),
+    "softmax": lambda draw: (_flat(draw), {}),
+    "relu": _plain,
+    "leaky_relu": lambda draw: (_any_shape(draw), {"negative_slope": draw(st.floats(0.0, 1.0))}),
+    "sigmoid": _plain,
+    "tanh": _plain,
+    "elu": lambda draw: (_any_shape(draw), {"alpha": draw(st.floats(0.0, 2.0))}),
+    "softplus": _plain,
+    "silu": _plain,
+    "gelu": lambda draw: (_any_shape(draw), {"approximate": draw(st.booleans())}),
+}
+
+
+@st.composite
+def layers(draw: DrawFn, kind: str) -> Layer:
+    """A layer of this kind with geometry that fits."""
+    shape, options = DRAWN[kind](draw)
+    try:
+        return LAYERS[kind](f"{kind}_1", shape, **options)
+    except ShapeError:
+        assume(False)
+        raise
+
+
+@st.composite
+def stacks(draw: DrawFn, classes: int = 4) -> list[LayerSpec]:
+    """A classifier of pictures of 2 x 9 x 9: convolutions, pools, activations, dense layers.
+
+    Only layers with the same derivative on both sides of every drawn value are smooth; relu and
+    max-pool are not, so compare these nets with themselves, not with differences.
+    """
+    activation = st.sampled_from(
+        ["relu", "leaky_relu", "sigmoid", "tanh", "elu", "softplus", "silu", "gelu"]
+    )
+    specs: list[LayerSpec] = []
+    for _ in range(draw(st.integers(0, 2))):
+        specs.append(
+            LayerSpec(
+                "conv2d",
+                options={
+                    "filters": draw(st.integers(1, 4)),
+                    "kernel_size": draw(st.integers(1, 3)),
+                    "padding": "same",
+                    "use_bias": draw(st.booleans()),
+                },
+            )
+        )
+        if draw(st.booleans()):
+            specs.append(LayerSpec(draw(activation)))
+        if draw(st.booleans()):
+            kind = draw(st.sampled_from(["max_pool2d", "avg_pool2d"]))
+            specs.append(LayerSpec(kind, options={"pool_size": 3, "stride": draw(sizes(1, 2))}))
+            if draw(st.booleans()):
+                specs.append(LayerSpec(draw(activation)))
+    specs.append(LayerSpec(draw(st.sampled_from(["flatten", "global_avg_pool2d"]))))
+    if draw(st.booleans()):
+        units = draw(st.integers(1, 6))
+        specs.append(LayerSpec("dense", options={"units": units, "use_bias": draw(st.booleans())}))
+        specs.append(LayerSpec(draw(activation)))
+    specs.append(LayerSpec("dense", options={"units": classes}))
+    if draw(st.booleans()):
+        specs.append(LayerSpec("softmax"))
+    return specs

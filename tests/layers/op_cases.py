@@ -1,0 +1,332 @@
+"""A table of single operations with their inputs: what every backend is compared on.
+
+``CASES[name](rng, law)`` describes one operation and draws its inputs by a law of values: "normal"
+numbers, "ties" (small whole numbers, so that maxima tie and sums are exact) or "zeros".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import op_cases_windows
+from dnnstack.layers.backends.base import Array
+from dnnstack.layers.graph import Shape, Tensor
+from dnnstack.layers.ops import (
+    ACTIVATIONS,
+    FROM_OUTPUT,
+    Activation,
+    ActivationBackward,
+    Advance,
+    BiasAdd,
+    BiasGrad,
+    ClipByNorm,
+    CrossEntropy,
+    CrossEntropyBackward,
+    GatherBatch,
+    GlobalNorm,
+    MatMul,
+    MeanSquaredError,
+    MeanSquaredErrorBackward,
+    Metrics,
+    Reduction,
+    Reshape,
+    SgdUpdate,
+    Softmax,
+    SoftmaxBackward,
+    SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyBackward,
+)
+from op_draft import ALPHA, CASES, Draft, case
+
+__all__ = ["CASES", "op_cases_windows"]
+
+# ---------------------------------------------------------------- dense
+
+
+def matmul(
+    d: Draft, m: int, n: int, k: int, turn_a: bool, turn_b: bool, bias: bool, f: str | None
+) -> None:
+    a = d.floats("a", *((k, m) if turn_a else (m, k)))
+    b = d.floats("b", *((n, k) if turn_b else (k, n)), role="parameter")
+    d.length = k
+    d.graph.add(
+        MatMul(
+            a=a,
+            b=b,
+            c=d.out("c", m, n),
+            transpose_a=turn_a,
+            transpose_b=turn_b,
+            bias=d.floats("bias", n, role="parameter") if bias else None,
+            activation=f,
+            activation_alpha=ALPHA.get(f or "", 0.0),
+        )
+    )
+
+
+def matmul_bias_grad(d: Draft, n: int, units: int, inputs: int) -> None:
+    dy, x = d.floats("dy", n, units), d.floats("x", n, inputs)
+    d.length = n
+    dw, db = d.gradient("w", units, inputs), d.gradient("b", units)
+    d.graph.add(MatMul(a=dy, transpose_a=True, b=x, c=dw, bias_grad=db))
+
+
+for turn_a in (False, True):
+    for turn_b in (False, True):
+        case(f"matmul-{turn_a:d}{turn_b:d}", matmul, 5, 7, 33, turn_a, turn_b, False, None)
+case("matmul-1x1", matmul, 1, 1, 1, False, True, True, None)
+case("matmul-bias", matmul, 17, 10, 50, False, True, True, None)
+for activation in ACTIVATIONS:
+    case(f"matmul-bias-{activation}", matmul, 6, 11, 9, False, True, True, activation)
+case("matmul-relu", matmul, 6, 11, 9, False, True, False, "relu")
+case("matmul-bias_grad", matmul_bias_grad, 19, 10, 12)
+
+
+def bias_add(d: Draft, *shape: int) -> None:
+    x, b = d.floats("x", *shape), d.floats("b", shape[1], role="parameter")
+    d.graph.add(BiasAdd(x=x, b=b, y=d.out("y", *shape)))
+
+
+def bias_grad(d: Draft, *shape: int) -> None:
+    d.length = int(np.prod(shape)) // shape[1]
+    d.graph.add(BiasGrad(dy=d.floats("dy", *shape), db=d.gradient("b", shape[1])))
+
+
+for shape in ((4, 6), (2, 3, 5, 4), (1, 1), (3, 20, 1, 1)):
+    case(f"bias_add-{shape}", bias_add, *shape)
+    case(f"bias_grad-{shape}", bias_grad, *shape)
+
+
+# ---------------------------------------------------------------- elementwise, softmax
+
+EXTREMES = (-1e4, -100.0, -30.0, -9.0, -1e-3, -0.0, 0.0, 1e-3, 9.0, 30.0, 100.0, 1e4)
+
+
+def activate(d: Draft, kind: str, extreme: bool, *shape: int) -> None:
+    x = d.given("x", np.array([EXTREMES], np.float32)) if extreme else d.floats("x", *shape)
+    d.graph.add(Activation(x=x, y=d.out("y", *x.shape), kind=kind, alpha=ALPHA.get(kind, 0.0)))
+
+
+def activate_backward(d: Draft, kind: str, extreme: bool, *shape: int) -> None:
+    """The value is forward's output where the derivative follows from it: made by forward."""
+    x = d.given("x", np.array([EXTREMES], np.float32)) if extreme else d.floats("x", *shape)
+    value = x
+    if kind in FROM_OUTPUT:
+        value = d.out("y", *x.shape)
+        d.graph.add(Activation(x=x, y=value, kind=kind, alpha=ALPHA.get(kind, 0.0)))
+    dy, dx = d.floats("dy", *x.shape), d.out("dx", *x.shape)
+    d.graph.add(
+        ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=ALPHA.get(kind, 0.0))
+    )
+
+
+for activation in ACTIVATIONS:
+    for shape in ((3, 7), (2, 3, 5, 4), (2, 16, 4, 4)):
+        case(f"activation-{activation}-{shape}", activate, activation, False, *shape)
+        case(
+            f"activation_backward-{activation}-{shape}",
+            activate_backward,
+            activation,
+            False,
+            *shape,
+        )
+    case(f"activation-{activation}-extremes", activate, activation, True)
+    case(f"activation_backward-{activation}-extremes", activate_backward, activation, True)
+
+
+def reshape(d: Draft, before: Shape, after: Shape) -> None:
+    d.graph.add(Reshape(x=d.floats("x", *before), y=d.out("y", *after)))
+
+
+case("reshape-flatten", reshape, (3, 4, 2, 5), (3, 40))
+case("reshape-unflatten", reshape, (3, 16), (3, 16, 1, 1))
+
+
+def softmax(d: Draft, *shape: int) -> None:
+    d.length = shape[1]
+    d.graph.add(Softmax(x=d.floats("x", *shape), y=d.out("y", *shape)))
+
+
+def softmax_backward(d: Draft, *shape: int) -> None:
+    d.length = shape[1]
+    y = d.given("y", probabilities(d, shape))
+    d.graph.add(SoftmaxBackward(y=y, dy=d.floats("dy", *shape), dx=d.out("dx", *shape)))
+
+
+def large_scores(d: Draft) -> None:
+    x = d.given("x", np.array([[1e4, 0.0, -1e4], [88.0, 89.0, 90.0]], np.float32))
+    d.graph.add(Softmax(x=x, y=d.out("y", 2, 3)))
+
+
+for shape in ((5, 10), (1, 1), (2, 7, 3, 2)):
+    case(f"softmax-{shape}", softmax, *shape)
+    case(f"softmax_backward-{shape}", softmax_backward, *shape)
+case("softmax-large", large_scores)
+
+
+# ---------------------------------------------------------------- losses
+
+
+def probabilities(d: Draft, shape: Shape) -> Array:
+    e = np.exp(d.drawn(shape).astype(np.float64))
+    return (e / e.sum(1, keepdims=True)).astype(np.float32)
+
+
+def targets(d: Draft, n: int, classes: int, masks: str) -> Tensor:
+    drawn = d.rng.integers(0, classes, n).astype(np.int32)
+    if masks == "some":
+        drawn[:: max(2, n // 3)] = -1
+    elif masks == "all":
+        drawn[:] = -1
+    return d.given("target", drawn)
+
+
+def cross_entropy(
+    d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: Reduction, backward: bool
+) -> None:
+    d.length = n * k
+    p, target = d.given("p", probabilities(d, (n, k))), targets(d, n, k, masks)
+    rest = {"label_smoothing": smoothing, "reduction": reduction}
+    if backward:
+        d.graph.add(CrossEntropyBackward(p=p, target=target, dp=d.out("dp", n, k), **rest))
+    else:
+        d.graph.add(CrossEntropy(p=p, target=target, loss=d.out("loss", 1), **rest))
+
+
+def softmax_cross_entropy(
+    d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: Reduction, backward: bool
+) -> None:
+    d.length = n * k
+    rest = {"label_smoothing": smoothing, "reduction": reduction}
+    target = targets(d, n, k, masks)
+    if backward:
+        p = probabilities(d, (n, k)).astype(np.float64)
+        log_p = d.given("log_p", np.log(p).astype(np.float32))
+        dx = d.out("dx", n, k)
+        d.graph.add(SoftmaxCrossEntropyBackward(log_p=log_p, target=target, dx=dx, **rest))
+    else:
+        x, log_p, loss = d.floats("x", n, k), d.out("log_p", n, k), d.out("loss", 1)
+        d.graph.add(SoftmaxCrossEntropy(x=x, target=target, log_p=log_p, loss=loss, **rest))
+
+
+def mean_squared_error(
+    d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: Reduction, backward: bool
+) -> None:
+    d.length = n * k
+    x, target = d.floats("x", n, k), targets(d, n, k, masks)
+    if backward:
+        dx = d.out("dx", n, k)
+        d.graph.add(MeanSquaredErrorBackward(x=x, target=target, dx=dx, reduction=reduction))
+    else:
+        loss = d.out("loss", 1)
+        d.graph.add(MeanSquaredError(x=x, target=target, loss=loss, reduction=reduction))
+
+
+for loss in (cross_entropy, softmax_cross_entropy, mean_squared_error):
+    for backward in (False, True):
+        name = loss.__name__ + ("_backward" if backward else "")
+        case(f"{name}-plain", loss, 6, 10, "none", 0.0, "mean", backward)
+        case(f"{name}-masked", loss, 7, 5, "some", 0.1, "mean", backward)
+        case(f"{name}-sum", loss, 7, 5, "some", 0.1, "sum", backward)
+        case(f"{name}-nothing_counts", loss, 3, 4, "all", 0.1, "mean", backward)
+        case(f"{name}-one", loss, 1, 2, "none", 0.2, "sum", backward)
+
+
+def metrics(d: Draft, masks: str, reduction: Reduction) -> None:
+    n, k = 9, 4
+    scores, target = d.floats("scores", n, k), targets(d, n, k, masks)
+    loss = d.given("loss", np.array([0.7], np.float32))
+    sums = d.given("sums", np.array([10.5, 3.0, 20.0]), "state")
+    d.graph.add(Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=reduction))
+
+
+case("metrics-mean", metrics, "none", "mean")
+case("metrics-masked", metrics, "some", "mean")
+case("metrics-sum", metrics, "some", "sum")
+case("metrics-nothing_counts", metrics, "all", "mean")
+
+
+# ---------------------------------------------------------------- ends of a step
+
+
+def gather_batch(d: Draft, channels: int, step: int, missing: bool) -> None:
+    n, steps, count = 4, 3, 7
+    pictures = d.rng.integers(0, 256, (count, channels, 5, 3)).astype(np.uint8)
+    order = d.rng.integers(0, count, n * steps).astype(np.int32)
+    if missing:
+        order[n * (step % steps) + 1] = -1
+        order[n * (step % steps) + 3] = -1
+    d.graph.add(
+        GatherBatch(
+            images=d.given("images", pictures, "data"),
+            labels=d.given("labels", np.arange(count, dtype=np.int32), "data"),
+            order=d.given("order", order, "data"),
+            step=d.given("step", np.array([step], np.int64), "state"),
+            x=d.out("x", n, channels, 5, 3),
+            target=d.out("target", n, dtype="int32"),
+            scale=tuple(1 / 255 + 0.01 * c for c in range(channels)),
+            shift=tuple(0.5 * c - 0.4 for c in range(channels)),
+        )
+    )
+
+
+case("gather_batch-grey", gather_batch, 1, 0, False)
+case("gather_batch-colour", gather_batch, 3, 1, False)
+case("gather_batch-next_epoch", gather_batch, 1, 5, False)
+case("gather_batch-missing", gather_batch, 3, 4, True)
+
+
+def update(
+    d: Draft,
+    decay: Sequence[float],
+    momentum: float,
+    nesterov: bool,
+    clip: float | None = None,
+) -> None:
+    """Several steps of the whole update, over parameters of different shape and weight decay."""
+    shapes: list[Shape] = [(3, 2, 2, 3), (3,), (4, 5), (4,)]
+    parameters = tuple(
+        d.floats(f"p{i}", *shape, role="parameter") for i, shape in enumerate(shapes)
+    )
+    gradients = tuple(d.floats(f"g{i}", *shape) for i, shape in enumerate(shapes))
+    buffers = tuple(d.floats(f"v{i}", *shape, role="state") for i, shape in enumerate(shapes))
+    rates = d.given("rates", np.array([9.0, 0.1, 0.03, 0.2], np.float32), "data")
+    step = d.given("step", np.array([1], np.int64), "state")
+    d.steps = 3 if clip is None else 1
+    d.length = sum(p.size for p in parameters)
+    if clip is not None:
+        norm = d.out("norm", 1)
+        d.graph.add(GlobalNorm(gradients=gradients, norm=norm))
+        d.graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=clip))
+    d.graph.add(
+        SgdUpdate(
+            gradients=gradients,
+            rates=rates,
+            step=step,
+            parameters=parameters,
+            buffers=buffers if momentum else (),
+            weight_decay=tuple(decay),
+            momentum=momentum,
+            nesterov=nesterov,
+        )
+    )
+    d.graph.add(Advance(step=step))
+    if not momentum:
+        for buffer in buffers:
+            del d.values[buffer], d.graph.results[buffer.name]
+
+
+NO_DECAY, DECAY, MIXED = (0.0,) * 4, (0.01,) * 4, (0.1, 0.0, 0.1, 0.0)
+for decay_name, decay in {"none": NO_DECAY, "all": DECAY, "weights": MIXED}.items():
+    case(f"update-plain-{decay_name}", update, decay, 0.0, False)
+    case(f"update-momentum-{decay_name}", update, decay, 0.9, False)
+    case(f"update-nesterov-{decay_name}", update, decay, 0.9, True)
+case("update-clipped", update, MIXED, 0.9, False, 0.5)
+case("update-not_clipped", update, NO_DECAY, 0.0, False, 1e6)
+
+
+def advance(d: Draft) -> None:
+    d.graph.add(Advance(step=d.given("step", np.array([41], np.int64), "state")))
+
+
+case("advance", advance)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.losses import CrossEntropyLoss, MeanSquaredErrorLoss
+from dnnstack.layers.ops import Reduction
+from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.sgd import Sgd
+from gradcheck import check_layer, check_loss, compare, compile_exact, spread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nets import DRAWN, layers
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def test_every_layer_is_drawn() -> None:
+    assert set(DRAWN) == set(LAYERS)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), batch_size=st.integers(1, 3), seed=SEEDS)
+def test_layer(kind: str, data: st.DataObject, batch_size: int, seed: int) -> None:
+    check_layer(data.draw(layers(kind)), batch_size, seed)
+
+
+@pytest.mark.parametrize("fusion", [False, True])
+@settings(max_examples=40, deadline=None)
+@given(
+    target=st.lists(st.integers(-1, 4), min_size=1, max_size=5),
+    smoothing=st.sampled_from([0.0, 0.1, 0.7]),
+    reduction=st.sampled_from(["mean", "sum"]),
+    seed=SEEDS,
+)
+def test_cross_entropy(
+    fusion: bool, target: list[int], smoothing: float, reduction: Reduction, seed: int
+) -> None:
+    loss = CrossEntropyLoss(label_smoothing=smoothing, reduction=reduction)
+    check_loss(loss, 5, np.array(target, np.int32), seed, fusion=fusion)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    target=st.lists(st.integers(-1, 4), min_size=1, max_size=5),
+    reduction=st.sampled_from(["mean", "sum"]),
+    seed=SEEDS,
+)
+def test_mean_squared_error(target: list[int], reduction: Reduction, seed: int) -> None:
+    loss = MeanSquaredErrorLoss(reduction=reduction)
+    check_loss(loss, 5, np.array(target, np.int32), seed, fusion=False)
+
+
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("loss", [CrossEntropyLoss(label_smoothing=0.1), MeanSquaredErrorLoss()])
+def test_whole_net(loss: CrossEntropyLoss | MeanSquaredErrorLoss, fusion: bool) -> None:
+    """From the pixels to the loss: the gradients that the update receives, parameter by parameter.
+
+    Smooth layers throughout, but for max-pooling, whose inputs are far apart.
+    """
+    specs = [
+        LayerSpec("conv2d", options={"filters": 4, "kernel_size": 3, "padding": "same"}),
+        LayerSpec("tanh"),
+        LayerSpec("max_pool2d"),
+        LayerSpec("conv2d", options={"filters": 6, "kernel_size": 2, "groups": 2}),
+        LayerSpec("silu"),
+        LayerSpec("avg_pool2d", options={"pool_size": 2, "stride": 1, "padding": "same"}),
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 7, "use_bias": False}),
+        LayerSpec("gelu"),
+        LayerSpec("dense", options={"units": 5}),
+        LayerSpec("softmax"),
+    ]
+    network = Network(build_layers(specs, (2, 6, 6)), loss, (2, 6, 6), 5)
+    pixels = Preprocessing((1 / 255, 1 / 128), (-0.4, 0.1))
+    graph = network.train_graph(3, "toy", 6, 2, 2, pixels, Sgd())
+    tensors = [p.tensor for p in network.parameters()]
+    gradients = {tensor: graph.gradient(tensor) for tensor in tensors}
+    graph.results.update({g.name: g for g in gradients.values()})
+    executable = compile_exact(graph, fusion)
+    rng = np.random.default_rng(5)
+    executable.write(graph["images"], rng.integers(0, 256, (6, 2, 6, 6)).astype(np.uint8))
+    executable.write(graph["labels"], np.array([0, 4, 2, 1, 1, 3], np.int32))
+    executable.write(graph["order"], np.array([5, 0, 2, 1, 3, 4], np.int32))
+    # A rate of zero: the parameters stay where the difference wants them.
+    executable.write(graph["rates"], np.zeros(2, np.float32))
+
+    def along() -> float:
+        executable.write(graph["step"], np.array([1], np.int64))
+        executable.run("train")
+        return float(executable.read(graph["loss"])[0])
+
+    values = {tensor: 0.5 * spread(tensor.shape, rng) for tensor in tensors}
+    compare(executable, values, gradients, along, rng, "net")

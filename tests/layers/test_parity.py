@@ -1,0 +1,110 @@
+"""Every operation on every backend against the reference in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers import ops
+from dnnstack.layers.backends.base import Array, Backend, Executable, Options
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.graph import Op, Tensor
+from op_cases import CASES
+from op_draft import Draft
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def reference() -> Backend:
+    return ReferenceBackend(1)
+
+
+def onednn() -> Backend:
+    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+
+    # One thread: for operations this small two would mostly wait for each other.
+    return OneDnnBackend(1)
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": reference, "cpu": onednn}
+
+
+@pytest.fixture(params=BACKENDS, scope="module")
+def backend(request: pytest.FixtureRequest) -> Backend:
+    try:
+        return BACKENDS[request.param]()
+    except BackendUnavailableError as error:
+        pytest.skip(f"backend {request.param}: {error}")
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows.
+
+    The arenas are spared: their padding must be zero. NumPy's outputs are new arrays each time.
+    """
+    from dnnstack.layers.backends.onednn import memory
+
+    zeroed = memory.aligned
+
+    def filled(nbytes: int) -> Array:
+        buffer = zeroed(nbytes)
+        buffer[...] = 0xFF
+        return buffer
+
+    monkeypatch.setattr(memory, "aligned", filled)
+
+
+def compiled(backend: Backend, draft: Draft, precision: str) -> Executable:
+    options = Options(precision, fusion=False, tune=False)  # type: ignore[arg-type]
+    return backend.compile({draft.graph.name: draft.graph}, options)
+
+
+def results(executable: Executable, draft: Draft) -> dict[Tensor, Array]:
+    """Write the draft's inputs, run it, read everything that it computes."""
+    for tensor, value in draft.values.items():
+        executable.write(tensor, value.copy())
+    executable.run(draft.graph.name, draft.steps)
+    computed = dict.fromkeys(chain.from_iterable(op.writes() for op in draft.graph.ops))
+    return {tensor: executable.read(tensor) for tensor in computed}
+
+
+def assert_close(got: Array, want: Array, length: int, name: str) -> None:
+    """Rounding errors of a sum grow like the square root of its length."""
+    assert got.shape == want.shape, name
+    if got.dtype.kind != "f":
+        np.testing.assert_array_equal(got, want, name)
+        return
+    size = max(1.0, float(np.abs(want).max(initial=0.0)))
+    tolerance = EPSILON * (16.0 + 4.0 * np.sqrt(length)) * size
+    np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.usefixtures("poison")
+@pytest.mark.parametrize("name", CASES)
+def test_operation(name: str, backend: Backend) -> None:
+    rng = np.random.default_rng(len(name))
+    executable = None
+    for law in ("normal", "ties", "zeros"):
+        # One executable for all: what a run leaves behind must not show in the next.
+        draft = CASES[name](rng, law)
+        executable = executable or compiled(backend, draft, "fp32")
+        got = results(executable, draft)
+        want = results(compiled(reference(), draft, "fp64"), draft)
+        for tensor in want:
+            assert_close(got[tensor], want[tensor], draft.length, f"{law} {tensor.name}")
+            assert got[tensor].dtype == tensor.dtype, tensor.name
+        for tensor, value in draft.values.items():
+            if tensor not in got:
+                kept = executable.read(tensor)
+                np.testing.assert_array_equal(kept, value, f"{law}: '{tensor.name}' was changed")
+
+
+def test_every_operation_has_a_case() -> None:
+    rng = np.random.default_rng(0)
+    tried = {type(op) for make in CASES.values() for op in make(rng, "normal").graph.ops}
+    known = {getattr(ops, name) for name in ops.__all__ if isinstance(getattr(ops, name), type)}
+    assert tried == {kind for kind in known if issubclass(kind, Op)}
