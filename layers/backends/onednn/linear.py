@@ -158,8 +158,8 @@ def conv2d(b: Binder, op: Conv2d) -> None:
 
 @binds(Conv2dBackwardData)
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
-    layouts = _forward_layouts(op, b.choices, op.dx)
-    hint = _forward_desc(op.dx, op.w, op.dy, op, layouts)
+    layouts = _layouts(b.choices, f"{layer_of(op)}/data", op.dx.shape[1])
+    hint = _forward_desc(op.dx, op.w, op.dy, op, _forward_layouts(op, b.choices, op.dx))
     if hint is None:
         return reference(b, op)
 

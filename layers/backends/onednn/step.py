@@ -109,15 +109,15 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     """
     rates, step = b.data(op.rates), b.array(op.step)
     minus_lr, minus_lr_m, one = _scalar(), _scalar(), _scalar(1.0)
-    runs = list(_runs(op))
+    runs = _runs(op)
     keeps = [_scalar() for _ in runs]
+    factors = [(minus_lr.array(), 0.0, 1.0), (minus_lr_m.array(), 0.0, op.momentum)]
+    factors += [(keep.array(), 1.0, decay) for keep, (decay, _) in zip(keeps, runs, strict=True)]
 
     def set_rate() -> None:
         lr = float(rates()[step[0]])
-        minus_lr.array()[0] = -lr
-        minus_lr_m.array()[0] = -lr * op.momentum
-        for keep, (decay, _) in zip(keeps, runs, strict=True):
-            keep.array()[0] = 1.0 - lr * decay
+        for scalar, start, slope in factors:
+            scalar[0] = start - lr * slope
 
     b.host(op, set_rate, "multiply", {"weight_decay": str([decay for decay, _ in runs])})
     for keep, (decay, members) in zip(keeps, runs, strict=True):

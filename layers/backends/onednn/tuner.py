@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from ...graph import Graph
-from ...ops import Conv2d, Conv2dBackwardFilter
+from ...ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 from .linear import candidate_layouts, default_layout, layer_of
 
 Seconds = Callable[[Graph, Mapping[str, str], int], float]
@@ -16,25 +16,20 @@ BUDGET_SECONDS = 20.0
 
 
 def convolutions(graph: Graph) -> list[str]:
-    """What can be chosen: ``<layer>`` for forward and data gradient, ``<layer>/filter``."""
-    names: dict[str, None] = {}
-    for op in graph.ops:
-        if isinstance(op, Conv2d):
-            names[layer_of(op)] = None
-        elif isinstance(op, Conv2dBackwardFilter):
-            names[f"{layer_of(op)}/filter"] = None
-    return list(names)
+    """What can be chosen: ``<layer>`` for forward, ``<layer>/data`` and ``<layer>/filter``."""
+    return list(default_choices([graph]))
 
 
 def default_choices(graphs: Iterable[Graph]) -> dict[str, str]:
     """A layout for every convolution without a trial."""
     choices: dict[str, str] = {}
-    for graph in graphs:
-        for op in graph.ops:
-            if isinstance(op, Conv2d):
-                choices[layer_of(op)] = default_layout(op.x.shape[1])
-            elif isinstance(op, Conv2dBackwardFilter):
-                choices[f"{layer_of(op)}/filter"] = default_layout(op.x.shape[1])
+    for op in (op for graph in graphs for op in graph.ops):
+        if isinstance(op, Conv2d):
+            choices[layer_of(op)] = default_layout(op.x.shape[1])
+        elif isinstance(op, Conv2dBackwardFilter):
+            choices[f"{layer_of(op)}/filter"] = default_layout(op.x.shape[1])
+        elif isinstance(op, Conv2dBackwardData):
+            choices[f"{layer_of(op)}/data"] = default_layout(op.dx.shape[1])
     return choices
 
 
