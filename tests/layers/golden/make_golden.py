@@ -1,0 +1,94 @@
+"""Train the golden nets with PyTorch in float64 and write losses.json. Needs torch; never run by
+the suite: ``python make_golden.py`` in this folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import golden_nets as nets
+import torch
+from torch import nn
+
+
+def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Module:
+    """PyTorch's layer for ours; shape: the input's, without the batch."""
+    match kind:
+        case "dense":
+            return nn.Linear(shape[0], options["units"])
+        case "conv2d":
+            rest = {k: v for k, v in options.items() if k not in ("filters", "kernel_size")}
+            return nn.Conv2d(shape[0], options["filters"], options["kernel_size"], **rest)
+        case "max_pool2d":
+            return nn.MaxPool2d(options["pool_size"])
+        case "avg_pool2d":
+            return nn.AvgPool2d(
+                options["pool_size"],
+                options["stride"],
+                options["padding"],
+                count_include_pad=False,
+            )
+        case "global_avg_pool2d":
+            return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        case "leaky_relu":
+            return nn.LeakyReLU(options["negative_slope"])
+        case "elu":
+            return nn.ELU(options["alpha"])
+    plain = {
+        "flatten": nn.Flatten,
+        "relu": nn.ReLU,
+        "sigmoid": nn.Sigmoid,
+        "tanh": nn.Tanh,
+        "gelu": nn.GELU,
+        "silu": nn.SiLU,
+        "softplus": nn.Softplus,
+        "softmax": nn.Identity,  # part of PyTorch's cross entropy
+    }
+    return plain[kind]()
+
+
+def losses(net: nets.Net) -> list[float]:
+    """The loss of every step."""
+    stack: list[nn.Module] = []
+    x = torch.zeros(1, *net.picture)
+    for kind, options in net.layers:
+        stack.append(module(kind, options, tuple(x.shape[1:])))
+        x = stack[-1](x)
+    model = nn.Sequential(*stack).double()
+    with torch.no_grad():
+        for place, p in enumerate(model.parameters()):
+            p.copy_(torch.from_numpy(nets.weights(tuple(p.shape), place)))
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=float(torch.tensor(net.lr)),  # the rate as float32 holds it
+        momentum=net.momentum,
+        nesterov=net.nesterov,
+        weight_decay=net.weight_decay,
+    )
+    pictures = torch.from_numpy(nets.images(net.picture)).double() * nets.SCALE + nets.SHIFT
+    wanted = torch.from_numpy(nets.labels()).long()
+    found = []
+    for step in range(nets.STEPS):
+        rows = nets.order()[step * nets.BATCH : (step + 1) * nets.BATCH].tolist()
+        scores = model(pictures[rows])
+        if net.loss == "mse":
+            onehot = nn.functional.one_hot(wanted[rows], nets.CLASSES).double()
+            loss = nn.functional.mse_loss(scores, onehot)
+        else:
+            loss = nn.functional.cross_entropy(
+                scores, wanted[rows], label_smoothing=net.label_smoothing
+            )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+if __name__ == "__main__":
+    table = {
+        "made_with": f"PyTorch {torch.__version__} on the CPU in float64",
+        "losses": {name: losses(net) for name, net in nets.NETS.items()},
+    }
+    Path(__file__).with_name("losses.json").write_text(json.dumps(table, indent=1) + "\n")

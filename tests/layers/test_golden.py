@@ -1,0 +1,89 @@
+"""The first losses of small nets against those that another library computed in float64."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Array, Backend, Options
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.losses import LOSSES, CrossEntropyLoss
+from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.sgd import Sgd
+from golden import golden_nets
+from golden.golden_nets import NETS
+
+LOSSES_OF = json.loads((Path(__file__).parent / "golden" / "losses.json").read_text())["losses"]
+
+
+def onednn() -> Backend:
+    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+
+    try:
+        return OneDnnBackend(2)
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": lambda: ReferenceBackend(1), "cpu": onednn}
+
+
+def train(net: golden_nets.Net, backend: Backend, options: Options) -> list[float]:
+    """The loss of every step, the whole run as one list of operations a step."""
+    specs = [LayerSpec(kind, options=values) for kind, values in net.layers]
+    loss = LOSSES[net.loss]()
+    if isinstance(loss, CrossEntropyLoss):
+        loss.label_smoothing = net.label_smoothing
+    network = Network(build_layers(specs, net.picture), loss, net.picture, golden_nets.CLASSES)
+    channels = net.picture[0]
+    graph = network.train_graph(
+        golden_nets.BATCH,
+        "golden",
+        golden_nets.COUNT,
+        golden_nets.STEPS,
+        golden_nets.STEPS,
+        Preprocessing((golden_nets.SCALE,) * channels, (golden_nets.SHIFT,) * channels),
+        Sgd(net.momentum, net.nesterov, net.weight_decay),
+    )
+    executable = backend.compile({"train": graph}, options)
+    for place, parameter in enumerate(network.parameters()):
+        tensor = parameter.tensor
+        executable.write(tensor, golden_nets.weights(tensor.shape, place))
+    written: dict[str, Array] = {
+        "images": golden_nets.images(net.picture),
+        "labels": golden_nets.labels(),
+        "order": golden_nets.order(),
+        "rates": np.full(golden_nets.STEPS, net.lr, np.float32),
+    }
+    for name, array in written.items():
+        executable.write(graph[name], array)
+    found = []
+    for _ in range(golden_nets.STEPS):
+        executable.run("train")
+        found.append(float(executable.read(graph["loss"])[0]))
+    executable.close()
+    return found
+
+
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("name", NETS)
+def test_float64(name: str, fusion: bool) -> None:
+    got = train(NETS[name], ReferenceBackend(1), Options("fp64", fusion=fusion))
+    np.testing.assert_allclose(got, LOSSES_OF[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_float32(backend: str, name: str, fusion: bool) -> None:
+    got = train(NETS[name], BACKENDS[backend](), Options(fusion=fusion, tune=False))
+    np.testing.assert_allclose(got, LOSSES_OF[name], rtol=1e-5)
+
+
+def test_tuned_layouts() -> None:
+    got = train(NETS["lenet"], onednn(), Options())
+    np.testing.assert_allclose(got, LOSSES_OF["lenet"], rtol=1e-5)
