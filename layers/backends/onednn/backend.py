@@ -84,11 +84,11 @@ class OneDnnBackend:
     def limits(self) -> Limits:
         library().set_threads(self.threads)
         n = 2048
-        square = Descriptor.of((n, n))
-        weights = PrimitiveDesc("matmul", square, square, None, square, None)
-        a, b, c = (Memory(square) for _ in range(3))
-        a.array()[:], b.array()[:] = 1.0, 0.5
-        gemm = Primitive(weights, {SRC: a, WEIGHTS: b, DST: c})
+        square, blocked = Descriptor.of((n, n)), Descriptor.of((n, n), "any")
+        desc = PrimitiveDesc("matmul", square, blocked, None, square, None)
+        memories = {i: Memory(desc.descriptor(i)) for i in (SRC, WEIGHTS, DST)}
+        memories[SRC].array()[:], memories[WEIGHTS].array()[:] = 1.0, 0.5
+        gemm = Primitive(desc, memories)
         large = Descriptor.of((1 << 24,))
         source, target = Memory(large), Memory(large)
         move = Primitive(reorder_desc(large, large), {SRC: source, DST: target})

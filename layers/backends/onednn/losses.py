@@ -41,16 +41,15 @@ def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
     mean = op.reduction == "mean"
 
     def run() -> None:
-        total = chosen * log_p.take(first + target, mode="clip").sum(dtype=np.float64)
+        count, right, every = n, log_p.take(first + target, mode="clip"), log_p
+        if target.min() < 0:
+            kept = target >= 0
+            right, every = right[kept], log_p.reshape(n, k)[kept]
+            count = max(len(right), 1)
+        total = chosen * right.sum(dtype=np.float64)
         if spread:
-            total += spread * log_p.sum(dtype=np.float64)
-        count = n
-        if (masked := target < 0).any():
-            rows = log_p.reshape(n, k)[~masked]
-            count = len(rows)
-            total = chosen * rows[np.arange(count), target[~masked]].sum(dtype=np.float64)
-            total += spread * rows.sum(dtype=np.float64)
-        loss[0] = -total / max(count, 1) if mean else -total
+            total += spread * every.sum(dtype=np.float64)
+        loss[0] = -total / count if mean else -total
 
     return b.host(op, run, "take, sum")
 
@@ -77,12 +76,12 @@ def softmax_cross_entropy_backward(b: Binder, op: SoftmaxCrossEntropyBackward) -
     chosen, spread = 1.0 - op.label_smoothing, op.label_smoothing / k
 
     def run() -> None:
-        masked = target < 0
-        count = n - int(np.count_nonzero(masked))
+        masked = target < 0 if target.min() < 0 else None
+        count = n if masked is None else n - int(np.count_nonzero(masked))
         weight = 1.0 / max(count, 1) if mean else 1.0
         flat.fill(-spread * weight)
-        flat[first + np.maximum(target, 0)] -= np.float32(chosen * weight)
-        if count < n:
+        flat.put(first + target, -(chosen + spread) * weight, mode="clip")
+        if masked is not None:
             flat.reshape(n, k)[masked] = 0.0
 
     b.host(op, run, "fill, subtract")
@@ -99,9 +98,8 @@ def metrics(b: Binder, op: Metrics) -> None:
     mean = op.reduction == "mean"
 
     def run() -> None:
-        count = int(np.count_nonzero(target >= 0))
-        sums[0] += float(loss[0]) * (count if mean else 1)
-        sums[1] += np.count_nonzero(scores.argmax(1) == target)
-        sums[2] += count
+        count = n if target.min() >= 0 else int(np.count_nonzero(target >= 0))
+        right = np.count_nonzero(scores.argmax(1) == target)
+        sums[:] += (float(loss[0]) * (count if mean else 1), right, count)
 
     b.host(op, run, "argmax")
