@@ -1,0 +1,75 @@
+"""Shape rules, floating-point operations and bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dnnstack.common.errors import ShapeError
+from dnnstack.layers.geometry import Window
+from dnnstack.layers.graph import Op, Tensor
+from dnnstack.layers.ops import (
+    Activation,
+    BiasAdd,
+    BiasGrad,
+    Conv2d,
+    CrossEntropy,
+    MatMul,
+    Pool2d,
+    Pool2dBackward,
+    Reshape,
+    SgdUpdate,
+    Softmax,
+)
+
+X = Tensor("x", (2, 3, 4, 4))
+MISFITS: list[tuple[type[Op], dict[str, Any]]] = [
+    (MatMul, {"a": Tensor("a", (2, 3)), "b": Tensor("b", (2, 4)), "c": Tensor("c", (2, 4))}),
+    (BiasAdd, {"x": X, "b": Tensor("b", (4,)), "y": X}),
+    (BiasGrad, {"dy": X, "db": Tensor("b", (4,))}),
+    (Conv2d, {"x": X, "w": Tensor("w", (5, 3, 2, 2)), "y": X, "window": Window((2, 2))}),
+    (Pool2d, {"x": X, "y": X, "window": Window((2, 2)), "kind": "max"}),
+    (Pool2dBackward, {"dy": X, "dx": X, "window": Window((1, 1)), "kind": "max"}),
+    (Activation, {"x": X, "y": Tensor("y", (2, 3, 4, 5)), "kind": "relu"}),
+    (Activation, {"x": X, "y": X, "kind": "swoosh"}),
+    (Reshape, {"x": X, "y": Tensor("y", (2, 49))}),
+    (Softmax, {"x": X, "y": Tensor("y", (2, 48))}),
+    (
+        CrossEntropy,
+        {"p": Tensor("p", (2, 3)), "target": Tensor("t", (3,)), "loss": Tensor("l", (1,))},
+    ),
+    (
+        SgdUpdate,
+        {
+            "gradients": (X,),
+            "rates": Tensor("r", (9,)),
+            "step": Tensor("s", (1,)),
+            "parameters": (X,),
+            "buffers": (),
+            "weight_decay": (0.0,),
+            "momentum": 0.9,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), MISFITS)
+def test_shapes_that_do_not_fit(kind: type[Op], fields: dict[str, Any]) -> None:
+    with pytest.raises(ShapeError, match=rf"{kind.__name__}\(.*\): shapes"):
+        kind(**fields).check()
+
+
+def test_work_is_counted() -> None:
+    """LeNet's second convolution on 64 pictures: 2 * 50 * 20 * 25 operations a pixel."""
+    x, w, y = (
+        Tensor("x", (64, 20, 12, 12)),
+        Tensor("w", (50, 20, 5, 5)),
+        Tensor("y", (64, 50, 8, 8)),
+    )
+    op = Conv2d(x=x, w=w, y=y, window=Window((5, 5)))
+    assert op.flops() == 64 * 64 * 2 * 50 * 20 * 25
+    assert op.bytes() == 4 * (x.size + w.size + y.size)
+    a, b, c = Tensor("a", (8, 3)), Tensor("b", (5, 3)), Tensor("c", (8, 5))
+    product = MatMul(a=a, b=b, c=c, transpose_b=True)
+    assert product.mnk == (8, 5, 3)
+    assert product.flops() == 2 * 8 * 5 * 3
