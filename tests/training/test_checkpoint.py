@@ -1,0 +1,170 @@
+"""A checkpoint file: what goes in comes out, and no damage goes unnoticed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import CheckpointError
+from dnnstack.training.checkpoint import State, encode, manifest_text, read_checkpoint
+
+SHAPES = {"dense_1.weight": (3, 2), "dense_1.bias": (3,), "momentum/dense_1.weight": (3, 2)}
+
+
+@pytest.fixture
+def saved(tmp_path: Path, arrays: dict[str, np.ndarray], state: State) -> Path:
+    path = tmp_path / "step-3.safetensors"
+    pieces = encode(arrays, state)
+    path.write_bytes(b"".join(pieces))
+    path.with_suffix(".json").write_bytes(manifest_text(3, path, pieces))
+    return path
+
+
+def test_round_trip(saved: Path, arrays: dict[str, np.ndarray], state: State) -> None:
+    found = read_checkpoint(saved)
+    assert found.state == state
+    assert set(found.arrays) == set(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
+    assert read_checkpoint(saved.with_suffix(".json")).path == saved
+
+
+def test_without_a_best_value(tmp_path: Path, arrays: dict, state: State) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(b"".join(encode(arrays, replace(state, best=None))))
+    assert read_checkpoint(path).state.best is None
+
+
+def test_same_content_same_bytes(arrays: dict, state: State) -> None:
+    once = b"".join(encode(arrays, state))
+    assert once == b"".join(encode(dict(reversed(arrays.items())), state))
+
+
+def test_other_libraries_can_read_the_arrays(saved: Path, arrays: dict) -> None:
+    from safetensors.numpy import load_file
+
+    for name, array in load_file(saved).items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+def test_a_file_alone_is_enough(saved: Path, state: State) -> None:
+    moved = saved.parent / "elsewhere.safetensors"
+    moved.write_bytes(saved.read_bytes())
+    assert read_checkpoint(moved).state == state
+
+
+def _flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_a_flipped_bit_anywhere_is_found(saved: Path, manifest: bool) -> None:
+    sound = saved.read_bytes()
+    if not manifest:
+        saved.with_suffix(".json").unlink()
+    for at in range(len(sound)):
+        saved.write_bytes(sound)
+        _flip(saved, at)
+        with pytest.raises(CheckpointError, match=r"step-3\.safetensors"):
+            read_checkpoint(saved)
+    saved.write_bytes(sound)
+    read_checkpoint(saved)
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_a_file_cut_short_or_grown_is_found(saved: Path, manifest: bool) -> None:
+    sound = saved.read_bytes()
+    if not manifest:
+        saved.with_suffix(".json").unlink()
+    for data in (*(sound[:n] for n in range(len(sound))), sound + b"\0"):
+        saved.write_bytes(data)
+        with pytest.raises(CheckpointError):
+            read_checkpoint(saved)
+
+
+def test_a_manifest_of_another_file_is_obeyed(saved: Path, arrays: dict, state: State) -> None:
+    other = encode(arrays, replace(state, step=4))
+    saved.with_suffix(".json").write_bytes(manifest_text(3, saved, other))
+    with pytest.raises(CheckpointError, match="SHA-256 is not that of its manifest"):
+        read_checkpoint(saved)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"bytes": 3}', '{"bytes": null, "sha256": 1}', "\xff"])
+def test_a_broken_manifest_is_damage(saved: Path, text: str) -> None:
+    saved.with_suffix(".json").write_text(text, "latin-1")
+    with pytest.raises(CheckpointError, match=r"step-3\.json: is damaged"):
+        read_checkpoint(saved)
+
+
+def test_a_file_of_other_libraries_is_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import save
+
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(save({"a": np.zeros(3, np.float32)}, {"format": "pt"}))
+    with pytest.raises(CheckpointError, match="no checkpoint of dnnstack"):
+        read_checkpoint(path)
+
+
+def test_a_newer_format_is_refused(
+    tmp_path: Path, arrays: dict, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.safetensors"
+    monkeypatch.setattr("dnnstack.training.checkpoint.FORMAT", 2)
+    path.write_bytes(b"".join(encode(arrays, state)))
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="has format 2, this version of dnnstack reads 1"):
+        read_checkpoint(path)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"x\.safetensors: cannot be read: No such file"):
+        read_checkpoint(tmp_path / "x.safetensors")
+
+
+def test_only_float32_is_stored(state: State) -> None:
+    with pytest.raises(ValueError, match="float64"):
+        encode({"a": np.zeros(3)}, state)
+
+
+def test_arrays_that_fit(saved: Path) -> None:
+    found = read_checkpoint(saved)
+    assert list(found.everything(SHAPES)) == list(SHAPES)
+    weights = {name: shape for name, shape in SHAPES.items() if "/" not in name}
+    assert list(found.parameters(weights)) == ["dense_1.weight", "dense_1.bias"]
+
+
+def test_all_differences_to_a_network_are_listed(saved: Path) -> None:
+    found = read_checkpoint(saved)
+    with pytest.raises(CheckpointError) as caught:
+        found.parameters({"dense_1.weight": (3, 4), "dense_2.bias": (7,)})
+    text = str(caught.value)
+    assert "lacks 'dense_2.bias' (7,)" in text
+    assert "has 'dense_1.bias' (3,), which the network has not" in text
+    assert "has 'dense_1.weight' (3, 2), the network wants (3, 4)" in text
+    assert "momentum" not in text
+
+
+def test_a_transposed_shape_does_not_fit(saved: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"wants \(2, 3\)"):
+        read_checkpoint(saved).everything({**SHAPES, "dense_1.weight": (2, 3)})
+
+
+def test_missing_optimizer_state_is_found(saved: Path) -> None:
+    found = read_checkpoint(saved)
+    with pytest.raises(CheckpointError, match=r"lacks 'momentum/dense_1\.bias'"):
+        found.everything({**SHAPES, "momentum/dense_1.bias": (3,)})
+    with pytest.raises(CheckpointError, match=r"has 'momentum/dense_1\.weight'"):
+        found.everything({name: shape for name, shape in SHAPES.items() if "/" not in name})
+
+
+def test_the_manifest_says_what_it_vouches_for(saved: Path) -> None:
+    table = json.loads(saved.with_suffix(".json").read_text())
+    assert table["step"] == 3
+    assert table["file"] == saved.name
+    assert table["bytes"] == saved.stat().st_size
+    assert len(table["sha256"]) == 64

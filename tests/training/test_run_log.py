@@ -1,0 +1,89 @@
+"""The records of a run, and cutting them back at a resume."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from dnnstack.common.errors import CheckpointError
+from dnnstack.training.metrics import Metrics
+from dnnstack.training.run_log import CSV, HEADER, LOG, RunLog, cut_log
+
+SOME = Metrics(0.1, 3, 4)
+
+
+def test_metrics_from_sums() -> None:
+    found = Metrics.from_sums((1.5, 2.0, 3.0))
+    assert (found.loss, found.correct, found.count) == (0.5, 2, 3)
+    assert found.accuracy == pytest.approx(2 / 3)
+    assert math.isnan(Metrics.from_sums((0.0, 0.0, 0.0)).loss)
+
+
+def test_both_files(tmp_path: Path) -> None:
+    with RunLog(tmp_path) as log:
+        log.event("start", 0, backend="numpy")
+        log.metrics("train", 4, 0.4, SOME, 0.01, seconds=1.5)
+        log.metrics("validation", 4, 0.4, Metrics(math.inf, 1, 2), 0.01)
+    lines = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["start", "train", "validation"]
+    assert lines[1]["accuracy"] == 0.75
+    assert lines[1]["seconds"] == 1.5
+    assert lines[2]["loss"] is None
+    assert (tmp_path / CSV).read_text() == (
+        HEADER + "4,0.4,train,0.1,0.75,0.01\n4,0.4,validation,inf,0.5,0.01\n"
+    )
+
+
+def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    for step in (4, 8):
+        with RunLog(tmp_path) as log:
+            log.metrics("train", step, 0.5, SOME, 0.01)
+    rows = (tmp_path / CSV).read_text().splitlines()
+    assert rows[0] + "\n" == HEADER
+    assert [row.partition(",")[0] for row in rows[1:]] == ["4", "8"]
+
+
+def test_cut(tmp_path: Path) -> None:
+    with RunLog(tmp_path) as log:
+        log.event("start", 0)
+        for step in (4, 8):
+            log.metrics("train", step, 0.5, SOME, 0.01)
+        log.metrics("train", 10, 0.5, SOME, 0.01)
+        log.metrics("validation", 10, 0.5, SOME, 0.01)
+        log.event("checkpoint", 10)
+        log.metrics("train", 12, 0.5, SOME, 0.01)
+        log.event("checkpoint", 12)
+    with (tmp_path / LOG).open("a") as file:
+        file.write('{"event": "train", "st')
+    with (tmp_path / CSV).open("a") as file:
+        file.write("1")
+    cut_log(tmp_path, step=10, window_start=8)
+    events = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    assert [(e["event"], e["step"]) for e in events] == [
+        ("start", 0),
+        ("train", 4),
+        ("train", 8),
+        ("validation", 10),
+        ("checkpoint", 10),
+    ]
+    rows = (tmp_path / CSV).read_text()
+    assert rows.startswith(HEADER)
+    assert [row.split(",")[0] for row in rows.splitlines()[1:]] == ["4", "8", "10"]
+    assert rows.endswith("\n")
+
+
+def test_cutting_nothing_leaves_the_files_alone(tmp_path: Path) -> None:
+    cut_log(tmp_path, 3, 3)
+    assert list(tmp_path.iterdir()) == []
+    with RunLog(tmp_path) as log:
+        log.metrics("train", 4, 0.5, SOME, 0.01)
+    before = (tmp_path / LOG).stat().st_ino
+    cut_log(tmp_path, 4, 4)
+    assert (tmp_path / LOG).stat().st_ino == before
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        RunLog(tmp_path / "missing")

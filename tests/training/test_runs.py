@@ -1,0 +1,173 @@
+"""Run folders: numbers, the newest one, locks, and what is said when there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dnnstack.common.errors import CheckpointError, LockedError
+from dnnstack.training import runs
+from dnnstack.training.runs import (
+    create_run,
+    find_run,
+    latest_run_of,
+    list_runs,
+    reopen_run,
+    run_of_checkpoint,
+)
+
+
+def hush(text: str) -> None:
+    raise AssertionError(f"unexpected notice: {text}")
+
+
+def make(folder: Path, name: str = "net") -> Path:
+    with create_run(folder, name, f"name: {name}\n", hush) as run:
+        return run.path
+
+
+def test_numbers_go_up_and_latest_follows(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "runs"
+    assert [make(folder).name for _ in range(3)] == ["net", "net-2", "net-3"]
+    assert (folder / "latest").is_symlink()
+    assert os.readlink(folder / "latest") == "net-3"
+    assert find_run(None, folder) == folder / "net-3"
+    assert make(folder, "other").name == "other"
+    assert find_run("latest", folder) == folder / "other"
+    assert (folder / "net" / "config.yaml").read_text() == "name: net\n"
+
+
+def test_a_gap_is_not_filled(tmp_path: Path) -> None:
+    for _ in range(3):
+        make(tmp_path)
+    for name in ("net", "net-2"):
+        (tmp_path / name / "config.yaml").unlink()
+        (tmp_path / name / "lock").unlink()
+        (tmp_path / name).rmdir()
+    assert make(tmp_path).name == "net-4"
+
+
+def test_a_file_in_the_way_is_stepped_over(tmp_path: Path) -> None:
+    (tmp_path / "net").write_text("mine")
+    assert make(tmp_path).name == "net-2"
+
+
+def test_where_links_cannot_be_made_latest_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError(1, "not here")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    make(tmp_path)
+    make(tmp_path)
+    assert (tmp_path / "latest").read_text() == "net-2\n"
+    assert find_run(None, tmp_path) == tmp_path / "net-2"
+    assert find_run(tmp_path / "latest", tmp_path) == tmp_path / "net-2"
+
+
+def test_a_run_is_found_by_name_and_by_path(tmp_path: Path) -> None:
+    first = make(tmp_path / "a")
+    second = make(tmp_path / "b")
+    assert find_run("net", tmp_path / "a") == first
+    assert find_run(str(second), tmp_path / "a") == second
+    assert find_run(tmp_path / "b" / "latest", tmp_path / "a").resolve() == second.resolve()
+
+
+def test_the_latest_run_of_a_config_is_the_highest_number(tmp_path: Path) -> None:
+    for _ in range(11):
+        make(tmp_path)
+    make(tmp_path, "net-20")
+    make(tmp_path, "network")
+    for name in ("net-2", "net-10"):
+        os.utime(tmp_path / name)
+    assert latest_run_of("net", tmp_path) == tmp_path / "net-11"
+    assert latest_run_of("net-20", tmp_path) == tmp_path / "net-20"
+
+
+def test_no_run_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no run yet; there is no run in .* digits\.yaml"):
+        find_run(None, tmp_path / "runs")
+    make(tmp_path)
+    with pytest.raises(CheckpointError, match=r"nett: no such run; runs in .*: net$"):
+        find_run("nett", tmp_path)
+    with pytest.raises(CheckpointError, match="no run of 'other' to resume"):
+        latest_run_of("other", tmp_path)
+
+
+def test_latest_that_names_a_deleted_run(tmp_path: Path) -> None:
+    make(tmp_path)
+    (tmp_path / "net" / "config.yaml").unlink()
+    with pytest.raises(CheckpointError, match="names 'net', which is no run any more"):
+        find_run(None, tmp_path)
+
+
+def test_list(tmp_path: Path) -> None:
+    make(tmp_path, "b")
+    make(tmp_path, "a")
+    (tmp_path / "not a run").mkdir()
+    assert list_runs(tmp_path) == ["a", "b"]
+    assert list_runs(tmp_path / "missing") == []
+
+
+def test_the_run_of_a_checkpoint(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    file = run / "checkpoints" / "step-1.safetensors"
+    assert run_of_checkpoint(file) == run
+    assert run_of_checkpoint(tmp_path / "latest" / "checkpoints" / "x.json") == run
+    assert run_of_checkpoint(tmp_path / "step-1.safetensors") is None
+
+
+def test_a_held_run_is_refused(tmp_path: Path) -> None:
+    run = create_run(tmp_path, "net", "name: net\n", hush)
+    with pytest.raises(LockedError, match=f"pid {os.getpid()}"):
+        reopen_run(run.path, hush)
+    run.close()
+    reopen_run(run.path, hush).close()
+
+
+def test_without_locks_there_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(path: Path) -> None:
+        raise OSError(runs.errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(runs, "lock", no_locks)
+    notices: list[str] = []
+    create_run(tmp_path, "net", "name: net\n", notices.append).close()
+    assert "do not train twice" in notices[0]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(CheckpointError, match=r"choose another place with run\.dir"):
+        make(tmp_path / "runs")
+
+
+MANY = """
+import sys
+from pathlib import Path
+from dnnstack.training.runs import create_run
+sys.stdin.readline()
+for _ in range(10):
+    print(create_run(Path(sys.argv[1]), "net", "name: net", print).path.name)
+"""
+
+
+def test_processes_that_start_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MANY, str(tmp_path / "runs")]
+    both = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+        for _ in range(2)
+    ]
+    names: list[str] = []
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in both:
+        names += process.communicate(timeout=60)[0].split()
+    assert sorted(names) == sorted({"net", *(f"net-{n}" for n in range(2, 21))})
