@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError, DnnlError, ShapeError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.onednn import executable as module
+from dnnstack.layers.backends.onednn.bind import Step
+from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.training.network import LayerSpec
+from dnnstack.training.sgd import Sgd
+
+BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}
+PLAIN = dict.fromkeys(BLOCKED, "nhwc")
+
+
+def parameters(network, executable):
+    return [executable.read(p.tensor) for p in network.parameters()]
+
+
+def with_choices(make, choices, **more):
+    """Compile with these choices in a table that fits this machine and network."""
+    _, _, trial = make(**more)
+    table = Tuning("onednn", trial.tuning.environment, trial.tuning.graph, choices)
+    network, graphs, executable = make(options=Options(tuning=table), **more)
+    assert not executable.notices
+    return network, graphs, executable
+
+
+def test_one_tuning_gives_one_result(make):
+    results = []
+    for _ in range(2):
+        network, _, executable = with_choices(make, PLAIN)
+        executable.run("train", 7)
+        results.append(parameters(network, executable))
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_tunings_agree_but_for_the_last_bits(make):
+    results = []
+    for choices in (PLAIN, BLOCKED):
+        network, _, executable = with_choices(make, choices)
+        executable.run("train", 3)
+        results.append(parameters(network, executable))
+    same = [np.array_equal(a, b) for a, b in zip(*results, strict=True)]
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-5)
+    assert not all(same), "two layouts with equal bits: the tuning was not applied"
+
+
+def test_misfit_is_said_and_not_applied(make):
+    table = Tuning("onednn", {"threads": "64"}, "", PLAIN)
+    _, _, executable = make(options=Options(tuning=table))
+    assert len(executable.notices) == 1
+    assert "not equal to the last bit" in executable.notices[0]
+
+
+def test_tuning_of_another_backend_says_so(make):
+    _, _, executable = make(options=Options(tuning=Tuning("numpy")))
+    assert "made for the numpy backend" in executable.notices[0]
+
+
+def test_sections_share_parameters(make):
+    """Evaluation after training uses the new parameters, though it has copies in other layouts."""
+    network, graphs, executable = make(evaluate=True)
+    evaluate = graphs["evaluate"]
+    executable.write(evaluate["order"], np.arange(2 * 16, dtype=np.int32))
+
+    def loss():
+        executable.write(evaluate["sums"], np.zeros(3))
+        executable.write(evaluate["step"], np.zeros(1, np.int64))
+        executable.run("evaluate", 2)
+        total, _, count = executable.read(evaluate["sums"])
+        assert count == 32
+        return total / count
+
+    before = loss()
+    executable.run("train", 8)
+    after = loss()
+    assert after < before - 0.01
+    kept = parameters(network, executable)
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+    assert loss() == before
+    for p, values in zip(network.parameters(), kept, strict=True):
+        executable.write(p.tensor, values)
+    assert loss() == after
+
+
+def test_masked_samples_count_in_nothing(make):
+    _, graphs, executable = make(evaluate=True)
+    evaluate = graphs["evaluate"]
+    order = np.arange(32, dtype=np.int32)
+    order[20:] = -1
+    executable.write(evaluate["order"], order)
+    executable.run("evaluate", 2)
+    assert executable.read(evaluate["sums"])[2] == 20
+    assert (executable.read(evaluate["target"])[4:] == -1).all()
+    assert (executable.read(evaluate["x"])[4:] == 0).all()
+
+
+@pytest.mark.parametrize("layout", [PLAIN, BLOCKED])
+def test_what_is_written_is_read_back(make, layout):
+    network, graphs, executable = with_choices(make, layout)
+    draw = np.random.default_rng(5)
+    tensors = [p.tensor for p in network.parameters()]
+    tensors += [t for t in graphs["train"].tensors() if t.name.startswith("momentum/")]
+    assert len(tensors) == 12
+    for tensor in tensors:
+        values = draw.standard_normal(tensor.shape).astype(np.float32)
+        executable.write(tensor, values)
+        np.testing.assert_array_equal(executable.read(tensor), values)
+
+
+def test_padding_of_blocked_layouts_stays_zero(make):
+    """SGD runs over whole arenas: what lies between the parameters must never grow."""
+    network, _, executable = with_choices(make, BLOCKED)
+    executable.run("train", 20)
+    arena = executable._store.arenas["parameters"]
+    total = float(np.abs(arena.buffer.view(np.float32)).sum(dtype=np.float64))
+    real = sum(float(np.abs(v).sum(dtype=np.float64)) for v in parameters(network, executable))
+    assert real == pytest.approx(total, rel=1e-12)
+
+
+def test_write_refuses_another_shape(make):
+    network, graphs, executable = make()
+    weight = network.parameters()[0].tensor
+    with pytest.raises(ShapeError, match=r"'conv2d_1.weight' has shape \(20, 3, 3, 3\)"):
+        executable.write(weight, np.zeros((20, 3, 3, 2), np.float32))
+    with pytest.raises(ShapeError, match=r"'train.images' is uint8, not float32"):
+        executable.write(graphs["train"]["images"], np.zeros((4, 3, 12, 12), np.float32))
+
+
+def test_failing_call_names_operation_and_arguments(make):
+    _, graphs, executable = make()
+    section = executable._sections["train"]
+    broken = next(s for s in section.steps if "convolution_forward" in s.call.function)
+    section.steps[:] = [Step(lambda: 5, (), broken.call)]
+    with pytest.raises(DnnlError) as caught:
+        executable.run("train")
+    text = str(caught.value)
+    assert "dnnl_convolution_forward" in text
+    assert "Conv2d(conv2d_1, relu_1)" in text
+    assert "16x3x12x12" in text
+    assert text.endswith("runtime_error")
+
+
+def test_other_precisions_are_refused(make):
+    with pytest.raises(BackendUnavailableError, match=r"run\.precision"):
+        make(options=Options(precision="bf16"))
+
+
+def test_overwritten_gradient_cannot_be_read(make):
+    """The mask of ReLU works in place: what was there is gone, and reading it must not lie."""
+    specs = (
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 7}),
+        LayerSpec("relu"),
+        LayerSpec("dense", options={"units": 10}),
+    )
+    _, _, executable = make(specs)
+    gradient = next(t for t in executable.graphs["train"].tensors() if t.name == "dense_2.dx")
+    executable.run("train")
+    with pytest.raises(KeyError, match="given to a later tensor"):
+        executable.read(gradient)
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+def test_every_call_is_explained_and_measured(make, fusion):
+    _, _, executable = make(options=Options(tune=False, fusion=fusion))
+    calls = executable.calls("train")
+    times = executable.measure("train", 2)
+    assert len(calls) == len(times)
+    assert all(t > 0 for t in times)
+    explained = {id(call.op) for call in calls}
+    views = {"Reshape"}
+    for op in executable.graphs["train"].ops:
+        assert id(op) in explained or type(op).__name__ in views, op.label()
+    assert {call.library for call in calls} == {"oneDNN", "numpy"}
+
+
+def test_weight_decay_groups_lie_side_by_side(make):
+    rule = Sgd(weight_decay=0.1, weight_decay_on="weights")
+    _, graphs, executable = make(rule=rule)
+    spans = executable._store.arenas["parameters"].spans
+    names = [tensor.name.rpartition(".")[2] for tensor in spans]
+    assert names == ["weight"] * 3 + ["bias"] * 3
+
+
+def test_closing_frees_memory(make):
+    _, _, executable = make()
+    executable.close()
+    with pytest.raises(KeyError):
+        executable.run("train")
+
+
+def test_module_registers_every_operation():
+    from dnnstack.layers import ops
+    from dnnstack.layers.backends.onednn.bind import KERNELS
+    from dnnstack.layers.graph import Op
+
+    every = {
+        value
+        for value in vars(ops).values()
+        if isinstance(value, type) and issubclass(value, Op) and value is not Op
+    }
+    assert module.OneDnnExecutable
+    assert set(KERNELS) == every

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import gc
+
+import pytest
+from dnnstack.common.errors import BackendUnavailableError, DnnlError
+from dnnstack.common.native import Owned
+from dnnstack.layers.backends import select
+from dnnstack.layers.backends.onednn import library as module
+from dnnstack.layers.backends.onednn.memory import Descriptor, Memory
+from dnnstack.layers.backends.onednn.primitive import PrimitiveDesc
+
+
+def test_missing_library_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(module, "_candidates", lambda: iter(["/nowhere/libdnnl.so.3"]))
+    with pytest.raises(BackendUnavailableError, match="pip install onednn-cpu-gomp"):
+        module.Library()
+
+
+def test_missing_libgomp_says_what_to_install(monkeypatch):
+    def refuse(path):
+        raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(module.C, "CDLL", refuse)
+    with pytest.raises(BackendUnavailableError, match="apt install libgomp1"):
+        module.Library()
+
+
+def test_without_onednn_numpy_takes_over_with_one_notice(monkeypatch):
+    def refuse():
+        raise BackendUnavailableError("oneDNN 3 was not found; install it")
+
+    monkeypatch.setattr("dnnstack.layers.backends.onednn.backend.library", refuse)
+    notices: list[str] = []
+    backend = select.open_backend("auto", 1, notices.append)
+    assert backend.name == "numpy"
+    assert notices == ["oneDNN 3 was not found; install it; computing with NumPy, which is slower"]
+
+
+def test_refused_call_carries_its_arguments(onednn):
+    line, plane = Descriptor.of((8,)), Descriptor.of((2, 3, 4, 4), "nhwc")
+    with pytest.raises(DnnlError) as caught:
+        PrimitiveDesc("binary", 131056, line, plane, line, None, shown={"src": line})
+    assert caught.value.function == "dnnl_binary_primitive_desc_create"
+    assert caught.value.status == "invalid_arguments"
+    assert caught.value.arguments == {"src": line}
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "text"),
+    [
+        ((4, 1, 5, 5), "nhwc", "f32 nhwc 4x1x5x5"),
+        ((4, 1, 5, 5), "nchw", "f32 nchw 4x1x5x5"),
+        ((4, 20, 5, 5), "nChw16c", "f32 nChw16c 4x20x5x5"),
+        ((7, 3), "plain", "f32 nc 7x3"),
+    ],
+)
+def test_descriptors_name_their_layout(onednn, shape, layout, text):
+    assert str(Descriptor.of(shape, layout)) == text
+
+
+def test_memory_is_aligned_and_refuses_a_small_buffer(onednn):
+    memory = Memory(Descriptor.of((3, 5)))
+    assert memory.buffer.ctypes.data % 64 == 0
+    with pytest.raises(ValueError, match="too small"):
+        Memory(Descriptor.of((3, 6)), memory.buffer)
+
+
+def test_owner_frees_once():
+    freed: list[int] = []
+    owner = Owned(7, freed.append)
+    owner.close()
+    owner.close()
+    del owner
+    gc.collect()
+    assert freed == [7]
+
+
+def test_forgotten_owner_is_freed():
+    freed: list[int] = []
+    owner = Owned(7, freed.append)
+    del owner
+    gc.collect()
+    assert freed == [7]

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from dnnstack.layers.backends import tuning as tables
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.onednn import tuner
+from dnnstack.layers.backends.onednn.linear import candidate_layouts
+from dnnstack.layers.backends.tuning import Tuning
+
+
+def cached_files(cache):
+    return sorted((cache / "tuning").glob("*.json"))
+
+
+def test_search_is_kept_and_found_again(make, cache, monkeypatch):
+    _, _, first = make(options=Options())
+    (file,) = cached_files(cache)
+    assert Tuning.from_json(json.loads(file.read_text())) == first.tuning
+
+    def never(*_):
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr("dnnstack.layers.backends.onednn.backend.search", never)
+    _, _, second = make(options=Options())
+    assert second.tuning == first.tuning
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"backend": "onednn"}', "\x00"])
+def test_damaged_cache_is_searched_anew(make, cache, damage):
+    _, _, first = make(options=Options())
+    (file,) = cached_files(cache)
+    file.write_text(damage)
+    _, _, second = make(options=Options())
+    assert second.tuning.graph == first.tuning.graph
+    assert Tuning.from_json(json.loads(file.read_text())) == second.tuning
+
+
+def test_unwritable_cache_is_no_error(make, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "file" / "cache"))
+    _, _, executable = make(options=Options())
+    assert executable.tuning.choices
+
+
+def test_search_takes_what_is_faster(make):
+    """With a made-up clock the search finds the fastest choice of every convolution."""
+    _, graphs, _ = make()
+    blocked, plain = candidate_layouts()
+    best = {"conv2d_1": plain, "conv2d_2": blocked, "conv2d_2/data": plain}
+
+    def seconds(graph, choices, repeats):
+        return 1.0 + sum(choices[name] != layout for name, layout in best.items())
+
+    train = graphs["train"]
+    found = tuner.search(train, tuner.default_choices([train]), seconds)
+    assert {name: found[name] for name in best} == best
+
+
+def test_search_keeps_within_its_budget(make, monkeypatch):
+    _, graphs, _ = make()
+    train = graphs["train"]
+    monkeypatch.setattr(tuner, "BUDGET_SECONDS", 0.0)
+    asked = []
+
+    def seconds(graph, choices, repeats):
+        asked.append(choices)
+        return 1.0
+
+    tuner.search(train, tuner.default_choices([train]), seconds)
+    assert len(asked) == 1 + len(candidate_layouts())
+
+
+def test_fingerprint_sees_shapes_and_attributes_but_not_the_data_size(make):
+    _, graphs, _ = make()
+    train = graphs["train"]
+    base = tables.fingerprint({"train": train})
+    assert tables.fingerprint({"train": train}, "more") != base
+    assert tables.fingerprint({"other": train}) != base
+    _, shorter, _ = make()
+    assert tables.fingerprint({"train": shorter["train"]}) == base
+    assert tables.fingerprint({"train": train.with_ops(train.ops[:-1])}) != base
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"backend": 3, "environment": {}, "graph": "", "choices": {}},
+        {"backend": "a", "environment": {}, "graph": "", "choices": {"conv": 1}},
+        {"backend": "a", "environment": [1], "graph": "", "choices": {}},
+    ],
+)
+def test_foreign_tables_are_refused(table):
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Tuning.from_json(table)
+
+
+def test_misfit_names_what_changed():
+    was = Tuning("onednn", {"threads": "2", "oneDNN": "3.2.0"}, "g")
+    assert was.misfit(was) == ""
+    now = Tuning("onednn", {"threads": "4", "oneDNN": "3.2.0"}, "g")
+    assert was.misfit(now) == "threads was 2, now it is 4"
+    assert "another network" in was.misfit(Tuning("onednn", was.environment, "h"))
