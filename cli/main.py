@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from ..common.errors import DnnstackError, UsageError
 from . import console, options
@@ -40,7 +41,14 @@ class _Commands(click.Group):
         "dnnstack train --config digits.yaml --resume",
     ),
 )
-@click.version_option(package_name="dnnstack", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda ctx, option, wanted: _version(ctx) if wanted else None,
+    help="Show the version and exit.",
+)
 def dnnstack() -> None:
     """Train image classifiers straight on oneDNN, cuDNN and cuBLAS.
 
@@ -55,6 +63,17 @@ def dnnstack() -> None:
 
 for command in (train, evaluate, predict, explain, config):
     dnnstack.add_command(command)
+
+
+def _version(ctx: click.Context) -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("dnnstack")
+    except PackageNotFoundError:
+        found = "of a source tree that is not installed"
+    click.echo(f"dnnstack {found}")
+    ctx.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _wrong_usage(error: click.UsageError) -> int:
+    if isinstance(error, NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return 2
     hint = ""
     if error.ctx is not None:
         path = error.ctx.command_path

@@ -68,18 +68,18 @@ def data_dir(command: Command) -> Command:
     )(command)
 
 
-def runs_dir(command: Command) -> Command:
+def runs_dir(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--runs-dir",
         type=click.Path(path_type=Path),
         metavar="FOLDER",
-        help="Folder of the run folders; default: run.dir of the config, else runs.",
-    )(command)
+        help=f"Folder of the run folders; default: {default}.",
+    )
 
 
 def trained(command: Command) -> Command:
     """``--run``, ``--checkpoint`` and ``--runs-dir``: which trained network to take."""
-    command = runs_dir(command)
+    command = runs_dir("runs")(command)
     command = click.option(
         "--checkpoint",
         type=click.Path(path_type=Path),

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    short_help="Recognise pictures.",
     epilog=options.examples(
         "dnnstack predict 5.png",
         "dnnstack predict --run lenet --top 3 scans/*.jpg",
         "dnnstack predict --json *.png > answers.jsonl",
-    )
+    ),
 )
 @click.argument(
     "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,11 +76,15 @@ class Bar(Lines):
         super().started(started)
         from tqdm import tqdm
 
+        size = get_terminal_size()
         self._bar = tqdm(
             total=started.total_steps,
             initial=started.step,
             file=sys.stdout,
-            dynamic_ncols=True,
+            leave=False,
+            # tqdm shows nothing on a terminal that does not say how large it is.
+            ncols=size.columns,
+            nrows=size.lines,
             # The loop calls several times a second; tqdm need not hold back any of it.
             mininterval=0.0,
             bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}% |{bar}| {desc}",
@@ -87,6 +92,7 @@ class Bar(Lines):
 
     def progressed(self, progress: Progress) -> None:
         self._bar.n = progress.step
+        self._bar.ncols = get_terminal_size().columns
         self._bar.set_description_str(
             f"epoch {progress.epoch:.1f}/{progress.total_epochs:g} {_short_figures(progress)}"
         )

@@ -34,12 +34,12 @@ _LATEST = "latest"
     is_flag=False,
     flag_value=_LATEST,
     metavar="[PATH]",
-    help="Go on from the newest checkpoint of the config's latest run, or from PATH: a run folder "
-    "or a checkpoint file.",
+    help="Go on from the newest checkpoint of the config's latest run, or from PATH: a run's "
+    "folder or name, or a checkpoint file.",
 )
 @options.device("run.device of the config")
 @options.data_dir
-@options.runs_dir
+@options.runs_dir("run.dir of the config")
 def train(
     reference: str,
     overrides: tuple[str, ...],
@@ -77,7 +77,10 @@ def train(
         runs = Path(machine.dir)
         resumed = None
         if resume is not None:
-            path = latest_run_of(loaded.config.name, runs) if resume == _LATEST else Path(resume)
+            if resume == _LATEST:
+                path = latest_run_of(loaded.config.name, runs)
+            else:
+                path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
             resumed = open_resume(path, console.note)
         listener = progress.listener()
         try:
@@ -94,16 +97,28 @@ def train(
             listener.close()
     click.echo(progress.summary(done))
     stopped = done.state == "interrupted"
-    again = ["train", "--config", reference, *(f"--set={item}" for item in (*overrides, *flags))]
+    # With options the run's own config is shorter, and says the same.
+    again = str(done.run / "config.yaml") if overrides or flags else reference
     where = ["--data-dir", str(data_dir)] if data_dir is not None else []
     if stopped:
-        command = [*again, *where, "--resume", str(done.run)]
-    elif find_run(None, Path("runs")).samefile(done.run):
+        command = ["train", "--config", again, *where, "--resume", str(done.run)]
+    elif _is_latest(done.run):
         command = ["eval", *where]
     else:
         command = ["eval", "--run", str(done.run), *where]
     click.echo(f"{'go on with' if stopped else 'next':<11} {shlex.join(['dnnstack', *command])}")
     return stop.exit_status if stopped else 0
+
+
+def _is_latest(run: Path) -> bool:
+    """Whether ``eval`` takes this run when none is named."""
+    from ..common.errors import CheckpointError
+    from ..training.runs import find_run
+
+    try:
+        return find_run(None, Path("runs")).samefile(run)
+    except CheckpointError:
+        return False
 
 
 def _config_line(loaded: LoadedConfig) -> str:

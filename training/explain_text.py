@@ -115,8 +115,20 @@ def _call_lines(call: Call, several: bool) -> list[str]:
     implementation = f" [{bound.implementation}]" if bound.implementation else ""
     head = f"            {bound.library} {bound.function}{implementation}"
     figures = ("", "", _time(call.seconds), "") if several else ()
-    arguments = ", ".join(f"{key}={value}" for key, value in bound.arguments.items())
-    return [_row(head, figures), *(_indented(arguments, 14) if arguments else [])]
+    arguments = [f"{key}={value}" for key, value in bound.arguments.items()]
+    return [_row(head, figures), *_filled(arguments, 14)]
+
+
+def _filled(items: Sequence[str], margin: int) -> list[str]:
+    """Items in lines, no item broken unless it is longer than a line."""
+    lines: list[str] = []
+    for item in items:
+        if lines and margin + len(lines[-1]) + len(item) + 3 <= _WIDTH:
+            lines[-1] += f", {item}"
+        else:
+            lines.append(item)
+    ends = ["," if at < len(lines) - 1 else "" for at in range(len(lines))]
+    return [" " * margin + line + end for line, end in zip(lines, ends, strict=True)]
 
 
 def _indented(text: str, margin: int = 12) -> list[str]:

@@ -1,0 +1,91 @@
+"""The command as a person runs it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Result = subprocess.CompletedProcess[str]
+Run = Callable[..., Result]
+
+# An odd batch for evaluation leaves a partial last one in every split.
+TINY = """\
+data:
+  dataset: {strokes: {train_count: 480, test_count: 100}}
+  batch_size: 32
+  evaluation_batch_size: 30
+  validation: 64
+layers:
+  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
+  - relu
+  - max_pool2d
+  - flatten
+  - dense: {units: 10}
+  - softmax
+optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
+train: {epochs: 2, log_every: 5}
+"""
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for all processes: drawn pictures and tuning tables."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def environment(cache: Path) -> dict[str, str]:
+    """Nothing of the user's own: no data folder, no threads; output is buffered as usual."""
+    own = ("DNNSTACK_", "OPENBLAS_", "PYTHONUNBUFFERED")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(own)}
+    return {**kept, "DNNSTACK_CACHE": str(cache)}
+
+
+@pytest.fixture(scope="session")
+def command() -> list[str]:
+    """How a process begins; a warning of any library is an error."""
+    return [sys.executable, "-W", "error", "-m", "dnnstack.cli"]
+
+
+@pytest.fixture(scope="session")
+def run_in(environment: dict[str, str], command: list[str]) -> Run:
+    """Run the command in a folder."""
+
+    def run(folder: Path, *arguments: str) -> Result:
+        return subprocess.run(
+            [*command, *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
+
+
+@pytest.fixture
+def run(run_in: Run, tmp_path: Path) -> Run:
+    """Run the command in this test's folder, which holds ``tiny.yaml``."""
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+
+    def here(*arguments: str) -> Result:
+        return run_in(tmp_path, *arguments)
+
+    return here
+
+
+@pytest.fixture(scope="session")
+def trained(run_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with ``tiny.yaml`` and its finished run, to be read and not written."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    done = run_in(folder, "train", "--config", "tiny.yaml", "--device", "numpy")
+    assert done.returncode == 0, done.stderr
+    yield folder
+    assert [path.name for path in (folder / "runs").glob("tiny*")] == ["tiny"]

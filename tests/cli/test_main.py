@@ -1,0 +1,154 @@
+"""The entrance: help, usage errors, exit statuses, what is imported when."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from dnnstack.cli import main as entrance
+from dnnstack.common.errors import ConfigError, UsageError
+
+COMMANDS = ["train", "eval", "predict", "explain", "config"]
+
+_HELP = """
+import contextlib, io, json, sys
+from dnnstack.cli.main import main
+text = io.StringIO()
+with contextlib.redirect_stdout(text):
+    status = main(sys.argv[1:])
+heavy = {"numpy", "pydantic", "yaml", "tqdm", "PIL", "matplotlib", "safetensors"} & set(sys.modules)
+json.dump([status, text.getvalue(), sorted(heavy)], sys.stdout)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)])
+def test_help_is_complete_and_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _HELP, *arguments, "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    status, text, heavy = json.loads(done.stdout)
+    assert (status, heavy, done.stderr) == (0, [], "")
+    assert "Examples:\n    dnnstack " in text
+    if arguments:
+        for option in entrance.dnnstack.commands[arguments[0]].params:
+            if isinstance(option, click.Option):
+                assert option.help, option.name
+                assert max(option.opts, key=len) in text
+    else:
+        listed = text.partition("Commands:")[2].partition("Examples:")[0].splitlines()
+        assert [line.split()[0] for line in listed if line.strip()] == COMMANDS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Usage: dnnstack"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["train"], "Missing option '--config'"),
+        (["train", "--confg", "x.yaml"], "--config"),
+        (["train", "--config", "digits.yaml", "--device", "gpu"], "'gpu' is not one of"),
+        (["train", "--config", "digits.yaml", "--threads", "0"], "--threads"),
+        (["eval", "--split", "all"], "--split"),
+        (["predict"], "PATH"),
+        (["predict", "x.png", "--top", "0"], "--top"),
+        (["config"], "--schema"),
+        (["config", "--schema", "--config", "lenet.yaml"], "--schema stands alone"),
+    ],
+)
+def test_wrong_usage_ends_with_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entrance.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.startswith("dnnstack: error: ") or not arguments
+
+
+def _raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setitem(entrance.dnnstack.commands, "fail", click.command("fail")(fail))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (ConfigError("a.yaml:1:2: no"), 1, "dnnstack: error: a.yaml:1:2: no\n"),
+        (UsageError("not so"), 2, "dnnstack: error: not so\n"),
+        (KeyboardInterrupt(), 130, "dnnstack: error: interrupted\n"),
+    ],
+)
+def test_errors_become_one_message(
+    error: BaseException,
+    status: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _raising(error, monkeypatch)
+    assert entrance.main(["fail"]) == status
+    out, err = capsys.readouterr()
+    assert (out, err.lstrip("\n")) == ("", message)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), EOFError("a bug"), OSError("a bug")])
+def test_a_bug_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    _raising(error, monkeypatch)
+    with pytest.raises(type(error), match="a bug"):
+        entrance.main(["fail"])
+
+
+def test_a_reader_that_goes_away_is_no_error(
+    command: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [*command, "config", "--schema"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # The schema is larger than that, so its rest meets the closed end.
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entrance.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("dnnstack ")
+
+
+def test_blas_is_calmed_before_numpy_unless_the_user_has_a_wish(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    program = (
+        "import os, sys; from dnnstack.cli.main import main;"
+        "main(['config', '--config', 'digits.yaml']);"
+        "print(os.environ['OPENBLAS_NUM_THREADS'], 'numpy' in sys.modules)"
+    )
+    for wish, found in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env={**environment, **wish},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stdout.splitlines()[-1] == f"{found} False", done.stderr

@@ -1,0 +1,182 @@
+"""Training from the command line: what is printed and written, resuming, stopping."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dnnstack.configs import parse_config
+from dnnstack.training.checkpoint import read_checkpoint
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+STEPS = 26
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+def test_a_day(run: Run, tmp_path: Path, device: str) -> None:
+    trained = run("train", "--config", "tiny.yaml", "--device", device)
+    assert trained.returncode == 0, trained.stderr
+    lines = trained.stdout.splitlines()
+    assert lines[0] == "config      tiny (tiny.yaml)"
+    assert re.match(r"device      (numpy|onednn): .*threads \d", lines[1])
+    assert lines[2] == "run         runs/tiny"
+    assert lines[3] == "data        416 pictures to train on, 64 to validate on"
+    assert lines[4] == f"steps       {STEPS}: batches of 32, 13 an epoch"
+    logged = re.compile(
+        r"step +\d+/26  epoch \d\.\d\d/2  loss \d\.\d{4}  accuracy \d+\.\d\d%  lr 0\.1  "
+        r"\d+ images/s  .* left"
+    )
+    assert [int(line.split()[1].split("/")[0]) for line in lines if logged.fullmatch(line)] == [
+        *(5, 10, 15, 20, 25, 26)
+    ]
+    validated = [line for line in lines if re.match(r"epoch [12]: validation loss ", line)]
+    assert len(validated) == 2
+    assert validated[0].endswith(" (best)")
+    assert f"saved       runs/tiny/checkpoints/step-{STEPS}.safetensors" in lines
+    assert lines[-1] == "next        dnnstack eval"
+    assert "\r" not in trained.stdout
+    assert {path.name for path in (tmp_path / "runs" / "tiny").iterdir()} >= {
+        *("config.yaml", "log.jsonl", "metrics.csv", "checkpoints")
+    }
+
+    evaluated = run(*shlex.split(lines[-1].partition("dnnstack ")[2]), "--json")
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert json.loads(evaluated.stdout)["count"] == 100
+    assert "taking runs/tiny, the latest run" in evaluated.stderr
+
+
+def test_a_packaged_config_says_so(run: Run) -> None:
+    done = run(
+        *("train", "--config", "digits.yaml", "--device", "numpy", "--threads", "1"),
+        *("--runs-dir", "my runs", "--set", "train.epochs=1"),
+        *("--set", "data.dataset={strokes: {train_count: 96, test_count: 32}}"),
+        *("--set", "data.validation=32"),
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"config      digits \(ships with the package, .*digits\.yaml\)", lines[0])
+    assert lines[2] == "run         my runs/digits"
+    assert lines[-1] == "next        dnnstack eval --run 'my runs/digits'"
+
+
+def test_flags_are_part_of_the_effective_config(run: Run, tmp_path: Path) -> None:
+    done = run(
+        *("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1"),
+        *("--set", "train={max_steps: 1}"),
+    )
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "runs" / "tiny" / "config.yaml").read_text("utf-8")
+    config = parse_config(text, "config.yaml")
+    assert (config.run.device, config.run.threads, config.train.max_steps) == ("numpy", 1, 1)
+
+
+def _arrays(path: Path) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in read_checkpoint(path).arrays.items()}
+
+
+@pytest.mark.parametrize("by", ["latest", "name", "folder", "checkpoint"])
+def test_resume_ends_like_a_run_that_was_never_stopped(
+    run: Run, trained: Path, tmp_path: Path, by: str
+) -> None:
+    half = run("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1")
+    assert half.returncode == 0, half.stderr
+    place = {
+        "latest": [],
+        "name": ["tiny"],
+        "folder": ["runs/tiny"],
+        "checkpoint": ["runs/tiny/checkpoints/step-13.safetensors"],
+    }[by]
+    # A flag behind --resume must not be taken for its path.
+    rest = run("train", "--resume", *place, "--config", "tiny.yaml", "--device", "numpy")
+    assert rest.returncode == 0, rest.stderr
+    resumed = "resumed     at step 13 (epoch 1.00), from runs/tiny/checkpoints/step-13.safetensors"
+    assert resumed in rest.stdout.splitlines()
+    ended = Path("runs", "tiny", "checkpoints", f"step-{STEPS}.safetensors")
+    assert _arrays(tmp_path / ended) == _arrays(trained / ended)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(
+    run: Run,
+    tmp_path: Path,
+    environment: dict[str, str],
+    command: list[str],
+    number: signal.Signals,
+    status: int,
+) -> None:
+    config = (tmp_path / "tiny.yaml").read_text("utf-8").replace("epochs: 2", "epochs: 100000")
+    (tmp_path / "long.yaml").write_text(config, encoding="utf-8")
+    with subprocess.Popen(
+        [*command, "train", "--config", "long.yaml", "--device", "numpy"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("step"):
+                break
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (status, "")
+    lines = out.splitlines()
+    match = re.match(r"interrupted at step (\d+) of 1300000 ", next(filter(_ended, lines)))
+    assert match is not None
+    saved = tmp_path / "runs" / "long" / "checkpoints" / f"step-{match[1]}.safetensors"
+    assert read_checkpoint(saved).state.step == int(match[1])
+    # The run's own config is named because a flag was given; --set here ends it at once.
+    again = "go on with  dnnstack train --config runs/long/config.yaml --resume runs/long"
+    assert lines[-1] == again
+    finished = run(
+        *shlex.split(lines[-1].partition("dnnstack ")[2]),
+        "--set",
+        f"train={{max_steps: {int(match[1]) + 1}}}",
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert f"at step {int(match[1]) + 1} of" in finished.stdout
+
+
+def _ended(line: str) -> bool:
+    return line.startswith("interrupted")
+
+
+def test_a_terminal_gets_a_bar(
+    run: Run, tmp_path: Path, environment: dict[str, str], command: list[str]
+) -> None:
+    parent, child = pty.openpty()
+    with subprocess.Popen(
+        [*command, "train", "--config", "tiny.yaml", "--device", "numpy"],
+        cwd=tmp_path,
+        env={**environment, "COLUMNS": "80", "LINES": "24"},
+        stdout=child,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.close(child)
+        pieces = []
+        try:
+            while piece := os.read(parent, 65536):
+                pieces.append(piece)
+        except OSError:
+            pass  # how Linux says that the other end of a terminal has closed
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    os.close(parent)
+    shown = b"".join(pieces).decode()
+    assert process.returncode == 0
+    bars = [part for part in re.split(r"[\r\n]+", shown) if "|" in part]
+    assert max(map(len, bars)) <= 80
+    full = r"26/26 100% \|.*\| epoch 2\.0/2 loss \d\.\d+ acc \d+\.\d% lr 0\.1 \d+/s 0:00 left"
+    assert any(re.fullmatch(full, bar.strip()) for bar in bars)
+    assert not re.search(r"(?m)^step ", shown)
+    assert "epoch 2: validation loss" in shown
+    assert shown.rstrip().endswith("next        dnnstack eval")
