@@ -1,0 +1,240 @@
+"""Fused equals unfused, and nothing is fused that somebody else looks at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dnnstack.layers.backends.base import Array, Options, Precision
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.geometry import Window
+from dnnstack.layers.graph import Graph, Op, Tensor
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.ops import (
+    Activation,
+    ActivationBackward,
+    BiasAdd,
+    BiasGrad,
+    Conv2d,
+    Conv2dBackwardFilter,
+    CrossEntropy,
+    CrossEntropyBackward,
+    MatMul,
+    Pool2dBackward,
+    Softmax,
+    SoftmaxBackward,
+    SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyBackward,
+)
+from dnnstack.layers.rewrites import REWRITES, rewritten
+from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.sgd import Sgd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nets import stacks
+
+PICTURE, CLASSES, BATCH, COUNT = (2, 9, 9), 4, 3, 6
+LENET = [
+    LayerSpec("conv2d", options={"filters": 3, "kernel_size": 2}),
+    LayerSpec("relu"),
+    LayerSpec("max_pool2d"),
+    LayerSpec("conv2d", options={"filters": 2, "kernel_size": 2}),
+    LayerSpec("max_pool2d", options={"pool_size": 2, "stride": 1}),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 6}),
+    LayerSpec("relu"),
+    LayerSpec("dense", options={"units": CLASSES}),
+    LayerSpec("softmax"),
+]
+
+
+def network(specs: list[LayerSpec]) -> Network:
+    loss = CrossEntropyLoss(label_smoothing=0.1)
+    return Network(build_layers(specs, PICTURE), loss, PICTURE, CLASSES)
+
+
+def train_graph(net: Network) -> Graph:
+    optimizer = Sgd(momentum=0.9, weight_decay=0.01)
+    pixels = Preprocessing((1 / 64, 1 / 128), (-2.0, -1.0))
+    return net.train_graph(BATCH, "toy", COUNT, COUNT // BATCH, 9, pixels, optimizer)
+
+
+def trained(net: Network, graph: Graph, precision: Precision, seed: int) -> dict[str, Array]:
+    """What three steps leave behind: loss, sums, scores, parameters, momenta."""
+    backend = ReferenceBackend(1)
+    executable = backend.compile({"train": graph}, Options(precision, fusion=False))
+    rng = np.random.default_rng(seed)
+    # Few different pixels, so that windows tie; half of them black, as in pictures of digits.
+    pixels = rng.choice(np.array([0, 0, 0, 90, 180, 255], np.uint8), (COUNT, *PICTURE))
+    executable.write(graph["images"], pixels)
+    executable.write(graph["labels"], rng.integers(0, CLASSES, COUNT).astype(np.int32))
+    executable.write(graph["order"], rng.permutation(COUNT).astype(np.int32))
+    executable.write(graph["rates"], np.full(9, 0.05, np.float32))
+    for tensor, value in net.initial_values(seed).items():
+        executable.write(tensor, value)
+    executable.run("train", 3)
+    updated = [t for op in graph.ops for t in op.tensors(op.updates)]
+    return {t.name: executable.read(t) for t in (*updated, graph["scores"], graph["loss"])}
+
+
+def origins(graph: Graph) -> set[object]:
+    return {origin for op in graph.ops for origin in op.origin}
+
+
+def kinds(graph: Graph) -> Counter[type[Op]]:
+    return Counter(type(op) for op in graph.ops)
+
+
+@pytest.mark.parametrize("names", [*([name] for name in REWRITES), list(REWRITES)], ids=str)
+@settings(max_examples=15, deadline=None)
+@given(specs=stacks(CLASSES), seed=st.integers(0, 1000))
+def test_fused_equals_unfused(names: list[str], specs: list[LayerSpec], seed: int) -> None:
+    net = network(specs)
+    plain = train_graph(net)
+    fused = rewritten(plain, names)
+    assert origins(fused) == origins(plain)
+    assert fused.results == plain.results
+    want, got = (trained(net, graph, "fp64", seed) for graph in (plain, fused))
+    assert want.keys() == got.keys()
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-9, atol=1e-11, err_msg=name)
+
+
+@settings(max_examples=15, deadline=None)
+@given(specs=stacks(CLASSES), seed=st.integers(0, 1000))
+def test_masking_after_pooling_is_equal_bit_for_bit(specs: list[LayerSpec], seed: int) -> None:
+    first = LayerSpec("conv2d", options={"filters": 2, "kernel_size": 2}), LayerSpec("relu")
+    overlapping = LayerSpec("max_pool2d", options={"pool_size": 3, "stride": 1, "padding": "same"})
+    net = network([*first, overlapping, *specs])
+    plain = train_graph(net)
+    fused = rewritten(plain, ["relu_pool"])
+    assert fused.ops != plain.ops
+    want, got = (trained(net, graph, "fp32", seed) for graph in (plain, fused))
+    for name, value in want.items():
+        np.testing.assert_array_equal(got[name], value, name)
+
+
+def test_what_becomes_of_lenet() -> None:
+    plain = train_graph(network(LENET))
+    assert kinds(plain)[BiasAdd] == kinds(plain)[BiasGrad] == 4
+
+    biased = rewritten(plain, ["bias"])
+    assert kinds(biased) == kinds(plain) - Counter({BiasAdd: 4})
+    graded = rewritten(plain, ["bias_grad"])
+    assert kinds(graded) == kinds(plain) - Counter({BiasGrad: 4})
+    # The activations follow the additions of a bias; only together with 'bias' do they fuse.
+    assert kinds(rewritten(plain, ["activation"])) == kinds(plain)
+    activated = rewritten(plain, ["bias", "activation"])
+    assert kinds(activated) == kinds(biased) - Counter({Activation: 2})
+    # The first max-pool follows a relu, the second a convolution.
+    assert kinds(rewritten(plain, ["relu_pool"])) == kinds(plain)
+
+    loss = rewritten(plain, ["softmax_cross_entropy"])
+    gone = {Softmax: 1, CrossEntropy: 1, CrossEntropyBackward: 1, SoftmaxBackward: 1}
+    come = {SoftmaxCrossEntropy: 1, SoftmaxCrossEntropyBackward: 1}
+    assert kinds(loss) == kinds(plain) - Counter(gone) + Counter(come)
+
+
+def test_origins_of_a_fused_operation_are_united() -> None:
+    fused = rewritten(train_graph(network(LENET)), list(REWRITES))
+    first = next(op for op in fused.ops if isinstance(op, Conv2d))
+    assert [str(origin.layer) for origin in first.origin] == ["conv2d_1", "relu_1"]
+    assert first.bias is not None
+    assert first.activation == "relu"
+    back = [op for op in fused.ops if isinstance(op, Conv2dBackwardFilter)]
+    assert all(op.bias_grad is not None for op in back)
+
+
+def test_relu_mask_moves_to_the_pooled_tensor() -> None:
+    fused = rewritten(train_graph(network(LENET)), ["relu_pool"])
+    pool = [op for op in fused.ops if isinstance(op, Pool2dBackward)][-1]
+    mask = fused.producer(pool.dy)
+    assert isinstance(mask, ActivationBackward)
+    assert mask.value == pool.y
+    assert mask.dy.size < pool.dx.size
+
+
+# ---------------------------------------------------------------- where nothing may be fused
+
+
+def section(*results: str) -> tuple[Graph, dict[str, Tensor]]:
+    """A dense layer with bias and relu, and what of it is looked at from outside."""
+    graph = Graph("one", 2)
+    shapes = {"x": (2, 3), "w": (4, 3), "b": (4,), "product": (2, 4), "sum": (2, 4), "y": (2, 4)}
+    outside = ("x", "w", "b")
+    t = {
+        name: graph.tensor(name, shape, role="input" if name in outside else "activation")
+        for name, shape in shapes.items()
+    }
+    graph.add(MatMul(a=t["x"], b=t["w"], c=t["product"], transpose_b=True))
+    graph.add(BiasAdd(x=t["product"], b=t["b"], y=t["sum"]))
+    graph.add(Activation(x=t["sum"], y=t["y"], kind="relu"))
+    graph.results.update({name: t[name] for name in results})
+    return graph, t
+
+
+def test_a_chain_becomes_one_operation() -> None:
+    graph, t = section("y")
+    fused = rewritten(graph, list(REWRITES))
+    assert kinds(fused) == {MatMul: 1}
+    only = fused.ops[0]
+    assert isinstance(only, MatMul)
+    assert (only.c, only.bias, only.activation) == (t["y"], t["b"], "relu")
+
+
+def test_an_intermediate_result_is_not_fused_away() -> None:
+    graph, _ = section("product", "y")
+    assert kinds(rewritten(graph, list(REWRITES))) == {MatMul: 1, BiasAdd: 1, Activation: 1}
+    graph, _ = section("sum", "y")
+    assert kinds(rewritten(graph, list(REWRITES))) == {MatMul: 1, Activation: 1}
+
+
+def test_an_intermediate_that_another_reads_is_not_fused_away() -> None:
+    graph, t = section("y")
+    graph.add(Activation(x=t["product"], y=graph.tensor("other", (2, 4)), kind="tanh"))
+    assert kinds(rewritten(graph, list(REWRITES))) == {MatMul: 1, BiasAdd: 1, Activation: 2}
+    graph, t = section("y")
+    graph.add(Activation(x=t["sum"], y=graph.tensor("other", (2, 4)), kind="tanh"))
+    assert kinds(rewritten(graph, list(REWRITES))) == {MatMul: 1, Activation: 2}
+
+
+def test_activations_whose_backward_needs_the_input_stay_apart_in_training() -> None:
+    specs = [LayerSpec("flatten"), LayerSpec("dense", options={"units": CLASSES})]
+    for kind, left in (("tanh", 0), ("gelu", 1)):
+        net = network([*specs, LayerSpec(kind)])
+        fused = rewritten(train_graph(net), list(REWRITES))
+        assert kinds(fused)[Activation] == left, kind
+        assert kinds(rewritten(net.infer_graph(1), list(REWRITES)))[Activation] == 0, kind
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("value", ["pooled", "another"])
+def test_mask_of_another_tensor_stays(kind: str, value: str) -> None:
+    """Only max-pooling of the very output that the mask looks at may change places with it."""
+    graph = Graph("one", 1)
+    large, small = (1, 1, 4, 4), (1, 1, 2, 2)
+    inputs = {"x": large, "y": small, "dy": small, "other": large}
+    t = {name: graph.tensor(name, shape, role="input") for name, shape in inputs.items()}
+    middle, dx = graph.tensor("middle", large), graph.tensor("dx", large)
+    back = Pool2dBackward(
+        x=t["x"], y=t["y"], dy=t["dy"], dx=middle, window=Window((2, 2), (2, 2)), kind="max"
+    )
+    graph.add(back if kind == "max" else replace(back, kind="avg", x=None, y=None))
+    looked_at = t["x"] if value == "pooled" else t["other"]
+    graph.add(ActivationBackward(value=looked_at, dy=middle, dx=dx, kind="relu"))
+    graph.results["dx"] = dx
+    moved = isinstance(rewritten(graph, ["relu_pool"]).ops[0], ActivationBackward)
+    assert moved == (kind == "max" and value == "pooled")
+
+
+def test_softmax_that_is_a_result_stays() -> None:
+    graph = train_graph(network(LENET))
+    graph.results["p"] = next(op for op in graph.ops if isinstance(op, Softmax)).y
+    assert kinds(rewritten(graph, list(REWRITES)))[SoftmaxCrossEntropy] == 0
+
+
+def test_no_names_no_change() -> None:
+    graph = train_graph(network(LENET))
+    assert rewritten(graph, []).ops == graph.ops
