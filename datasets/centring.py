@@ -16,7 +16,7 @@ FIELD = 28
 def centre_by_mass(boxes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Digits in their boxes -> in their fields. boxes: (M, 20, 20) -> (M, 28, 28) uint8.
 
-    Integer arithmetic throughout. The box stays inside the field; an empty one is put in the middle.
+    Integer arithmetic throughout. The box stays in the field; an empty one is put in the middle.
     """
     ruler = np.arange(BOX, dtype=np.int64)
     mass = boxes.sum((1, 2), dtype=np.int64)

@@ -50,8 +50,8 @@ def steps_per_epoch(count: int, batch_size: int) -> int:
     if steps == 0:
         raise DatasetError(
             f"data.batch_size: {batch_size} is more than the {count} samples to train on, so an "
-            f"epoch has no full batch; set it to {max(count, 1)} or less, or keep fewer samples for "
-            "validation"
+            f"epoch has no full batch; set it to {max(count, 1)} or less, or keep fewer samples "
+            "for validation"
         )
     return steps
 

@@ -42,7 +42,7 @@ def load(name: str, split: Split, *, root: Path, options: Options | None = None)
 
 
 def data_root(flag: Path | None = None, config_root: str | None = None) -> Path:
-    """The data folder: ``--data-dir``, ``DNNSTACK_DATA``, ``data.root``, the cache's; the first set."""
+    """``--data-dir``, else ``DNNSTACK_DATA``, else ``data.root``, else the cache's own folder."""
     if flag is not None:
         return Path(flag).expanduser()
     environment = os.environ.get("DNNSTACK_DATA")

@@ -23,7 +23,7 @@ from .image_set import (
 from .strokes_draw import draw
 
 # Raised whenever a drawn picture changes, so that no cache passes old pictures for new ones.
-VERSION = 1
+VERSION = 2
 _CLASSES = tuple("0123456789")
 _COUNTS: dict[Split, tuple[str, int]] = {
     "train": ("train_count", 60_000),

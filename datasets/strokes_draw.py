@@ -19,10 +19,10 @@ _PATH_CHUNK = 512
 _INK_CHUNK = 128
 
 # How much digits vary, as standard deviations of bell-shaped numbers; lengths are in heights.
-_JITTER = 0.052
-_JITTER_SPREAD = 0.5
+_JITTER = 0.05
+_JITTER_SPREAD = 0.4
 _STROKE_SHIFT = 0.06
-_WARP = 0.26
+_WARP = 0.22
 _WIDTH = 0.28
 _SLANT = 0.30
 _TURN = 0.12
@@ -73,7 +73,7 @@ def _paths(
     jitter = bell[:, _JITTERS - 2 : _JITTERS - 2 + 2 * controls].reshape(count, controls, 2)
 
     spread = _JITTER * np.exp(_JITTER_SPREAD * single[0]) * table.loose[variant]
-    points = table.control[variant] + spread[..., None] * jitter
+    points = table.control[variant] + spread[..., None] * _along_stroke(jitter)
     own_stroke = table.stroke[variant][..., None]
     points = points + np.float32(_STROKE_SHIFT) * np.take_along_axis(shift, own_stroke, 1)
     x, y = _distorted(points[..., 0], points[..., 1], np.float32(_WARP) * single[1:7])
@@ -102,6 +102,14 @@ def _bell(raw: NDArray[np.uint32]) -> Floats:
     total = np.ascontiguousarray(raw).view(np.uint8).reshape(*raw.shape, 4).sum(-1, dtype=np.int32)
     bell: Floats = (total - 510).astype(np.float32) * np.float32((4 * (256**2 - 1) / 12) ** -0.5)
     return bell
+
+
+def _along_stroke(jitter: Floats) -> Floats:
+    """Jitter in which neighbours on the path resemble each other, as a pen's do. (n, K, 2)."""
+    padded = np.concatenate([jitter[:, :1], jitter, jitter[:, -1:]], 1)
+    neighbours = padded[:, :-2] + padded[:, 2:]
+    smooth: Floats = (neighbours + 2.0 * jitter) * np.float32(6.0**-0.5)
+    return smooth
 
 
 def _distorted(x: Floats, y: Floats, bend: Floats) -> tuple[Floats, Floats]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from dnnstack.common import files
 from dnnstack.common.errors import LockedError
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets.idx import read_idx
 
@@ -76,7 +75,7 @@ BROKEN_GZIP = {
 def test_a_broken_gzip_file_is_one_clear_error(tmp_path: Path, case: str) -> None:
     path = tmp_path / "file.gz"
     path.write_bytes(BROKEN_GZIP[case])
-    with pytest.raises(DatasetError, match="damaged gzip file|truncated|trailing") as caught:
+    with pytest.raises(DatasetError, match=r"damaged gzip file|truncated|trailing") as caught:
         read_idx(path, (28, 28))
     assert str(path) in str(caught.value)
 

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import epoch_order, evaluation_order, split_validation, steps_per_epoch
+from hypothesis import given
+from hypothesis import strategies as st
 
 seeds = st.integers(0, 2**63 - 1)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import describe, load
 
@@ -104,7 +103,7 @@ def test_missing_files_are_named_with_the_way_out(root: Path) -> None:
 def test_one_missing_file_is_the_only_one_named(root: Path) -> None:
     write(root)
     (root / "mnist" / "train-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DatasetError, match="missing train-labels-idx1-ubyte.gz") as caught:
+    with pytest.raises(DatasetError, match=r"missing train-labels-idx1-ubyte\.gz") as caught:
         load("mnist", "train", root=root)
     assert "train-images" not in str(caught.value)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import data_root, describe, load, names
 

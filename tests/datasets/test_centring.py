@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import numpy as np
+from dnnstack.datasets.centring import centre_by_mass
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(row=st.integers(0, 19), column=st.integers(0, 19))
+def test_a_single_pixel_goes_to_the_centre_as_far_as_the_box_may_move(
+    row: int, column: int
+) -> None:
+    box = np.zeros((1, 20, 20), np.uint8)
+    box[0, row, column] = 200
+    field = centre_by_mass(box)[0]
+    assert field.shape == (28, 28)
+    where = np.argwhere(field)
+    assert where.tolist() == [
+        [row + min(max(14 - row, 0), 8), column + min(max(14 - column, 0), 8)]
+    ]
+    assert field.max() == 200
+
+
+def test_each_digit_moves_on_its_own_and_keeps_its_pixels() -> None:
+    rng = np.random.default_rng(0)
+    boxes = rng.integers(0, 256, (7, 20, 20)).astype(np.uint8)
+    boxes[3, :, 12:] = 0
+    fields = centre_by_mass(boxes)
+    for box, field in zip(boxes, fields, strict=True):
+        np.testing.assert_array_equal(field, centre_by_mass(box[None])[0])
+        assert field.sum() == box.sum()
+
+
+def test_an_empty_box_stays_empty() -> None:
+    assert not centre_by_mass(np.zeros((2, 20, 20), np.uint8)).any()

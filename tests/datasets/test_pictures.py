@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import DatasetError
+from dnnstack.common.random import key
+from dnnstack.datasets import read_picture
+from dnnstack.datasets.strokes_draw import draw
+from PIL import Image, ImageDraw
+
+DIGIT = (1, 28, 28)
+
+
+def bar(
+    size: tuple[int, int] = (200, 200),
+    box: tuple[int, int, int, int] = (90, 30, 110, 170),
+    *,
+    ink: int = 0,
+    paper: int = 255,
+) -> Image.Image:
+    picture = Image.new("L", size, paper)
+    ImageDraw.Draw(picture).rectangle(box, fill=ink)
+    return picture
+
+
+def save(picture: Image.Image, path: Path, **options: object) -> Path:
+    picture.save(path, **options)
+    return path
+
+
+def test_a_picture_in_mnists_format_passes_unchanged(tmp_path: Path) -> None:
+    images, _ = draw(key(0, "strokes", "test"), 0, 20)
+    for image in images:
+        found = read_picture(save(Image.fromarray(image), tmp_path / "a.png"), DIGIT)
+        np.testing.assert_array_equal(found.image, image[None])
+        assert found.steps == ()
+
+
+def test_a_28x28_picture_on_white_is_prepared(tmp_path: Path) -> None:
+    image = draw(key(0, "strokes", "test"), 0, 1)[0][0]
+    found = read_picture(save(Image.fromarray(255 - image), tmp_path / "a.png"), DIGIT)
+    assert found.steps[0] == "invert"
+    assert np.abs(found.image[0].astype(int) - image).mean() < 12
+
+
+@pytest.mark.parametrize(("ink", "paper"), [(0, 255), (255, 0), (40, 190), (220, 90)])
+def test_ink_is_light_on_black_in_the_box_and_centred(tmp_path: Path, ink: int, paper: int) -> None:
+    found = read_picture(save(bar(ink=ink, paper=paper), tmp_path / "a.png"), DIGIT)
+    image = found.image[0]
+    assert found.image.shape == DIGIT
+    assert found.image.dtype == np.uint8
+    rows, columns = np.nonzero(image > 127)
+    assert (rows.min(), rows.max()) == (4, 23)
+    assert columns.max() - columns.min() + 1 == 3
+    assert abs((columns * 1.0).mean() - 14.0) <= 0.5
+    assert image.max() == 255
+    assert image[0].max() == 0
+    assert ("invert" in found.steps) == (ink < paper)
+    assert found.steps[-3:] == ("crop_to_ink", "scale_to_20x20", "centre_of_mass")
+
+
+def test_the_place_and_size_of_the_digit_do_not_matter(tmp_path: Path) -> None:
+    small = bar((300, 150), (200, 20, 209, 89))
+    large = bar((150, 300), (20, 100, 39, 239))
+    one = read_picture(save(small, tmp_path / "a.png"), DIGIT).image.astype(int)
+    two = read_picture(save(large, tmp_path / "b.png"), DIGIT).image.astype(int)
+    assert np.abs(one - two).max() < 40
+
+
+def test_a_wide_digit_keeps_its_proportions(tmp_path: Path) -> None:
+    picture = bar((200, 200), (20, 90, 179, 129))
+    image = read_picture(save(picture, tmp_path / "a.png"), DIGIT).image[0]
+    rows, columns = np.nonzero(image > 127)
+    assert (columns.max() - columns.min() + 1, rows.max() - rows.min() + 1) == (20, 5)
+
+
+def test_a_thin_pen_is_full_ink_again(tmp_path: Path) -> None:
+    picture = bar((2000, 2000), (998, 200, 1001, 1800))
+    assert read_picture(save(picture, tmp_path / "a.png"), DIGIT).image.max() == 255
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
+def test_every_mode_gives_the_same_digit(tmp_path: Path, mode: str) -> None:
+    expected = read_picture(save(bar(), tmp_path / "grey.png"), DIGIT).image
+    if mode == "I;16":
+        picture = Image.fromarray(np.asarray(bar()).astype(np.uint16) * 257)
+    else:
+        picture = bar().convert(mode)
+    path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
+    found = read_picture(save(picture, path), DIGIT).image
+    assert np.abs(found.astype(int) - expected).max() <= 2
+
+
+@pytest.mark.parametrize("extension", ["png", "jpg", "gif", "bmp", "tif", "webp", "pgm"])
+def test_every_format_is_read_whatever_its_name(tmp_path: Path, extension: str) -> None:
+    path = save(bar(), tmp_path / f"a.{extension}").rename(tmp_path / "nameless")
+    rows, _ = np.nonzero(read_picture(path, DIGIT).image[0] > 127)
+    assert (rows.min(), rows.max()) == (4, 23)
+
+
+def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
+    picture = Image.new("RGBA", (100, 100), (0, 0, 0, 0))
+    ImageDraw.Draw(picture).rectangle((45, 10, 54, 89), fill=(0, 0, 0, 255))
+    found = read_picture(save(picture, tmp_path / "a.png"), DIGIT)
+    assert found.steps[:3] == ("transparency_on_white", "grey", "invert")
+    rows, columns = np.nonzero(found.image[0] > 127)
+    assert rows.max() - rows.min() == 19
+    assert columns.max() - columns.min() < 4
+
+
+def test_a_transparent_palette_colour_is_laid_on_white(tmp_path: Path) -> None:
+    picture = bar().convert("P")
+    path = save(picture, tmp_path / "a.gif", transparency=picture.getpixel((0, 0)))
+    assert "transparency_on_white" in read_picture(path, DIGIT).steps
+
+
+def test_the_exif_orientation_is_obeyed(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    lying = bar().transpose(Image.Transpose.ROTATE_90)
+    found = read_picture(save(lying, tmp_path / "a.jpg", exif=exif, quality=95), DIGIT)
+    assert found.steps[0] == "exif_rotation"
+    rows, columns = np.nonzero(found.image[0] > 127)
+    assert rows.max() - rows.min() > columns.max() - columns.min()
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 32, 32), (3, 24, 48)])
+def test_other_networks_get_the_middle_scaled(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    picture = Image.new("RGB", (300, 100), (10, 20, 30))
+    ImageDraw.Draw(picture).rectangle((100, 0, 199, 99), fill=(200, 100, 50))
+    found = read_picture(save(picture, tmp_path / "a.png"), shape)
+    assert found.image.shape == shape
+    assert "centre_crop" in found.steps
+    assert "scale" in found.steps
+    middle = found.image[:, shape[1] // 2, shape[2] // 2].tolist()
+    assert middle == ([200, 100, 50] if shape[0] == 3 else [124])
+
+
+def test_a_picture_of_the_right_shape_passes_unchanged(tmp_path: Path) -> None:
+    pixels = np.arange(32 * 32 * 3, dtype=np.uint32).reshape(32, 32, 3).astype(np.uint8)
+    found = read_picture(save(Image.fromarray(pixels), tmp_path / "a.png"), (3, 32, 32))
+    np.testing.assert_array_equal(found.image, pixels.transpose(2, 0, 1))
+    assert found.steps == ()
+    assert found.image.flags.c_contiguous
+
+
+def refuse(path: Path, message: str, shape: tuple[int, int, int] = DIGIT) -> None:
+    with pytest.raises(DatasetError, match=message) as caught:
+        read_picture(path, shape)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_what_is_not_a_picture_is_refused(tmp_path: Path) -> None:
+    refuse(tmp_path / "missing.png", "no such file")
+    refuse(tmp_path, "is not a file")
+    text = tmp_path / "a.png"
+    text.write_text("hello")
+    refuse(text, "not a picture of a known format")
+    text.write_text("")
+    refuse(text, "not a picture of a known format")
+    os.mkfifo(tmp_path / "pipe.png")
+    refuse(tmp_path / "pipe.png", "is not a file")
+
+
+def test_formats_beyond_the_list_are_refused(tmp_path: Path) -> None:
+    refuse(save(bar(), tmp_path / "a.ico"), "not a picture of a known format")
+
+
+@pytest.mark.parametrize("extension", ["png", "jpg", "gif", "bmp", "tif", "webp"])
+def test_a_truncated_picture_is_refused(tmp_path: Path, extension: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8)
+    path = save(Image.fromarray(noise), tmp_path / f"a.{extension}")
+    path.write_bytes(path.read_bytes()[:-900])
+    refuse(path, "damaged or cannot be read|not a picture")
+
+
+def giant_png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.parametrize("size", [(8001, 8000), (10_000, 10_000), (60_000, 60_000)])
+def test_a_giant_is_refused_before_it_is_decoded(
+    tmp_path: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Image.Image) -> None:
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fail)
+    path = tmp_path / "giant.png"
+    path.write_bytes(giant_png(*size))
+    refuse(path, "million that are read|far too many pixels")
+
+
+@pytest.mark.parametrize("paper", [0, 128, 255])
+def test_a_blank_picture_is_refused(tmp_path: Path, paper: int) -> None:
+    path = save(Image.new("L", (100, 100), paper), tmp_path / "a.png")
+    refuse(path, "no digit found")
+
+
+def test_floating_point_pixels_are_refused(tmp_path: Path) -> None:
+    path = save(Image.fromarray(np.zeros((30, 30), np.float32)), tmp_path / "a.tif")
+    refuse(path, "floating-point pixels")
+
+
+def test_a_channel_count_without_pictures_is_refused(tmp_path: Path) -> None:
+    refuse(save(bar(), tmp_path / "a.png"), "takes 4 channels", (4, 28, 28))
