@@ -1,0 +1,342 @@
+"""n steps, a resume and m steps give the bits of n + m steps, in weights and in records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import CheckpointError, LockedError
+from dnnstack.configs import RunConfig, effective_yaml
+from dnnstack.layers.backends import tuning
+from dnnstack.layers.backends.base import Backend
+from dnnstack.training import pace
+from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.checkpoint_store import newest_checkpoint, tensors_path, write_checkpoint
+from dnnstack.training.report import Progress, Silent, Summary
+from dnnstack.training.resume import open_resume
+from dnnstack.training.run_log import CSV, LOG
+from dnnstack.training.runs import create_run
+from dnnstack.training.trainer import train
+
+Make = Callable[..., RunConfig]
+NOWHERE = Path("unused")
+VALIDATED = ("train.validate_every_epochs=1", "checkpoint.best=true")
+
+
+class Ear(Silent):
+    """Hears everything and asks for a stop at a step."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.stop_at = stop_at
+        self.notices: list[str] = []
+        self.step = 0
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def progressed(self, progress: Progress) -> None:
+        self.step = progress.step
+
+    def stop(self) -> bool:
+        return self.stop_at is not None and self.step >= self.stop_at
+
+
+@pytest.fixture(autouse=True)
+def _one_step_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "CHUNK_SECONDS", 0.0)
+
+
+def go(config: RunConfig, backend: Backend, stop_at: int | None = None) -> Summary:
+    ear = Ear(stop_at)
+    return train(config, backend, NOWHERE, listener=ear, stop_requested=ear.stop)
+
+
+def resume(config: RunConfig, backend: Backend, path: Path, stop_at: int | None = None) -> Summary:
+    ear = Ear(stop_at)
+    source = open_resume(path, ear.notice)
+    result = train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=ear.stop)
+    assert ear.notices == []
+    return result
+
+
+def end_of(summary: Summary) -> Checkpoint:
+    assert summary.checkpoint is not None
+    return read_checkpoint(summary.checkpoint)
+
+
+def records(run: Path) -> tuple[str, list[dict[str, object]]]:
+    """metrics.csv, and log.jsonl without times and without what a resume adds."""
+    timed = ("seconds", "images_per_second", "time")
+    lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
+    kept = [
+        {key: value for key, value in line.items() if key not in timed}
+        for line in lines
+        if line["event"] in ("train", "validation")
+    ]
+    return (run / CSV).read_text(), kept
+
+
+def assert_equal(one: Checkpoint, other: Checkpoint) -> None:
+    assert set(one.arrays) == set(other.arrays)
+    for name, array in one.arrays.items():
+        assert array.tobytes() == other.arrays[name].tobytes(), name
+    assert replace(one.state, config="") == replace(other.state, config="")
+
+
+RULES = {
+    "plain": (),
+    "momentum": ("optimizer.momentum=0.9",),
+    "everything": (
+        "optimizer.momentum=0.9",
+        "optimizer.nesterov=true",
+        "optimizer.weight_decay=0.01",
+        "optimizer.clip_norm=0.5",
+        "schedule={type: cosine, warmup: {steps: 5}}",
+        *VALIDATED,
+    ),
+}
+
+
+# 10 steps are an epoch, a line of the log comes every 4.
+@pytest.mark.parametrize("split", [1, 8, 10, 13])
+@pytest.mark.parametrize("rule", list(RULES))
+def test_a_resume_changes_no_bit(tiny: Make, backend: Backend, rule: str, split: int) -> None:
+    config = tiny(*RULES[rule])
+    whole = go(config, backend)
+    half = go(config, backend, stop_at=split)
+    assert (whole.state, half.state, half.step) == ("finished", "interrupted", split)
+    done = resume(config, backend, half.run)
+    assert done.run == half.run
+    assert done.resumed_from == half.checkpoint
+    assert (done.state, done.step) == ("finished", 25)
+    assert_equal(end_of(whole), end_of(done))
+    assert records(whole.run) == records(done.run)
+
+
+def test_many_interruptions_change_no_bit(tiny: Make, reference: Backend) -> None:
+    config = tiny(*RULES["everything"])
+    whole = go(config, reference)
+    part = go(config, reference, stop_at=0)
+    assert part.step == 0
+    for step in (3, 4, 11, 20, 24):
+        part = resume(config, reference, part.run, stop_at=step)
+        assert part.step == step
+    done = resume(config, reference, part.run)
+    assert_equal(end_of(whole), end_of(done))
+    assert records(whole.run) == records(done.run)
+
+
+def test_how_steps_are_cut_into_chunks_changes_no_bit(
+    tiny: Make, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(*RULES["momentum"])
+    single = go(config, backend)
+    monkeypatch.setattr(pace, "CHUNK_SECONDS", 100.0)
+    assert_equal(end_of(single), end_of(go(config, backend)))
+
+
+def test_a_finished_run_goes_on_with_more_steps(tiny: Make, reference: Backend) -> None:
+    rules = RULES["momentum"]
+    whole = go(tiny(*rules), reference)
+    short = go(tiny(*rules, "train.max_steps=14"), reference)
+    assert short.state == "finished"
+    again = open_resume(short.run, lambda text: None)
+    ear = Ear()
+    done = train(tiny(*rules, "train.max_steps=14"), reference, NOWHERE, resume=again, listener=ear)
+    assert done.step == 14
+    assert "already at its end" in ear.notices[0]
+    done = resume(tiny(*rules), reference, short.run)
+    assert_equal(end_of(whole), end_of(done))
+    rows, _ = records(done.run)
+    # The line of the unfinished window at step 14 was taken back; its validation happened.
+    assert (
+        rows.replace(next(r for r in rows.splitlines(True) if r.startswith("14,")), "")
+        == (records(whole.run)[0])
+    )
+    assert "max_steps: 25" in (done.run / "config.yaml").read_text()
+
+
+def test_records_beyond_the_restored_step_are_cut(tiny: Make, reference: Backend) -> None:
+    config = tiny("checkpoint.every_steps=6", "checkpoint.keep=9")
+    whole = go(config, reference)
+    path = tensors_path(whole.run / "checkpoints", 12)
+    ear = Ear()
+    source = open_resume(path, ear.notice)
+    assert "(18, 24, 25) are deleted when the next one is saved" in ear.notices[0]
+    before = end_of(whole)
+    expected = records(whole.run)
+    done = train(config, reference, NOWHERE, resume=source)
+    assert done.run == whole.run
+    assert_equal(before, end_of(done))
+    assert records(done.run) == expected
+
+
+def test_a_damaged_newest_checkpoint_is_told_and_made_again(tiny: Make, reference: Backend) -> None:
+    config = tiny("checkpoint.every_steps=6")
+    whole = go(config, reference)
+    half = go(config, reference, stop_at=14)
+    assert half.checkpoint is not None
+    half.checkpoint.write_bytes(half.checkpoint.read_bytes()[:-1])
+    ear = Ear()
+    source = open_resume(half.run, ear.notice)
+    assert "step-14.safetensors" in ear.notices[0]
+    assert "taking step-12.safetensors" in ear.notices[0]
+    done = train(config, reference, NOWHERE, resume=source)
+    assert_equal(end_of(whole), end_of(done))
+    assert records(whole.run) == records(done.run)
+    assert not half.checkpoint.exists()
+
+
+def test_a_moved_checkpoint_goes_on_in_a_new_folder(
+    tiny: Make, reference: Backend, tmp_path: Path
+) -> None:
+    config = tiny(*RULES["momentum"])
+    whole = go(config, reference)
+    half = go(config, reference, stop_at=13)
+    assert half.checkpoint is not None
+    moved = half.checkpoint.rename(tmp_path / "moved.safetensors")
+    done = resume(config, reference, moved)
+    assert done.run.name == "tiny-3"
+    assert_equal(end_of(whole), end_of(done))
+
+
+def test_optimizer_state_is_part_of_the_checkpoint(tiny: Make, reference: Backend) -> None:
+    summary = go(tiny(*RULES["momentum"]), reference, stop_at=3)
+    found = end_of(summary).arrays
+    assert {name for name in found if name.startswith("momentum/")} == {
+        f"momentum/{layer}.{kind}"
+        for layer in ("conv2d_1", "dense_1")
+        for kind in ("weight", "bias")
+    }
+    assert np.abs(found["momentum/dense_1.weight"]).max() > 0
+
+
+def _layout(config: RunConfig, run: Path, layout: str) -> None:
+    """Rewrite the newest checkpoint of a run as if its convolution had another layout."""
+    found = newest_checkpoint(run / "checkpoints")
+    table = found.state.tuning
+    choices = dict.fromkeys(table.choices, layout)
+    other = replace(table, choices=choices)
+    write_checkpoint(run / "checkpoints", found.arrays, replace(found.state, tuning=other), keep=3)
+
+
+def test_a_resume_takes_the_tuning_of_the_checkpoint(
+    tiny: Make, onednn: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(*RULES["momentum"])
+    ends = {}
+    for layout in ("nchw", "nhwc"):
+        start = go(config, onednn, stop_at=0)
+        _layout(config, start.run, layout)
+        half = resume(config, onednn, start.run, stop_at=13)
+        # Another process has measured again meanwhile and found the other layout.
+        kept = end_of(half).state.tuning
+        other = {"nchw": "nhwc", "nhwc": "nchw"}[layout]
+        tuning.store(replace(kept, choices=dict.fromkeys(kept.choices, other)))
+        ends[layout] = end_of(resume(config, onednn, half.run))
+        assert set(ends[layout].state.tuning.choices.values()) == {layout}
+        straight = go(config, onednn, stop_at=0)
+        _layout(config, straight.run, layout)
+        assert_equal(ends[layout], end_of(resume(config, onednn, straight.run)))
+    one, two = ends["nchw"].arrays, ends["nhwc"].arrays
+    assert any(one[name].tobytes() != two[name].tobytes() for name in one)
+
+
+def test_a_swapped_tuning_changes_the_last_bits(tiny: Make, onednn: Backend) -> None:
+    config = tiny(*RULES["momentum"])
+    start = go(config, onednn, stop_at=0)
+    _layout(config, start.run, "nchw")
+    whole = end_of(resume(config, onednn, start.run))
+    start = go(config, onednn, stop_at=0)
+    _layout(config, start.run, "nchw")
+    half = resume(config, onednn, start.run, stop_at=13)
+    _layout(config, half.run, "nhwc")
+    swapped = end_of(resume(config, onednn, half.run))
+    differ = [n for n, a in whole.arrays.items() if a.tobytes() != swapped.arrays[n].tobytes()]
+    assert differ
+    for name in differ:
+        np.testing.assert_allclose(whole.arrays[name], swapped.arrays[name], rtol=0.01, atol=1e-4)
+
+
+def test_another_backend_goes_on_and_says_that_bits_may_differ(
+    tiny: Make, reference: Backend, onednn: Backend
+) -> None:
+    config = tiny(*RULES["momentum"])
+    half = go(config, onednn, stop_at=13)
+    ear = Ear()
+    source = open_resume(half.run, ear.notice)
+    done = train(config, reference, NOWHERE, resume=source, listener=ear)
+    assert len(ear.notices) == 1
+    assert "onednn" in ear.notices[0]
+    whole = end_of(go(config, reference)).arrays
+    for name, array in end_of(done).arrays.items():
+        np.testing.assert_allclose(array, whole[name], rtol=0.01, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("seed=8", "seed: 7 -> 8"),
+        ("data.batch_size=8", "data.batch_size: 16 -> 8"),
+        ("data.validation=40", "data.validation: 32 -> 40"),
+        ("data.normalize.mean=0.5", "data.normalize"),
+        ("layers.0.filters=5", "layers.0"),
+        ("data.dataset={strokes: {train_count: 300}}", "data.dataset"),
+    ],
+)
+def test_a_config_that_does_not_fit_lists_the_differences(
+    tiny: Make, reference: Backend, override: str, wanted: str
+) -> None:
+    half = go(tiny(), reference, stop_at=1)
+    source = open_resume(half.run, lambda text: None)
+    with pytest.raises(CheckpointError, match="does not fit the config") as caught:
+        train(tiny(override), reference, NOWHERE, resume=source)
+    assert wanted in str(caught.value)
+    # The folder was let go.
+    open_resume(half.run, lambda text: None).close()
+
+
+def test_what_may_change_is_told(tiny: Make, reference: Backend) -> None:
+    half = go(tiny(), reference, stop_at=1)
+    ear = Ear()
+    source = open_resume(half.run, ear.notice)
+    changed = tiny("optimizer.lr=0.01", "train.max_steps=3", "train.log_every=2")
+    done = train(changed, reference, NOWHERE, resume=source, listener=ear)
+    assert done.step == 3
+    assert ear.notices == ["resuming with a changed config: optimizer.lr: 0.05 -> 0.01"]
+
+
+def test_momentum_cannot_appear_from_nowhere(tiny: Make, reference: Backend) -> None:
+    half = go(tiny(), reference, stop_at=1)
+    source = open_resume(half.run, lambda text: None)
+    with pytest.raises(CheckpointError, match=r"lacks 'momentum/conv2d_1\.weight'"):
+        train(tiny("optimizer.momentum=0.9"), reference, NOWHERE, resume=source)
+
+
+def test_a_shorter_training_than_the_checkpoint(tiny: Make, reference: Backend) -> None:
+    half = go(tiny(), reference, stop_at=9)
+    source = open_resume(half.run, lambda text: None)
+    with pytest.raises(CheckpointError, match=r"is of step 9, but the config ends .* 5 steps"):
+        train(tiny("train.max_steps=5"), reference, NOWHERE, resume=source)
+
+
+def test_a_run_in_use_is_not_resumed(tiny: Make, tmp_path: Path) -> None:
+    with (
+        create_run(tmp_path, "tiny", effective_yaml(tiny()), print) as run,
+        pytest.raises(LockedError),
+    ):
+        open_resume(run.path, print)
+
+
+def test_what_cannot_be_resumed(tiny: Make, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is no run's folder"):
+        open_resume(tmp_path, print)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        open_resume(tmp_path / "missing.safetensors", print)
+    create_run(tmp_path, "tiny", effective_yaml(tiny()), print).close()
+    with pytest.raises(CheckpointError, match="has no checkpoint yet"):
+        open_resume(tmp_path / "tiny", print)

@@ -1,0 +1,304 @@
+"""A training from its start to its end: what it writes, says, keeps, and how it fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import (
+    CheckpointError,
+    DatasetError,
+    NonFiniteError,
+    ShapeError,
+)
+from dnnstack.configs import RunConfig, effective_yaml, parse_config
+from dnnstack.layers.backends.base import Backend
+from dnnstack.training import checkpoint_store
+from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.metrics import Metrics
+from dnnstack.training.plan import make_plan
+from dnnstack.training.report import Progress, Silent, Started
+from dnnstack.training.trainer import train
+
+Make = Callable[..., RunConfig]
+NOWHERE = Path("unused")
+
+
+class Ear(Silent):
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+
+    def notice(self, text: str) -> None:
+        self.heard.append(("notice", text))
+
+    def started(self, started: Started) -> None:
+        self.heard.append(("started", started))
+
+    def progressed(self, progress: Progress) -> None:
+        self.heard.append(("progressed", progress))
+
+    def logged(self, progress: Progress) -> None:
+        self.heard.append(("logged", progress))
+
+    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
+        self.heard.append(("validated", step, metrics, best))
+
+    def saving(self, step: int, path: Path) -> None:
+        self.heard.append(("saving", step, path))
+
+    def of(self, kind: str) -> list[tuple[Any, ...]]:
+        return [entry[1:] for entry in self.heard if entry[0] == kind]
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def scores_of(config: RunConfig, checkpoint: Checkpoint, index: np.ndarray, backend: Backend):
+    """Scores and labels of samples, computed in one batch beside the trainer."""
+    info = describe_data(config)
+    network, scaling = build_network(config, info), preprocessing(config, info)
+    data = load_data(config, "train", NOWHERE)
+    graph = network.infer_graph(len(index))
+    executable = backend.compile({"infer": graph})
+    for parameter in network.parameters():
+        tensor = parameter.tensor
+        executable.write(tensor, np.array(checkpoint.arrays[tensor.name]))
+    pixels = data.images[index].astype(np.float32)
+    executable.write(graph["x"], pixels * scaling.scale[0] + np.float32(scaling.shift[0]))
+    executable.run("infer")
+    return executable.read(graph["probabilities"]), data.labels[index]
+
+
+def test_what_a_run_leaves_behind(tiny: Make, backend: Backend) -> None:
+    config = tiny("checkpoint={every_epochs: 1, keep: 2, best: false}")
+    ear = Ear()
+    summary = train(config, backend, NOWHERE, listener=ear)
+    assert summary.state == "finished"
+    assert (summary.step, summary.total_steps, summary.epoch) == (25, 25, 2.5)
+    run = summary.run
+    assert (run.parent / "latest").resolve() == run.resolve()
+    assert parse_config((run / "config.yaml").read_text(), "x") == config
+    assert checkpoint_steps(run / "checkpoints") == [25, 20]
+    assert [entry["event"] for entry in log_of(run)] == [
+        "start",
+        *("train", "train", "validation", "checkpoint"),
+        *("train", "train", "train", "validation", "checkpoint"),
+        *("train", "train", "validation", "checkpoint"),
+        "end",
+    ]
+    assert log_of(run)[-1]["state"] == "finished"
+    rows = [line.split(",") for line in (run / "metrics.csv").read_text().splitlines()[1:]]
+    assert [(row[0], row[2]) for row in rows] == [
+        *(("4", "train"), ("8", "train"), ("10", "validation")),
+        *(("12", "train"), ("16", "train"), ("20", "train"), ("20", "validation")),
+        *(("24", "train"), ("25", "train"), ("25", "validation")),
+    ]
+    assert [float(row[1]) for row in rows[:3]] == [0.4, 0.8, 1.0]
+    (started,) = ear.of("started")[0]
+    assert (started.train_count, started.validation_count) == (168, 32)
+    assert started.backend == backend.name
+    assert [entry[0] for entry in ear.of("saving")] == [10, 20, 25]
+    assert [p.metrics.count for (p,) in ear.of("logged")] == [64] * 6 + [16]
+    assert ear.of("progressed")[0][0].step == 1
+    last = ear.of("progressed")[-1][0]
+    assert (last.step, last.epoch, last.seconds_left) == (25, 2.5, 0.0)
+    assert last.images_per_second > 0
+
+
+def test_the_checkpoint_holds_what_others_need(tiny: Make, backend: Backend) -> None:
+    config = tiny()
+    state = newest_checkpoint(train(config, backend, NOWHERE).run / "checkpoints").state
+    assert state.config == effective_yaml(config)
+    assert state.classes == tuple("0123456789")
+    assert state.input_shape == (1, 28, 28)
+    assert state.dataset == "strokes"
+    assert state.preprocessing.scale == (1 / 255,)
+    assert state.tuning.backend == backend.name
+    assert state.versions == backend.versions()
+
+
+def test_validation_counts_every_sample_once(tiny: Make, backend: Backend) -> None:
+    config = tiny("data.validation=33", "data.evaluation_batch_size=10", "checkpoint.best=true")
+    ear = Ear()
+    summary = train(config, backend, NOWHERE, listener=ear)
+    plan = make_plan(config, 200)
+    folder = summary.run / "checkpoints"
+    assert [entry[0] for entry in ear.of("validated")] == [10, 20, 25]
+    checked = 0
+    for step, found, _ in ear.of("validated"):
+        path = folder / f"step-{step}.safetensors"
+        if not path.exists():
+            continue
+        checked += 1
+        p, labels = scores_of(config, read_checkpoint(path), plan.validation, backend)
+        assert found.count == 33
+        assert found.correct == int((p.argmax(axis=1) == labels).sum())
+        expected = -np.log(p[np.arange(33), labels].astype(np.float64)).mean()
+        assert found.loss == pytest.approx(expected, rel=1e-5)
+    assert checked > 0
+
+
+def test_training_metrics_are_those_of_the_batches(tiny: Make, reference: Backend) -> None:
+    """At a rate of nearly zero the first line is the fresh network's on the first batches."""
+    config = tiny("optimizer.lr=1e-30", "train.max_steps=4")
+    ear = Ear()
+    summary = train(config, reference, NOWHERE, listener=ear)
+    from dnnstack.datasets import epoch_order
+
+    order = epoch_order(make_plan(config, 200).train, config.seed, 0, 16)[: 4 * 16]
+    checkpoint = newest_checkpoint(summary.run / "checkpoints")
+    p, labels = scores_of(config, checkpoint, order, reference)
+    (progress,) = ear.of("logged")[0]
+    assert progress.metrics.count == 64
+    assert progress.metrics.correct == int((p.argmax(axis=1) == labels).sum())
+    loss = -np.log(p[np.arange(64), labels].astype(np.float64)).mean()
+    assert progress.metrics.loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_epochs_are_ordered_anew(tiny: Make, reference: Backend, monkeypatch: Any) -> None:
+    epochs: list[int] = []
+    from dnnstack.training import session
+
+    real = session.epoch_order
+
+    def note(index: Any, seed: int, epoch: int, batch_size: int) -> Any:
+        epochs.append(epoch)
+        return real(index, seed, epoch, batch_size)
+
+    monkeypatch.setattr(session, "epoch_order", note)
+    train(tiny(), reference, NOWHERE)
+    assert epochs == [0, 1, 2]
+
+
+def test_the_rate_of_a_line_is_that_of_its_last_step(tiny: Make, reference: Backend) -> None:
+    ear = Ear()
+    train(tiny("schedule={type: exp, gamma: 0.5}"), reference, NOWHERE, listener=ear)
+    assert ear.of("logged")[0][0].learning_rate == pytest.approx(0.05 * 0.5**3)
+
+
+def test_it_learns(tiny: Make, backend: Backend) -> None:
+    config = tiny("optimizer.momentum=0.9", "train={epochs: 20, log_every: 20}")
+    summary = train(config, backend, NOWHERE)
+    assert summary.training is not None
+    assert summary.training.accuracy > 0.85
+
+
+def test_the_best_on_validation_is_kept(tiny: Make, reference: Backend) -> None:
+    config = tiny(
+        "train={epochs: 8, log_every: 10}",
+        "optimizer={type: sgd, lr: 0.3, momentum: 0.9}",
+        "checkpoint={every_epochs: 1, keep: 1, best: true}",
+    )
+    ear = Ear()
+    summary = train(config, reference, NOWHERE, listener=ear)
+    validated = ear.of("validated")
+    best = max(validated, key=lambda entry: (entry[1].accuracy, -entry[1].loss))
+    assert summary.best is not None
+    assert (summary.best.step, summary.best.accuracy) == (best[0], best[1].accuracy)
+    assert set(checkpoint_steps(summary.run / "checkpoints")) == {80, best[0]}
+    assert best[0] < 80, "the last is the best: the test shows nothing"
+    record: tuple[float, float] = (-1.0, 0.0)
+    for _, metrics, better in validated:
+        assert better == ((metrics.accuracy, -metrics.loss) > record)
+        record = max(record, (metrics.accuracy, -metrics.loss))
+
+
+def test_without_validation(tiny: Make, backend: Backend) -> None:
+    ear = Ear()
+    summary = train(tiny("data.validation=0"), backend, NOWHERE, listener=ear)
+    assert ear.of("validated") == []
+    assert summary.validation is None
+    assert summary.best is None
+    assert summary.validation_seconds == 0.0
+
+
+def test_a_stop_between_chunks_saves(tiny: Make, reference: Backend) -> None:
+    asked = iter([False, True])
+    summary = train(tiny(), reference, NOWHERE, stop_requested=lambda: next(asked))
+    assert summary.state == "interrupted"
+    assert summary.step == 1
+    assert checkpoint_steps(summary.run / "checkpoints") == [1]
+    assert log_of(summary.run)[-1]["state"] == "interrupted"
+
+
+def diverging(tiny: Make, *more: str) -> RunConfig:
+    return tiny("optimizer.lr=1e30", *more)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tiny: Make, backend: Backend) -> None:
+    with pytest.raises(NonFiniteError, match="between step 1 and 4: the loss is") as caught:
+        train(diverging(tiny), backend, NOWHERE)
+    assert "Lower optimizer.lr (it was 1e+30" in str(caught.value)
+    run = Path(tiny().run.dir) / "tiny"
+    assert checkpoint_steps(run / "checkpoints") == []
+    last = log_of(run)[-1]
+    assert (last["event"], last["state"]) == ("end", "failed")
+    assert "NonFiniteError" in last["error"]
+
+
+def test_nothing_that_is_not_finite_is_saved(tiny: Make, reference: Backend) -> None:
+    # After the first step the loss is still that of the fresh network; the weights are not.
+    config = tiny("optimizer.lr=1e38", "optimizer.weight_decay=1e38", "checkpoint.every_steps=1")
+    with pytest.raises(NonFiniteError, match="holds values that are not finite"):
+        train(config, reference, NOWHERE)
+    assert checkpoint_steps(Path(config.run.dir) / "tiny" / "checkpoints") == []
+
+
+def test_the_last_good_checkpoint_stays(tiny: Make, reference: Backend) -> None:
+    # The rate grows by warmup: the first steps are harmless.
+    config = tiny(
+        "optimizer.lr=1e36",
+        "schedule={type: fixed, warmup: {steps: 1000, start_factor: 0}}",
+        "checkpoint={every_steps: 1, keep: 3, best: false}",
+    )
+    with pytest.raises(NonFiniteError):
+        train(config, reference, NOWHERE)
+    steps = checkpoint_steps(Path(config.run.dir) / "tiny" / "checkpoints")
+    assert steps
+    newest_checkpoint(Path(config.run.dir) / "tiny" / "checkpoints")
+
+
+def test_a_full_disk_stops_the_run(
+    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_store, "write_checkpoint", full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        train(tiny("checkpoint={every_steps: 5}"), reference, NOWHERE)
+    assert log_of(Path(tiny().run.dir) / "tiny")[-1]["state"] == "failed"
+
+
+def test_a_wrong_shape_is_told_before_data_and_folder(
+    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*args: Any) -> None:
+        raise AssertionError("data was read")
+
+    monkeypatch.setattr("dnnstack.training.trainer.load_data", never)
+    config = tiny("layers=[{dense: {units: 10}}]")
+    with pytest.raises(ShapeError, match="layer 1 'dense_1'"):
+        train(config, reference, NOWHERE, file=Path("tiny.yaml"))
+    assert not Path(config.run.dir).exists()
+
+
+def test_missing_data_makes_no_folder(tiny: Make, reference: Backend, tmp_path: Path) -> None:
+    config = tiny("data.dataset=mnist")
+    with pytest.raises(DatasetError):
+        train(config, reference, tmp_path)
+    assert not Path(config.run.dir).exists()
+
+
+def test_the_folder_is_let_go_at_the_end(tiny: Make, reference: Backend) -> None:
+    from dnnstack.training.runs import reopen_run
+
+    summary = train(tiny(), reference, NOWHERE)
+    reopen_run(summary.run, print).close()
