@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import ShapeError, UsageError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.backends.reference.kernels import KERNELS
+from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.layers.graph import Graph, Tensor
+from dnnstack.layers.ops import Activation, Advance, GatherBatch, SgdUpdate
+from op_cases import CASES
+
+
+def sample() -> Graph:
+    """x in, y = relu(x) out, one parameter updated by its own gradient, a counter."""
+    graph = Graph("train", 2)
+    x = graph.tensor("x", (2, 3), role="input")
+    y = graph.tensor("y", (2, 3))
+    p = graph.tensor("p", (2, 3), role="parameter")
+    step = graph.tensor("step", (1,), "int64", "state")
+    rates = graph.tensor("rates", (4,), role="data")
+    graph.add(Activation(x=x, y=y, kind="relu"))
+    graph.add(
+        SgdUpdate(
+            gradients=(y,), rates=rates, step=step, parameters=(p,), buffers=(), weight_decay=(0.0,)
+        )
+    )
+    graph.add(Advance(step=step))
+    graph.results.update(x=x, y=y, p=p, step=step, rates=rates)
+    return graph
+
+
+X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+
+
+def test_steps_go_on_where_the_last_ended() -> None:
+    graph = sample()
+    executable = ReferenceBackend(1).compile({"train": graph})
+    executable.write(graph["x"], X)
+    executable.write(graph["p"], np.zeros((2, 3), np.float32))
+    executable.write(graph["rates"], np.array([1, 10, 100, 1000], np.float32))
+    executable.run("train")
+    np.testing.assert_array_equal(executable.read(graph["p"]), -np.maximum(X, 0))
+    executable.run("train", 2)
+    np.testing.assert_array_equal(executable.read(graph["p"]), -111 * np.maximum(X, 0))
+    assert executable.read(graph["step"])[0] == 3
+
+
+def test_sections_share_parameters_and_state_alone() -> None:
+    first = sample()
+    graph = Graph("other", 2)
+    p, y = first["p"], graph.tensor("y", (2, 3))
+    graph.add(Activation(x=p, y=y, kind="relu"))
+    graph.results["y"] = y
+    executable = ReferenceBackend(1).compile({"train": first, "other": graph})
+    executable.write(p, X)
+    executable.run("other")
+    np.testing.assert_array_equal(executable.read(y), np.maximum(X, 0))
+    with pytest.raises(KeyError, match=r"'y' .activation. was neither written nor computed yet"):
+        executable.read(first["y"])
+
+
+def test_reading_gives_a_copy_and_writing_takes_one() -> None:
+    graph = sample()
+    executable = ReferenceBackend(1).compile({"train": graph})
+    mine = X.copy()
+    executable.write(graph["x"], mine)
+    mine[...] = 0
+    read = executable.read(graph["x"])
+    np.testing.assert_array_equal(read, X)
+    read[...] = 0
+    np.testing.assert_array_equal(executable.read(graph["x"]), X)
+
+
+def test_data_sets_are_taken_by_reference_of_any_length(tmp_path: Path) -> None:
+    np.save(tmp_path / "rates.npy", np.arange(7, dtype=np.float32))
+    rates = np.load(tmp_path / "rates.npy", mmap_mode="r")
+    graph = sample()
+    executable = ReferenceBackend(1).compile({"train": graph})
+    executable.write(graph["rates"], rates)
+    held = executable._values[graph["rates"]]  # type: ignore[attr-defined]
+    assert np.shares_memory(held, rates)
+    assert len(executable.read(graph["rates"])) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("x", np.zeros((3, 2), np.float32), r"'x' has the shape \(2, 3\), the array \(3, 2\)"),
+        ("x", np.zeros(6, np.float32), r"'x' has the shape \(2, 3\), the array \(6,\)"),
+        ("x", np.zeros((2, 3), np.float64), "'x' holds float32, the array float64; convert it"),
+        ("step", np.zeros(1, np.int32), "'step' holds int64, the array int32"),
+        ("rates", np.zeros((4, 1), np.float32), r"'rates' has the shape \(4,\)"),
+        ("rates", np.zeros(4, np.float64), "'rates' holds float32, the array float64"),
+    ],
+)
+def test_arrays_that_do_not_fit(name: str, array: np.ndarray, message: str) -> None:
+    graph = sample()
+    executable = ReferenceBackend(1).compile({"train": graph})
+    with pytest.raises(ShapeError, match=message):
+        executable.write(graph[name], array)
+
+
+def test_what_is_computed_cannot_be_written() -> None:
+    graph = sample()
+    executable = ReferenceBackend(1).compile({"train": graph})
+    with pytest.raises(KeyError, match=r"'y' .activation. cannot be written"):
+        executable.write(graph["y"], X)
+    with pytest.raises(KeyError, match="'stranger'"):
+        executable.write(Tensor("stranger", (1,), role="parameter"), np.zeros(1, np.float32))
+    with pytest.raises(KeyError, match="'stranger' is not held here"):
+        executable.read(Tensor("stranger", (1,), role="parameter"))
+
+
+def test_running_without_an_input_names_it() -> None:
+    executable = ReferenceBackend(1).compile({"train": sample()})
+    with pytest.raises(KeyError, match=r"'x' .input. was neither written nor computed yet"):
+        executable.run("train")
+
+
+def test_float64_throughout() -> None:
+    graph = sample()
+    executable = ReferenceBackend(1).compile({"train": graph}, Options("fp64"))
+    precise = X.astype(np.float64) / 3
+    executable.write(graph["x"], precise)
+    executable.write(graph["p"], X)
+    executable.write(graph["rates"], np.ones(4, np.float32))
+    executable.run("train")
+    assert executable.read(graph["p"]).dtype == np.float64
+    np.testing.assert_array_equal(executable.read(graph["p"]), X - np.maximum(precise, 0))
+
+
+def test_precisions_that_numpy_does_not_have() -> None:
+    with pytest.raises(UsageError, match="computes in fp32 or fp64, not in bf16"):
+        ReferenceBackend(1).compile({}, Options("bf16"))
+
+
+def test_measuring_changes_nothing() -> None:
+    graph = sample()
+    executable = ReferenceBackend(1).compile({"train": graph})
+    executable.write(graph["x"], X)
+    executable.write(graph["p"], X)
+    # More repeats than there are rates: each measures the same step.
+    executable.write(graph["rates"], np.ones(4, np.float32))
+    seconds = executable.measure("train", 9)
+    assert len(seconds) == len(executable.calls("train")) == 3
+    assert all(s > 0 for s in seconds)
+    np.testing.assert_array_equal(executable.read(graph["p"]), X)
+    assert executable.read(graph["step"])[0] == 0
+
+
+def test_calls_name_function_and_arguments() -> None:
+    call = ReferenceBackend(1).compile({"train": sample()}).calls("train")[0]
+    assert (call.library, call.function, call.implementation) == ("numpy", "where", "relu")
+    assert call.arguments["x"] == "(2, 3) float32"
+
+
+def test_a_tuning_of_another_backend_is_noticed() -> None:
+    backend = ReferenceBackend(1)
+    first = backend.compile({"train": sample()})
+    assert first.notices == ()
+    again = backend.compile({"train": sample()}, Options(tuning=first.tuning))
+    assert again.notices == ()
+    assert again.tuning == first.tuning
+    other = backend.compile({"train": sample()}, Options(tuning=Tuning("onednn")))
+    assert "made for the onednn backend, this is numpy" in other.notices[0]
+    precise = backend.compile({"train": sample()}, Options("fp64", tuning=first.tuning))
+    assert "precision was fp32, now it is fp64" in precise.notices[0]
+
+
+def test_closing_lets_go() -> None:
+    graph = sample()
+    executable = ReferenceBackend(1).compile({"train": graph})
+    executable.close()
+    with pytest.raises(KeyError):
+        executable.read(graph["step"])
+
+
+def test_limits_and_versions() -> None:
+    backend = ReferenceBackend(4)
+    assert backend.limits().gflops > 0
+    assert backend.limits().gbytes > 0
+    assert backend.versions()["numpy"] == np.__version__
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float32_stays_float32(name: str) -> None:
+    """No kernel slips into float64 on the way: half the speed, and not what the others compute."""
+    draft = CASES[name](np.random.default_rng(1), "normal")
+    executable = ReferenceBackend(1).compile({"one": draft.graph}, Options(fusion=False))
+    for tensor, value in draft.values.items():
+        executable.write(tensor, value)
+    executable.run("one")
+    for op in draft.graph.ops:
+        if isinstance(op, GatherBatch):
+            continue
+        fields = [getattr(op, field) for field in (*op.inputs, *op.updates)]
+        values = [
+            tuple(map(executable.read, f)) if isinstance(f, tuple) else f and executable.read(f)
+            for f in fields
+        ]
+        result = KERNELS[type(op)].compute(op, *values)
+        flat = [a for r in (result if isinstance(result, tuple) else (result,)) for a in _leaves(r)]
+        for array, tensor in zip(flat, op.writes(), strict=True):
+            assert array.dtype == tensor.dtype, tensor.name
+
+
+def _leaves(value: object) -> list[np.ndarray]:
+    if isinstance(value, tuple):
+        return list(value)
+    return [value] if isinstance(value, np.ndarray) else []

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from dnnstack.common.errors import BackendUnavailableError, UsageError
+from dnnstack.layers.backends.onednn import backend as onednn
+from dnnstack.layers.backends.select import available_threads, open_backend
+
+
+def test_numpy() -> None:
+    assert open_backend("numpy", 2).name == "numpy"
+
+
+def test_cuda_says_what_to_do() -> None:
+    with pytest.raises(BackendUnavailableError, match="no CUDA backend; use --device cpu"):
+        open_backend("cuda")
+
+
+def test_threads_below_one() -> None:
+    with pytest.raises(UsageError, match="--threads must be at least 1, got 0"):
+        open_backend("numpy", 0)
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_without_onednn_numpy_takes_over_and_says_so(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise BackendUnavailableError("libgomp.so.1 is missing; install libgomp1")
+
+    monkeypatch.setattr(onednn, "library", missing)
+    notices: list[str] = []
+    backend = open_backend(device, 1, notices.append)  # type: ignore[arg-type]
+    assert backend.name == "numpy"
+    assert notices == [
+        "libgomp.so.1 is missing; install libgomp1; computing with NumPy, which is slower"
+    ]
+
+
+def test_threads_available_to_this_process() -> None:
+    assert available_threads() >= 1

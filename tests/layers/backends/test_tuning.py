@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from dnnstack.layers.backends.tuning import Tuning, cached, fingerprint, store
+from dnnstack.layers.geometry import Window
+from dnnstack.layers.graph import Graph
+from dnnstack.layers.ops import GatherBatch, Pool2d
+
+TUNING = Tuning("onednn", {"oneDNN": "3.2", "threads": "2"}, "abc", {"conv2d_1": "nhwc"})
+
+
+def test_json_and_back() -> None:
+    assert Tuning.from_json(TUNING.to_json()) == TUNING
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"backend": "x", "graph": "", "environment": {}, "choices": {"a": 1}},
+        {"backend": 1, "graph": "", "environment": {}, "choices": {}},
+        {"backend": "x", "graph": "", "environment": 3, "choices": {}},
+    ],
+)
+def test_tables_that_are_not_ours(table: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Tuning.from_json(table)
+
+
+@pytest.mark.parametrize(
+    ("present", "reason"),
+    [
+        (TUNING, ""),
+        (replace(TUNING, choices={}), ""),
+        (replace(TUNING, backend="numpy"), "made for the onednn backend, this is numpy"),
+        (replace(TUNING, graph="abd"), "another network, batch size or option"),
+        (
+            replace(TUNING, environment={"oneDNN": "3.3", "threads": "2"}),
+            "oneDNN was 3.2, now it is 3.3",
+        ),
+        (replace(TUNING, environment={"isa": "avx2"}), "isa was unknown, now it is avx2"),
+    ],
+)
+def test_misfit(present: Tuning, reason: str) -> None:
+    found = TUNING.misfit(present)
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
+def test_cache() -> None:
+    wanted = replace(TUNING, choices={})
+    assert cached(wanted) is None
+    store(TUNING)
+    assert cached(wanted) == TUNING
+    assert cached(replace(wanted, graph="other")) is None
+    assert cached(replace(wanted, environment={"threads": "3"})) is None
+
+
+def test_damaged_cache(cache: Path) -> None:
+    store(TUNING)
+    for path in (cache / "tuning").iterdir():
+        path.write_text("{")
+    assert cached(TUNING) is None
+
+
+def test_cache_that_cannot_be_written(cache: Path) -> None:
+    (cache / "tuning").parent.mkdir(exist_ok=True)
+    (cache / "tuning").write_text("a file where a folder should be")
+    store(TUNING)
+    assert cached(TUNING) is None
+
+
+def section(count: int = 9, kernel: int = 2, origin: str = "a", name: str = "train") -> Graph:
+    graph = Graph(name, 2)
+    with graph.at(origin, "forward"):
+        x, y = graph.tensor("x", (2, 1, 4, 4)), graph.tensor("y", (2, 1, 5 - kernel, 5 - kernel))
+        graph.add(
+            GatherBatch(
+                images=graph.tensor("images", (count, 1, 4, 4), "uint8", "data"),
+                labels=graph.tensor("labels", (count,), "int32", "data"),
+                order=graph.tensor("order", (2 * count,), "int32", "data"),
+                step=graph.tensor("step", (1,), "int64", "state"),
+                x=x,
+                target=graph.tensor("target", (2,), "int32"),
+                scale=(1.0,),
+                shift=(0.0,),
+            )
+        )
+        graph.add(Pool2d(x=x, y=y, window=Window((kernel, kernel)), kind="max"))
+    return graph
+
+
+def test_fingerprint() -> None:
+    """Geometry and sections count; how many pictures there are and who asked do not."""
+    plain = fingerprint({"train": section()})
+    assert plain == fingerprint({"train": section(count=100, origin="b")})
+    assert plain != fingerprint({"train": section(kernel=3)})
+    assert plain != fingerprint({"train": section()}, "fp64")
+    assert plain != fingerprint({"train": section(), "evaluate": section(name="evaluate")})
