@@ -80,7 +80,9 @@ def softmax_cross_entropy_backward(b: Binder, op: SoftmaxCrossEntropyBackward) -
         count = n if masked is None else n - int(np.count_nonzero(masked))
         weight = 1.0 / max(count, 1) if mean else 1.0
         flat.fill(-spread * weight)
-        flat.put(first + target, -(chosen + spread) * weight, mode="clip")
+        # A masked target of -1 would point at the last score of the sample before it.
+        places = first + target if masked is None else (first + target)[~masked]
+        flat.put(places, -(chosen + spread) * weight)
         if masked is not None:
             flat.reshape(n, k)[masked] = 0.0
 
