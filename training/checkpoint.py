@@ -160,7 +160,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     The file must hold its own digest and, where it has a manifest, that size and SHA-256. Raises
     CheckpointError.
     """
-    tensors = path.with_suffix(".safetensors")
+    tensors = path.with_suffix(".safetensors") if path.suffix == ".json" else path
     try:
         data = tensors.read_bytes()
     except OSError as error:

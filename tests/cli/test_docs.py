@@ -1,0 +1,110 @@
+"""What the documents say about commands and configs is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from dnnstack.cli.main import dnnstack
+from dnnstack.configs import RunConfig, json_schema, load_config, parse_config
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ["README.md", "docs/commands.md", "docs/config.md"]
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _command_lines() -> Iterator[str]:
+    for name in DOCUMENTS:
+        for line in _text(name).splitlines():
+            if line.startswith("    ") and "dnnstack " in line:
+                yield line[line.index("dnnstack ") :]
+    for group in (dnnstack, *dnnstack.commands.values()):
+        for line in str(group.epilog).splitlines():
+            if line.strip().startswith("dnnstack "):
+                yield line.strip()
+
+
+@pytest.mark.parametrize("line", sorted(set(_command_lines())))
+def test_every_command_line_can_be_typed(line: str) -> None:
+    command, *arguments = shlex.split(re.split(r"[|>]", line)[0])[1:]
+    parsed = dnnstack.commands[command].make_context(command, arguments)
+    reference = parsed.params.get("reference")
+    if reference is not None and reference.partition(".")[0] in ("digits", "lenet", "mlp"):
+        load_config(reference, parsed.params["overrides"])
+
+
+def test_every_option_and_command_is_described() -> None:
+    text = _text("docs/commands.md")
+    for name, command in dnnstack.commands.items():
+        assert f"## `{name}`" in text
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert re.search(rf"{max(option.opts, key=len)}\b", text)
+
+
+def _words(schema: Any) -> Iterator[str]:
+    """Every key and every kind that a config can name."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _words(item)
+    elif isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        yield from (word for word in schema.get("enum", []) if isinstance(word, str))
+        yield from [schema["const"]] if "const" in schema else []
+        for value in schema.values():
+            yield from _words(value)
+
+
+@pytest.mark.parametrize("word", sorted(set(_words(json_schema()))))
+def test_every_key_and_kind_is_described(word: str) -> None:
+    assert re.search(rf"(?<![\w-])`?{re.escape(word)}\b", _text("docs/config.md"))
+    assert re.search(rf"`[^`\n]*\b{re.escape(word)}\b[^`\n]*`", _text("docs/config.md"))
+
+
+def test_the_config_of_the_readme_is_the_packaged_one() -> None:
+    block = _text("README.md").partition("## A config\n")[2].partition("\n## ")[0]
+    lines = [line[4:] for line in block.splitlines() if line.startswith("    ")]
+    assert parse_config("\n".join(lines), "README.md") == load_config("lenet.yaml").config
+
+
+@pytest.mark.parametrize(
+    ("section", "path"),
+    [
+        ("Top level", ()),
+        ("`data`", ("data",)),
+        ("`train`", ("train",)),
+        ("`run`", ("run",)),
+        ("`checkpoint`", ("checkpoint",)),
+        ("`optimizer`", ("optimizer",)),
+    ],
+)
+def test_defaults_are_those_of_the_schema(section: str, path: tuple[str, ...]) -> None:
+    text = _text("docs/config.md").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.MULTILINE))
+    model: Any = RunConfig
+    for key in path:
+        model = model.model_fields[key].annotation
+    for key, field in model.model_fields.items():
+        # The run's name comes from the file's; the kind of optimizer is described in words.
+        if key in ("name", "type"):
+            continue
+        shown = rows[key].strip("`")
+        default = field.default
+        if field.is_required():
+            assert shown == "required", key
+        elif isinstance(default, bool):
+            assert shown == str(default).lower(), key
+        elif isinstance(default, float):
+            assert float(shown) == default, key
+        elif isinstance(default, (int, str)):
+            assert shown == str(default), key
+        else:
+            assert shown != "required", key

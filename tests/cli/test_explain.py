@@ -1,0 +1,88 @@
+"""``dnnstack explain``: text and JSON, measured or not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# The tiny net's plain graph has these; fusing unites them and loses none.
+FORWARD = {"Conv2d", "Pool2d", "Reshape", "MatMul"}
+
+
+@pytest.mark.parametrize("device", ["numpy", "cpu"])
+def test_text_tells_layer_by_layer(run: Run, device: str) -> None:
+    done = run("explain", "--config", "tiny.yaml", "--device", device)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "A training step of tiny.yaml, batch 32"
+    assert max(map(len, lines)) <= 120
+    layers = [line.split()[0] for line in lines if line[:1].isalpha()][2:]
+    assert layers == [
+        *("data", "conv2d_1", "relu_1", "max_pool2d_1", "flatten_1", "dense_1"),
+        *("loss", "sgd", "total"),
+    ]
+    assert "            fused: Conv2d + BiasAdd + Activation relu of relu_1" in lines
+    assert "            all at once: conv2d_1, dense_1" in lines
+    assert " us" not in done.stdout
+    assert "of limit" not in done.stdout
+
+
+def test_measured_text_has_times_and_limits(run: Run) -> None:
+    done = run("explain", "--config", "tiny.yaml", "--measure")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 120
+    assert any(line.startswith("limits, measured now: ") for line in lines)
+    *_, step = lines
+    name, *figures = step.split()
+    assert name == "step"
+    assert figures[-2].endswith("%")
+
+
+def test_json_is_one_object(run: Run) -> None:
+    done = run("explain", "--config", "tiny.yaml", "--device", "numpy", "--measure", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert list(found) == [
+        *("config", "backend", "versions", "batch_size", "limits", "layers", "totals"),
+    ]
+    assert list(found["totals"]) == ["data", "forward", "loss", "backward", "update", "step"]
+    step = found["totals"].pop("step")
+    for key in ("operations", "calls", "flops", "bytes"):
+        assert step[key] == sum(total[key] for total in found["totals"].values())
+    assert step["seconds"] == pytest.approx(
+        sum(total["seconds"] for total in found["totals"].values())
+    )
+    speed, bandwidth = found["limits"]["gflops"], found["limits"]["gbytes_per_second"]
+    operations = [op for layer in found["layers"] for op in layer["operations"]]
+    assert {op["op"] for op in operations if op["phase"] == "forward"} == FORWARD
+    for op in operations:
+        assert all(call["seconds"] >= 0 for call in op["calls"])
+        limit = max(op["flops"] / speed, op["bytes"] / bandwidth)
+        assert op["limit_seconds"] == pytest.approx(limit / 1e9)
+        assert op["fraction_of_limit"] == pytest.approx(op["limit_seconds"] / op["seconds"])
+
+
+def test_without_fusion_nothing_is_fused(run: Run) -> None:
+    done = run(
+        *("explain", "--config", "tiny.yaml", "--device", "numpy", "--json"),
+        *("--set", "run.fusion=false"),
+    )
+    layers = json.loads(done.stdout)["layers"]
+    operations = [op for layer in layers for op in layer["operations"]]
+    assert "BiasAdd" in {op["op"] for op in operations}
+    assert all(op["replaces"] == [] for op in operations)
+    assert all(op["seconds"] is None for op in operations)
+
+
+def test_a_short_training_can_be_measured(run: Run) -> None:
+    done = run(
+        *("explain", "--config", "tiny.yaml", "--device", "numpy", "--measure", "--json"),
+        *("--set", "train={max_steps: 1}", "--set", "optimizer.lr=1e30"),
+    )
+    assert done.returncode == 0, done.stderr

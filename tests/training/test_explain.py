@@ -1,0 +1,85 @@
+"""The explanation holds every operation that is run, with its calls and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dnnstack.configs import RunConfig
+from dnnstack.layers.backends.base import Backend, Limits
+from dnnstack.layers.rewrites import rewritten
+from dnnstack.training.explain import Explanation, Operation, explain
+from dnnstack.training.explain_json import as_json
+from dnnstack.training.explain_text import as_text, quantity
+
+Tiny = Callable[..., RunConfig]
+
+
+def _explained(config: RunConfig, backend: Backend, measured: bool = False) -> Explanation:
+    notices: list[str] = []
+    found = explain(config, Path("tiny.yaml"), backend, measured, notices.append)
+    assert notices == []
+    return found
+
+
+@pytest.mark.parametrize("fusion", ["true", "false"])
+def test_every_operation_that_is_run_is_there_once(
+    tiny: Tiny, backend: Backend, fusion: str
+) -> None:
+    found = _explained(tiny(f"run.fusion={fusion}"), backend)
+    names = backend.rewrites if fusion == "true" else ()
+    expected = rewritten(found.plain, names).ops
+    assert [operation.op for operation in found.operations] == expected
+    in_json = [op for layer in as_json(found)["layers"] for op in layer["operations"]]
+    assert sorted(op["op"] for op in in_json) == sorted(type(op).__name__ for op in expected)
+    text = as_text(found)
+    for op in expected:
+        assert type(op).__name__ in text
+    if backend.name == "numpy":
+        assert all(len(operation.calls) == 1 for operation in found.operations)
+    for operation in found.operations:
+        for call in operation.calls:
+            assert call.bound.op == operation.op
+            assert f"{call.bound.library} {call.bound.function}" in text
+
+
+def test_figures_are_those_of_the_operations(tiny: Tiny, reference: Backend) -> None:
+    found = _explained(tiny(), reference, measured=True)
+    assert found.limits is not None
+    for operation in found.operations:
+        assert operation.seconds is not None
+        assert operation.seconds > 0
+    totals = found.totals()
+    assert totals["step"].flops == sum(o.op.flops() for o in found.operations)
+    assert totals["step"].bytes == sum(o.op.bytes() for o in found.operations)
+    assert totals["forward"].operations == sum(
+        o.origin.phase == "forward" for o in found.operations
+    )
+    json.dumps(as_json(found), allow_nan=False)
+
+
+def test_the_limit_is_the_larger_of_computing_and_moving(tiny: Tiny, reference: Backend) -> None:
+    slow = Limits(gflops=1e-9, gbytes=1e9)
+    far = Limits(gflops=1e9, gbytes=1e-9)
+    for operation in _explained(tiny(), reference).operations:
+        at = Operation(operation.op, (), operation.calls, slow).limit_seconds
+        assert at is not None
+        assert at >= operation.op.flops()
+        assert Operation(operation.op, (), operation.calls, far).limit_seconds == pytest.approx(
+            operation.op.bytes()
+        )
+
+
+def test_measuring_trains_nothing(tiny: Tiny, reference: Backend) -> None:
+    # With its own rate this would overflow, which the suite turns into an error.
+    _explained(tiny("optimizer.lr=1e30", "train={max_steps: 1}"), reference, measured=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (999, "999"), (1000, "1.00 k"), (36900000, "36.9 M"), (999700, "1.00 M")],
+)
+def test_quantity(value: float, text: str) -> None:
+    assert quantity(value) == text

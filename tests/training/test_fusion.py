@@ -1,0 +1,84 @@
+"""Which plain operations a rewritten one stands for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from dnnstack.configs import RunConfig, parse_config
+from dnnstack.layers.graph import Graph, Op
+from dnnstack.layers.rewrites import REWRITES, rewritten
+from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+from dnnstack.training.fusion import replacements
+
+_STACKS = {
+    "convolutions": "[{conv2d: {filters: 4, kernel_size: 5}}, relu, max_pool2d, "
+    "{conv2d: {filters: 4, kernel_size: 3}}, relu, avg_pool2d, flatten, {dense: {units: 10}}]",
+    "dense": "[flatten, {dense: {units: 9}}, tanh, {dense: {units: 8}}, gelu, "
+    "{dense: {units: 10}}]",
+    "no bias": "[{conv2d: {filters: 4, kernel_size: 5, use_bias: false}}, leaky_relu, relu, "
+    "global_avg_pool2d, {dense: {units: 10, use_bias: false}}, softmax]",
+}
+
+
+def _plain(config: RunConfig) -> Graph:
+    info = describe_data(config)
+    network = build_network(config, info)
+    scaling = preprocessing(config, info)
+    return network.train_graph(8, "train", 40, 5, 10, scaling, optimizer(config))
+
+
+def _config(layers: str) -> RunConfig:
+    text = (
+        f"data: {{dataset: mnist}}\nlayers: {layers}\n"
+        "optimizer: {type: sgd, lr: 0.1, momentum: 0.9, clip_norm: 1}\ntrain: {epochs: 1}\n"
+    )
+    return parse_config(text, "x.yaml")
+
+
+def _names(ops: tuple[Op, ...]) -> list[str]:
+    return [type(op).__name__ for op in ops]
+
+
+@pytest.mark.parametrize("layers", _STACKS.values(), ids=_STACKS)
+@pytest.mark.parametrize("names", [list(REWRITES), *([name] for name in REWRITES), []])
+def test_every_plain_operation_is_kept_or_replaced_once(layers: str, names: list[str]) -> None:
+    plain = _plain(_config(layers))
+    graph = rewritten(plain, names)
+    found = replacements(plain, graph)
+    assert set(found) <= set(graph.ops)
+    kept = [op for op in graph.ops if op not in found]
+    replaced = [op for sources in found.values() for op in sources]
+    assert Counter([*kept, *replaced]) == Counter(plain.ops)
+    for op, sources in found.items():
+        assert {source.origin[0] for source in sources} <= set(op.origin)
+
+
+def test_what_each_fusion_stands_for() -> None:
+    plain = _plain(_config(_STACKS["convolutions"]))
+    graph = rewritten(plain, list(REWRITES))
+    replaced = replacements(plain, graph)
+    found = [
+        (type(op).__name__, op.origin[0].layer, _names(replaced[op]))
+        for op in graph.ops
+        if op in replaced
+    ]
+    fused = ["Conv2d", "BiasAdd", "Activation"]
+    assert found == [
+        ("Conv2d", "conv2d_1", fused),
+        ("Conv2d", "conv2d_2", fused),
+        ("MatMul", "dense_1", ["MatMul", "BiasAdd"]),
+        ("SoftmaxCrossEntropy", "loss", ["Softmax", "CrossEntropy"]),
+        ("SoftmaxCrossEntropyBackward", "loss", ["CrossEntropyBackward", "SoftmaxBackward"]),
+        ("MatMul", "dense_1", ["MatMul", "BiasGrad"]),
+        ("Conv2dBackwardFilter", "conv2d_2", ["Conv2dBackwardFilter", "BiasGrad"]),
+        ("ActivationBackward", "relu_1", ["ActivationBackward"]),
+        ("Pool2dBackward", "max_pool2d_1", ["Pool2dBackward"]),
+        ("Conv2dBackwardFilter", "conv2d_1", ["Conv2dBackwardFilter", "BiasGrad"]),
+    ]
+
+
+def test_nothing_is_replaced_where_nothing_was_rewritten(tiny: Callable[..., RunConfig]) -> None:
+    plain = _plain(tiny())
+    assert replacements(plain, rewritten(plain, [])) == {}

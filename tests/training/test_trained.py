@@ -1,0 +1,162 @@
+"""What a checkpoint alone can do: evaluate and predict, checked against its plain network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import CheckpointError, DatasetError
+from dnnstack.configs import RunConfig
+from dnnstack.datasets import ImageSet
+from dnnstack.layers.backends.base import Backend
+from dnnstack.training.evaluate import Part, evaluate, load_part
+from dnnstack.training.evaluate_text import as_text
+from dnnstack.training.predict import Prediction, predict
+from dnnstack.training.trained import Trained, find_trained
+from dnnstack.training.trainer import train
+from numpy.typing import NDArray
+from PIL import Image
+
+Tiny = Callable[..., RunConfig]
+
+
+@pytest.fixture
+def trained(tiny: Tiny, reference: Backend, tmp_path: Path) -> Trained:
+    train(tiny("run.device=numpy"), reference, tmp_path)
+    return find_trained(None, None, tmp_path / "runs", lambda text: None)
+
+
+def _scores(found: Trained, backend: Backend, images: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Probabilities, one picture after the other."""
+    graph = found.network.infer_graph(1)
+    executable = found.compile(backend, graph)
+    rows = []
+    for image in images:
+        executable.write(graph["x"], (image / np.float32(255)).astype(np.float32)[None])
+        executable.run("infer")
+        rows.append(executable.read(graph["probabilities"])[0].astype(np.float64))
+    executable.close()
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(("part", "count"), [("test", 20), ("validation", 32), ("train", 168)])
+def test_evaluation_counts_every_picture_once(
+    trained: Trained, backend: Backend, tmp_path: Path, part: Part, count: int
+) -> None:
+    # 12 in a batch leaves a partial last one in two of the three.
+    images, index = load_part(trained, part, tmp_path)
+    heard: list[int] = []
+    found = evaluate(trained, backend, images, index, part, heard.append)
+    p = _scores(trained, backend, images.images[index])
+    labels = images.labels[index]
+    expected = np.zeros((10, 10), np.int64)
+    np.add.at(expected, (labels, p.argmax(1)), 1)
+    assert len(index) == found.count == sum(heard) == count
+    np.testing.assert_array_equal(found.confusion, expected)
+    assert found.loss == pytest.approx(-np.log(p[np.arange(count), labels]).mean(), rel=1e-5)
+    assert found.to_json()["correct"] == expected.trace()
+
+
+def test_train_and_validation_are_the_parts_of_training(trained: Trained, tmp_path: Path) -> None:
+    together = np.concatenate([load_part(trained, part, tmp_path)[1] for part in _PARTS])
+    assert sorted(together.tolist()) == list(range(200))
+
+
+_PARTS: tuple[Part, Part] = ("train", "validation")
+
+
+def test_another_set_must_fit(trained: Trained, tmp_path: Path) -> None:
+    state = replace(trained.checkpoint.state, input_shape=(1, 14, 14))
+    other = replace(trained, checkpoint=replace(trained.checkpoint, state=state))
+    with pytest.raises(DatasetError, match=r"pictures 1x28x28 of 10 classes; .* takes 1x14x14"):
+        load_part(other, "test", tmp_path, "mnist")
+
+
+def test_a_class_without_samples_has_no_accuracy(
+    trained: Trained, reference: Backend, tmp_path: Path
+) -> None:
+    images, index = load_part(trained, "test", tmp_path)
+    index = index[images.labels[index] != 3]
+    found = evaluate(trained, reference, images, index, "test")
+    assert found.to_json()["per_class"][3]["accuracy"] is None
+    assert next(line for line in as_text(found).splitlines() if line.lstrip().startswith("3"))[
+        -1
+    ] == ("-")
+
+
+def test_many_classes_are_listed_instead(
+    trained: Trained, reference: Backend, tmp_path: Path
+) -> None:
+    images, index = load_part(trained, "test", tmp_path)
+    found = evaluate(trained, reference, images, index, "test")
+    names = tuple(f"a class with the number {k}" for k in range(10))
+    text = as_text(replace(found, classes=names))
+    # The first line is the checkpoint's path, which may be of any length.
+    assert max(map(len, text.splitlines()[1:])) <= 80
+    assert all(name in text for name in names)
+    assert "--json has the confusion matrix" in text
+
+
+def test_prediction_is_what_the_network_says(
+    trained: Trained, backend: Backend, tmp_path: Path
+) -> None:
+    images, _ = load_part(trained, "test", tmp_path)
+    paths = _saved(images, tmp_path)
+    found = list(predict(trained, backend, [*paths, tmp_path / "none.png"], 10))
+    p = _scores(trained, backend, images.images[:4])
+    assert isinstance(found.pop(), DatasetError)
+    for prediction, path, row in zip(found, paths, p, strict=True):
+        assert isinstance(prediction, Prediction)
+        assert prediction.path == path
+        answers = {answer.index: answer.probability for answer in prediction.top}
+        np.testing.assert_allclose([answers[k] for k in range(10)], row, rtol=1e-5)
+        assert prediction.best.index == row.argmax()
+        assert [answer.label for answer in prediction.top] == [str(a.index) for a in prediction.top]
+        assert [a.probability for a in prediction.top] == sorted(answers.values(), reverse=True)
+
+
+def _saved(images: ImageSet, folder: Path) -> list[Path]:
+    paths = [folder / f"{i}.png" for i in range(4)]
+    for path, image in zip(paths, images.images, strict=False):
+        Image.fromarray(image[0]).save(path)
+    return paths
+
+
+def test_preprocessing_comes_from_the_checkpoint(
+    tiny: Tiny, reference: Backend, tmp_path: Path
+) -> None:
+    train(tiny("run.device=numpy", "data.normalize={mean: 0.2, std: 0.5}"), reference, tmp_path)
+    found = find_trained("tiny", None, tmp_path / "runs", lambda text: None)
+    images, index = load_part(found, "test", tmp_path)
+    evaluated = evaluate(found, reference, images, index, "test").confusion
+    paths = _saved(images, tmp_path)
+    for path, label in zip(paths, images.labels, strict=False):
+        (prediction,) = predict(found, reference, [path], 1)
+        assert isinstance(prediction, Prediction)
+        assert evaluated[label, prediction.best.index] > 0
+    graph = found.network.infer_graph(1)
+    executable = found.compile(reference, graph)
+    x = (images.images[:1] / 255 - 0.2) / 0.5
+    executable.write(graph["x"], x.astype(np.float32))
+    executable.run("infer")
+    (prediction,) = predict(found, reference, paths[:1], 10)
+    assert isinstance(prediction, Prediction)
+    assert prediction.best.probability == pytest.approx(
+        float(executable.read(graph["probabilities"]).max()), rel=1e-5
+    )
+
+
+def test_the_latest_run_is_found_and_named(trained: Trained, tmp_path: Path) -> None:
+    heard: list[str] = []
+    runs = tmp_path / "runs"
+    assert find_trained(None, None, runs, heard.append).path == trained.path
+    what = f"{trained.path.name} (best on validation)"
+    assert heard == [f"taking {runs / 'tiny'}, the latest run: {what}"]
+    heard.clear()
+    assert find_trained(None, trained.path, runs, heard.append).path == trained.path
+    assert heard == []
+    with pytest.raises(CheckpointError, match="is a folder"):
+        find_trained(None, trained.path.parent, runs, heard.append)
