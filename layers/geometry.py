@@ -71,8 +71,8 @@ def fit_window(
 
     ``same`` is Keras's: output ceil(in / stride), the odd pixel at the bottom and right.
     ``ceil_mode`` rounds the output size up as Caffe and PyTorch do, by padding at the bottom and
-    right, unless the last window would start outside the picture and its padding.
-    Raises ShapeError where the window is larger than the padded picture or lies in padding alone.
+    right, unless the last window would start beyond the picture.
+    Raises ShapeError where the window is larger than the padded picture.
     """
     plain = Window(pair(kernel), pair(stride), (0, 0, 0, 0), pair(dilation))
     if min((*plain.kernel, *plain.stride, *plain.dilation)) < 1:

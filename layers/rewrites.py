@@ -115,6 +115,9 @@ def softmax_cross_entropy(graph: Graph) -> Graph:
         jacobian = [op for op in rest if isinstance(op, SoftmaxBackward)]
         if len(rest) != len(backward) + len(jacobian) or len(backward) != len(jacobian):
             continue
+        pairs = list(zip(backward, jacobian, strict=True))
+        if not all(_only_between(graph, first.dp, first, then) for first, then in pairs):
+            continue
         log_p = replace(entropy.p, name=f"{entropy.p.name}.log")
         fused = SoftmaxCrossEntropy(
             x=softmax.x,
@@ -125,7 +128,7 @@ def softmax_cross_entropy(graph: Graph) -> Graph:
             reduction=entropy.reduction,
         )
         _merge(ops, entropy, softmax, fused)
-        for gradient, jump in zip(backward, jacobian, strict=True):
+        for gradient, jump in pairs:
             united = SoftmaxCrossEntropyBackward(
                 log_p=log_p,
                 target=gradient.target,

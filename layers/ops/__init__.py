@@ -37,6 +37,7 @@ from .step import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
 
 __all__ = [
     "ACTIVATIONS",
+    "FROM_OUTPUT",
     "Activation",
     "ActivationBackward",
     "Advance",
@@ -48,7 +49,6 @@ __all__ = [
     "Conv2dBackwardFilter",
     "CrossEntropy",
     "CrossEntropyBackward",
-    "FROM_OUTPUT",
     "GatherBatch",
     "GlobalNorm",
     "MatMul",

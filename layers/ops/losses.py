@@ -19,8 +19,9 @@ def _check_loss(op: Op, x: Tensor, target: Tensor) -> None:
 class CrossEntropy(Op):
     """loss = mean or sum over n of -sum over k of q[n,k] log p[n,k].
 
-    q[n,k] = (1 - s) [k = target[n]] + s / K with label smoothing s (Szegedy et al. 2016, eq. 7).
-    p: (N, K) probabilities, target: (N,) int32, loss: (1,).
+    q[n,k] = (1 - s) [k = target[n]] + s / K, label smoothing s (Szegedy et al. 2016, section 7).
+    p: (N, K) probabilities, target: (N,) int32, loss: (1,). A probability below the smallest
+    normal number counts as that number, so that the loss stays finite.
     """
 
     inputs: ClassVar = ("p", "target")
@@ -40,7 +41,10 @@ class CrossEntropy(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropyBackward(Op):
-    """dp = -q / p, divided by the count of samples where the loss is a mean; dp: (N, K)."""
+    """dp = -q / p, divided by the count of samples where the loss is a mean; dp: (N, K).
+
+    p no smaller than in CrossEntropy.
+    """
 
     inputs: ClassVar = ("p", "target")
     outputs: ClassVar = ("dp",)

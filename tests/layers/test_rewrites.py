@@ -230,9 +230,11 @@ def test_mask_of_another_tensor_stays(kind: str, value: str) -> None:
 
 
 def test_softmax_that_is_a_result_stays() -> None:
-    graph = train_graph(network(LENET))
-    graph.results["p"] = next(op for op in graph.ops if isinstance(op, Softmax)).y
-    assert kinds(rewritten(graph, list(REWRITES)))[SoftmaxCrossEntropy] == 0
+    for kind, field in ((Softmax, "y"), (CrossEntropyBackward, "dp")):
+        graph = train_graph(network(LENET))
+        op = next(op for op in graph.ops if isinstance(op, kind))
+        graph.results["seen"] = getattr(op, field)
+        assert kinds(rewritten(graph, list(REWRITES)))[SoftmaxCrossEntropy] == 0, kind
 
 
 def test_no_names_no_change() -> None:

@@ -181,8 +181,9 @@ def test_closing_lets_go() -> None:
 
 def test_limits_and_versions() -> None:
     backend = ReferenceBackend(4)
-    assert backend.limits().gflops > 0
-    assert backend.limits().gbytes > 0
+    limits = backend.limits()
+    assert limits.gflops > 0
+    assert limits.gbytes > 0
     assert backend.versions()["numpy"] == np.__version__
 
 
