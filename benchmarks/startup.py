@@ -1,0 +1,66 @@
+"""Seconds and peak memory of starting: the help, and `train` to the end of its first step.
+
+    python3 benchmarks/startup.py --config lenet.yaml
+
+Each figure is the median over processes of their own. Warm: the decoded data set and the tuning
+are cached by an earlier start; cold: with an empty cache (the system's file cache stays warm).
+Needs the config's data (DNNSTACK_DATA).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+
+def measured(command: list[str], cache: Path, folder: Path) -> tuple[float, float]:
+    """Seconds and peak resident MB of one process."""
+    environment = {**os.environ, "DNNSTACK_CACHE": str(cache)}
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment, cwd=folder)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def show(what: str, figures: list[tuple[float, float]]) -> None:
+    seconds = [s for s, _ in figures]
+    print(
+        f"{what:44} median {median(seconds):.3f} s, fastest {min(seconds):.3f} s, "
+        f"peak {max(mb for _, mb in figures):.0f} MB, {len(figures)} starts"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default="lenet.yaml")
+    parser.add_argument("--starts", type=int, default=10)
+    options = parser.parse_args()
+    tool = [sys.executable, "-m", "dnnstack.cli"]
+    train = [*tool, "train", "--config", options.config, "--set", "train.max_steps=1"]
+    first = [*train, "--set", "data.validation=0"]
+    with tempfile.TemporaryDirectory() as name:
+        folder, cache = Path(name), Path(name) / "cache"
+        show("--help", [measured([*tool, "--help"], cache, folder) for _ in range(options.starts)])
+        cold = [
+            measured(first, Path(name) / f"cold-{i}", folder) for i in range(options.starts // 3)
+        ]
+        show("train to its first step, cold", cold)
+        for command in (first, train):
+            measured(command, cache, folder)
+        warm = [measured(first, cache, folder) for _ in range(options.starts)]
+        show("train to its first step, warm", warm)
+        whole = [measured(train, cache, folder) for _ in range(options.starts)]
+        show("the same with validation and checkpoint", whole)
+
+
+if __name__ == "__main__":
+    main()
