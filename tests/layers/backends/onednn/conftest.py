@@ -30,7 +30,7 @@ def onednn():
     from dnnstack.layers.backends.onednn.backend import OneDnnBackend
 
     try:
-        return OneDnnBackend(2)
+        return OneDnnBackend(1)
     except BackendUnavailableError as error:
         pytest.skip(f"oneDNN cannot be used here: {error}")
 

@@ -207,3 +207,14 @@ def test_module_registers_every_operation():
     }
     assert module.OneDnnExecutable
     assert set(KERNELS) == every
+
+
+def test_two_threads_agree_with_one(make, onednn):
+    results = []
+    for threads in (1, 2):
+        onednn.threads = threads
+        network, _, executable = make()
+        executable.run("train", 3)
+        results.append(parameters(network, executable))
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-5)
