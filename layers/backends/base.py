@@ -9,7 +9,7 @@ loss = executable.read(graph["loss"])
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -28,6 +28,7 @@ class Options:
 
     ``tuning``: choices to apply as they are, from a checkpoint or another executable. ``tune``:
     whether choices that nobody gave may be found by timing; else the backend's defaults are taken.
+    ``interrupt`` is called now and then while compiling takes its time; what it raises ends it.
     """
 
     precision: Precision = "auto"
@@ -35,6 +36,7 @@ class Options:
     deterministic: bool = True
     tuning: Tuning | None = None
     tune: bool = True
+    interrupt: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
