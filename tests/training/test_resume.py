@@ -15,7 +15,12 @@ from dnnstack.layers.backends import tuning
 from dnnstack.layers.backends.base import Backend
 from dnnstack.training import pace
 from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
-from dnnstack.training.checkpoint_store import newest_checkpoint, tensors_path, write_checkpoint
+from dnnstack.training.checkpoint_store import (
+    checkpoint_steps,
+    newest_checkpoint,
+    tensors_path,
+    write_checkpoint,
+)
 from dnnstack.training.report import Progress, Silent, Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.run_log import CSV, LOG
@@ -128,6 +133,22 @@ def test_many_interruptions_change_no_bit(tiny: Make, reference: Backend) -> Non
     done = resume(config, reference, part.run)
     assert_equal(end_of(whole), end_of(done))
     assert records(whole.run) == records(done.run)
+
+
+def test_the_best_of_before_is_not_forgotten(tiny: Make, reference: Backend) -> None:
+    config = tiny(
+        "train={epochs: 8, log_every: 10}",
+        "optimizer={type: sgd, lr: 0.3, momentum: 0.9}",
+        "checkpoint={every_epochs: 1, keep: 1, best: true}",
+    )
+    whole = go(config, reference)
+    assert whole.best is not None
+    after = whole.best.step + 1
+    assert after < 80, "the last is the best: the test shows nothing"
+    done = resume(config, reference, go(config, reference, stop_at=after).run)
+    assert done.best == whole.best
+    assert records(whole.run) == records(done.run)
+    assert checkpoint_steps(done.run / "checkpoints") == [80, whole.best.step]
 
 
 def test_how_steps_are_cut_into_chunks_changes_no_bit(
