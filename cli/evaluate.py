@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import console, options
+from . import console, downloading, options
 
 if TYPE_CHECKING:
     from ..layers.backends.select import Device
@@ -46,6 +46,7 @@ def evaluate(
     device: Device | None,
     threads: int | None,
     data_dir: Path | None,
+    offline: bool,
 ) -> None:
     """Evaluate a trained network: loss, accuracy, confusion matrix.
 
@@ -63,7 +64,7 @@ def evaluate(
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note)
     root = data_root(data_dir, trained.config.data.root)
-    images, index = evaluation.load_part(trained, part, root, dataset)
+    images, index = evaluation.load_part(trained, part, root, dataset, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
         result = evaluation.evaluate(trained, backend, images, index, part, advance)
     click.echo(json.dumps(result.to_json()) if as_json else as_text(result))

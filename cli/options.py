@@ -59,6 +59,12 @@ def device(default: str) -> Callable[[Command], Command]:
 
 
 def data_dir(command: Command) -> Command:
+    """``--data-dir`` and ``--offline``: where data sets lie, and whether they may be fetched."""
+    command = click.option(
+        "--offline",
+        is_flag=True,
+        help="Download nothing; DNNSTACK_OFFLINE=1 says the same for every command.",
+    )(command)
     return click.option(
         "--data-dir",
         type=click.Path(path_type=Path),

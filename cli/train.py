@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import console, options, progress
+from . import console, downloading, options, progress
 from .signals import StopSignals
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def train(
     device: str | None,
     threads: int | None,
     data_dir: Path | None,
+    offline: bool,
     runs_dir: Path | None,
 ) -> int:
     """Train the network of a config.
@@ -92,6 +93,7 @@ def train(
                 listener=listener,
                 stop_requested=stop.requested,
                 file=loaded.path,
+                downloads=downloading.policy(offline),
             )
         finally:
             listener.close()

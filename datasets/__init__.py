@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from .image_set import DatasetInfo, ImageSet, Split
+from .download import Downloads
+from .image_set import DataFile, DatasetInfo, ImageSet, Split
 from .loader import epoch_order, evaluation_order, split_validation, steps_per_epoch
 from .pictures import Picture, read_picture
-from .registry import data_root, describe, load, names
+from .registry import data_root, describe, files, load, names
 
 __all__ = [
+    "DataFile",
     "DatasetInfo",
+    "Downloads",
     "ImageSet",
     "Picture",
     "Split",
@@ -16,6 +19,7 @@ __all__ = [
     "describe",
     "epoch_order",
     "evaluation_order",
+    "files",
     "load",
     "names",
     "read_picture",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
+from .download import Downloads
 
 Split = Literal["train", "test"]
 Options = Mapping[str, object]
@@ -44,12 +45,35 @@ class DatasetInfo:
     test_count: int | None
 
 
+FileState = Literal["verified", "other", "damaged", "missing"]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a dataset as it lies there; path: where it is, or where it is looked for.
+
+    "verified" has the original's SHA-256, "other" is sound and another, ``note`` says what is
+    wrong with a damaged one.
+    """
+
+    path: Path
+    state: FileState
+    note: str = ""
+
+
+def _no_files(root: Path) -> tuple[DataFile, ...]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Source:
-    """A dataset: ``describe(options)`` reads no data, ``load(split, root, options)`` does."""
+    """A dataset: ``describe(options)`` reads no data, ``load(split, root, options, downloads)``
+    does; ``files(root)`` checks its files, and is empty for one that needs none.
+    """
 
     describe: Callable[[Options], DatasetInfo]
-    load: Callable[[Split, Path, Options], ImageSet]
+    load: Callable[[Split, Path, Options, Downloads], ImageSet]
+    files: Callable[[Path], tuple[DataFile, ...]] = _no_files
 
 
 def integer_option(

@@ -10,7 +10,8 @@ from typing import get_args
 from ..common.errors import DatasetError
 from ..common.files import cache_dir
 from . import mnist, strokes
-from .image_set import DatasetInfo, ImageSet, Options, Source, Split
+from .download import Downloads
+from .image_set import DataFile, DatasetInfo, ImageSet, Options, Source, Split
 
 _SOURCES: dict[str, Source] = {
     "mnist": mnist.SOURCE,
@@ -31,14 +32,31 @@ def describe(name: str, *, options: Options | None = None) -> DatasetInfo:
     return _source(name).describe(options or {})
 
 
-def load(name: str, split: Split, *, root: Path, options: Options | None = None) -> ImageSet:
+def load(
+    name: str,
+    split: Split,
+    *,
+    root: Path,
+    options: Options | None = None,
+    downloads: Downloads | None = None,
+) -> ImageSet:
     """One split of a dataset, ``root`` being the data folder (``data_root``).
 
-    Raises DatasetError for an unknown name, split or option, and for missing or damaged files.
+    Missing files are downloaded into it, unless ``downloads``, by default the environment, is
+    offline. Raises DatasetError for an unknown name, split or option, for damaged files, and for
+    missing ones that cannot be had.
     """
     if split not in get_args(Split):
         raise DatasetError(f"split '{split}' does not exist; the splits are train and test")
-    return _source(name).load(split, root, options or {})
+    return _source(name).load(split, root, options or {}, downloads or Downloads())
+
+
+def files(name: str, root: Path) -> tuple[DataFile, ...]:
+    """The files of a dataset in the data folder ``root``, checked; none where it needs none.
+
+    Nothing is downloaded. Raises DatasetError for an unknown name.
+    """
+    return _source(name).files(root)
 
 
 def data_root(flag: Path | None = None, config_root: str | None = None) -> Path:

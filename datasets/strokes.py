@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..common.random import key
 from .decoded import Arrays, decoded
+from .download import Downloads
 from .image_set import (
     DatasetInfo,
     ImageSet,
@@ -40,7 +41,7 @@ def describe(options: Options) -> DatasetInfo:
     )
 
 
-def load(split: Split, root: Path, options: Options) -> ImageSet:
+def load(split: Split, root: Path, options: Options, downloads: Downloads) -> ImageSet:
     """The split's pictures, drawn once into the cache; ``root`` is not used."""
     describe(options)
     count, seed = _count(split, options), _seed(options)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
-from ..datasets import DatasetInfo, ImageSet, Split, describe, load
+from ..datasets import DatasetInfo, Downloads, ImageSet, Split, describe, load
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
 from .network import LayerSpec, Network, Preprocessing, build_layers
@@ -26,9 +26,15 @@ def describe_data(config: RunConfig) -> DatasetInfo:
     return describe(config.data.dataset.type, options=_options(config.data.dataset))
 
 
-def load_data(config: RunConfig, split: Split, root: Path) -> ImageSet:
-    """One split of the config's data set; root: the data folder. Raises DatasetError."""
-    return load(config.data.dataset.type, split, root=root, options=_options(config.data.dataset))
+def load_data(
+    config: RunConfig, split: Split, root: Path, downloads: Downloads | None = None
+) -> ImageSet:
+    """One split of the config's data set; root: the data folder, which receives what is missing.
+
+    Raises DatasetError.
+    """
+    chosen = config.data.dataset
+    return load(chosen.type, split, root=root, options=_options(chosen), downloads=downloads)
 
 
 def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None) -> Network:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
-from ..datasets import ImageSet, describe, evaluation_order, load, split_validation
+from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
 from ..layers.backends.base import Backend
 from .assemble import describe_data, load_data
 from .trained import Trained
@@ -69,7 +69,11 @@ class Evaluation:
 
 
 def load_part(
-    trained: Trained, part: Part, root: Path, dataset: str | None = None
+    trained: Trained,
+    part: Part,
+    root: Path,
+    dataset: str | None = None,
+    downloads: Downloads | None = None,
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
@@ -87,9 +91,9 @@ def load_part(
         )
     split: Literal["train", "test"] = "test" if part == "test" else "train"
     if name == own:
-        images = load_data(config, split, root)
+        images = load_data(config, split, root, downloads)
     else:
-        images = load(name, split, root=root)
+        images = load(name, split, root=root, downloads=downloads)
     if part == "test":
         return images, np.arange(len(images), dtype=np.int32)
     train, validation = split_validation(len(images), config.data.validation, config.seed)

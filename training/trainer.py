@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.files import atomic_write
+from ..datasets import Downloads
 from ..layers.backends.base import Backend
 from .assemble import build_network, describe_data, load_data, preprocessing
 from .checkpoint import State
@@ -34,13 +35,15 @@ def train(
     listener: Listener | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
     file: Path | None = None,
+    downloads: Downloads | None = None,
 ) -> Summary:
     """Train as the config says, in a new run folder or in the resumed one.
 
     ``stop_requested`` is asked several times a second; once it is true the run saves and returns
-    with state "interrupted". ``file`` is the config's, for messages. The lock of ``resume`` is
-    released at the end. Raises DnnstackError: for a config, data or device that does not do before
-    the first step, NonFiniteError when training diverges, CheckpointError when saving fails.
+    with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how missing
+    data may come. The lock of ``resume`` is released at the end. Raises DnnstackError: for a
+    config, data or device that does not do before the first step, NonFiniteError when training
+    diverges, CheckpointError when saving fails.
     """
     heard = listener or Silent()
     with contextlib.ExitStack() as stack:
@@ -50,7 +53,7 @@ def train(
         info = describe_data(config)
         network = build_network(config, info, file)
         scaling = preprocessing(config, info)
-        data = load_data(config, "train", data_root)
+        data = load_data(config, "train", data_root, downloads)
         plan = make_plan(config, len(data))
         tuning = resume.checkpoint.state.tuning if resume else None
         session = Session(config, network, scaling, plan, data, backend, tuning)

@@ -5,13 +5,15 @@ import hashlib
 import logging
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import describe, load
+from dnnstack.datasets import Downloads, describe, files, load, mnist
+from dnnstack.datasets.download import Origin, RemoteFile
+from https_server import Request, Server, serving
 
 PICTURES = (np.arange(5 * 784) % 256).astype(np.uint8).reshape(5, 28, 28)
 LABELS = np.array([3, 0, 9, 1, 1], np.uint8)
@@ -254,6 +256,95 @@ def test_works_where_the_disk_is_full(root: Path, monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
 
 
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch, trusted: None) -> Iterator[Server]:
+    """A server that has a small MNIST, taken for the original."""
+    originals = {
+        "train-images-idx3-ubyte.gz": idx(PICTURES),
+        "train-labels-idx1-ubyte.gz": idx(LABELS),
+        "t10k-images-idx3-ubyte.gz": idx(PICTURES[:2]),
+        "t10k-labels-idx1-ubyte.gz": idx(LABELS[:2]),
+    }
+
+    def answer(request: Request) -> None:
+        request.give_range(gzip.compress(originals[request.path.rpartition("/")[2]]))
+
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in originals.items()}
+    files = tuple(
+        RemoteFile(name, len(gzip.compress(content)), hashes[name], len(content))
+        for name, content in originals.items()
+    )
+    with serving(answer) as server:
+        monkeypatch.setattr(mnist, "_ORIGIN", Origin((server.url,), files))
+        monkeypatch.setattr(mnist, "_ORIGINALS", hashes)
+        yield server
+
+
+def test_missing_files_are_downloaded_once(
+    root: Path, mirror: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    online = Downloads(offline=False)
+    for _ in range(2):
+        data = load("mnist", "test", root=root, downloads=online)
+        np.testing.assert_array_equal(data.images[:, 0], PICTURES[:2])
+        load("mnist", "train", root=root, downloads=online)
+    # What is wanted comes first, and the rest with it: the next command may have no network.
+    assert [path for path, _ in mirror.asked] == [
+        "/t10k-images-idx3-ubyte.gz",
+        "/t10k-labels-idx1-ubyte.gz",
+        "/train-images-idx3-ubyte.gz",
+        "/train-labels-idx1-ubyte.gz",
+    ]
+    assert not caplog.records
+    assert {file.state for file in files("mnist", root)} == {"verified"}
+
+
+def test_only_what_is_missing_is_downloaded(root: Path, mirror: Server) -> None:
+    write(root, names=("train-images.idx3-ubyte", "train-labels-idx1-ubyte"))
+    online = Downloads(offline=False)
+    load("mnist", "train", root=root, downloads=online)
+    assert mirror.asked == []
+    load("mnist", "test", root=root, downloads=online)
+    assert [path for path, _ in mirror.asked] == [
+        "/t10k-images-idx3-ubyte.gz",
+        "/t10k-labels-idx1-ubyte.gz",
+    ]
+
+
+def test_offline_missing_files_are_not_downloaded(root: Path, mirror: Server) -> None:
+    with pytest.raises(DatasetError, match="--offline"):
+        load("mnist", "test", root=root, downloads=Downloads(offline=True))
+    assert mirror.asked == []
+
+
+def test_the_files_that_are_there_are_checked(root: Path, mirror: Server) -> None:
+    folder = root / "mnist"
+    assert [file.state for file in files("mnist", root)] == ["missing"] * 4
+    assert not root.exists()
+    write(root, PICTURES[::-1])
+    (folder / "t10k-images-idx3-ubyte").write_bytes(idx(PICTURES)[:-1])
+    found = files("mnist", root)
+    assert [file.state for file in found] == ["other", "verified", "damaged", "missing"]
+    assert [file.path.name for file in found] == [
+        "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte.gz",
+    ]
+    assert "truncated" in found[2].note
+
+
+def test_the_known_files_are_those_of_the_origin() -> None:
+    assert [file.name for file in mnist._ORIGIN.files] == list(mnist._ORIGINALS)
+    for mirror in mnist._ORIGIN.mirrors:
+        assert mirror.startswith("https://")
+        assert mirror.endswith("/")
+    for file in mnist._ORIGIN.files:
+        assert file.content_size is not None
+        count = 60_000 if file.name.startswith("train") else 10_000
+        assert file.content_size == (16 + 784 * count if "images" in file.name else 8 + count)
+
+
 def test_the_real_files(caplog: pytest.LogCaptureFixture) -> None:
     folder = os.environ.get("DNNSTACK_DATA")
     if not folder:
@@ -267,3 +358,4 @@ def test_the_real_files(caplog: pytest.LogCaptureFixture) -> None:
         original = gzip.decompress(packed.read_bytes())
         assert hashlib.sha256(original[16:]).digest() == hashlib.sha256(data.images).digest()
     assert not caplog.records
+    assert {file.state for file in files("mnist", Path(folder))} == {"verified"}

@@ -1,0 +1,259 @@
+"""Missing files of a data set: from mirrors over https, verified before they count."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import hashlib
+import os
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ..common.errors import DatasetError, LockedError
+from ..common.files import lock, sha256_file
+
+_LOCK = ".download.lock"
+_ATTEMPTS = 3
+_PIECE = 1 << 20
+_WAIT_SECONDS = 0.2
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file as the mirrors have it. size: bytes, of which a mirror may have a little more.
+
+    sha256 is that of the file, or, where ``content_size`` is given, of its so many bytes of content
+    behind gzip, however they were compressed.
+    """
+
+    name: str
+    size: int
+    sha256: str
+    content_size: int | None = None
+
+    @property
+    def most(self) -> int:
+        """No mirror's file can be longer: that many bytes are accepted."""
+        return self.size + self.size // 20 + 4096
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a data set's files come from. mirrors: https folders, ending in ``/``, best first."""
+
+    mirrors: tuple[str, ...]
+    files: tuple[RemoteFile, ...]
+
+
+class Listener(Protocol):
+    """Who wants to see downloads; what it raises ends them, and what has come is kept."""
+
+    def notice(self, text: str) -> None: ...
+
+    def started(self, name: str, done: int, total: int) -> None:
+        """A file begins with ``done`` of ``total`` bytes already there."""
+        ...
+
+    def advanced(self, done: int) -> None:
+        """So many bytes of the file are there now; 0 when it begins anew."""
+        ...
+
+    def ended(self) -> None: ...
+
+    def waiting(self) -> None:
+        """Several times a second while another process has its turn."""
+        ...
+
+
+class Silent:
+    """A Listener that does nothing."""
+
+    def notice(self, text: str) -> None: ...
+
+    def started(self, name: str, done: int, total: int) -> None: ...
+
+    def advanced(self, done: int) -> None: ...
+
+    def ended(self) -> None: ...
+
+    def waiting(self) -> None: ...
+
+
+def offline_by_environment() -> bool:
+    """Whether ``DNNSTACK_OFFLINE`` is set, to anything but 0, false, no or off."""
+    value = os.environ.get("DNNSTACK_OFFLINE", "").strip().lower()
+    return value not in ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """Whether missing files may be fetched, and who sees it.
+
+    offline: the network is never touched. timeout: seconds that a mirror may be silent.
+    """
+
+    offline: bool = field(default_factory=offline_by_environment)
+    listener: Listener = field(default_factory=Silent)
+    timeout: float = 15.0
+
+
+def obtain(
+    title: str,
+    folder: Path,
+    names: Sequence[str],
+    origin: Origin,
+    downloads: Downloads,
+    advice: str,
+) -> None:
+    """Put the named files of ``origin`` into ``folder``, each whole and verified, or not at all.
+
+    A file grows as ``<name>.part``, which a later call goes on with, and gets its name when its
+    SHA-256 is right. Two processes take turns. Raises DatasetError with the names, the folder, what
+    each mirror answered and ``advice``.
+    """
+    known = {file.name: file for file in origin.files}
+    wanted = [known[name] for name in names]
+    missing = f"{title} is not in {folder}: missing {_listed(names)}"
+    if downloads.offline:
+        raise DatasetError(
+            f"{missing}. Nothing is downloaded, as --offline or DNNSTACK_OFFLINE asks "
+            f"(from {origin.mirrors[0]}). {advice}"
+        )
+    refused: dict[str, str] = {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _turn(folder, downloads.listener):
+            # Another process may have fetched some while this one waited.
+            wanted = [file for file in wanted if not (folder / file.name).exists()]
+            if wanted:
+                size = sum(file.size for file in wanted) / 1e6
+                downloads.listener.notice(f"downloading {title} ({size:.1f} MB) into {folder}")
+            for file in wanted:
+                answers = _fetch(file, folder, origin.mirrors, refused, downloads)
+                if answers is not None:
+                    told = "".join(f"\n  {mirror}: {why}" for mirror, why in answers.items())
+                    raise DatasetError(
+                        f"{missing}. {file.name} could not be downloaded:{told}\n{advice}"
+                    )
+    except OSError as error:
+        raise DatasetError(
+            f"{missing}. It cannot be downloaded: {error.filename or folder}: "
+            f"{error.strerror or error}. {advice}"
+        ) from None
+
+
+def _fetch(
+    file: RemoteFile,
+    folder: Path,
+    mirrors: Sequence[str],
+    refused: dict[str, str],
+    downloads: Downloads,
+) -> dict[str, str] | None:
+    """None when the file is there, else what each mirror answered.
+
+    refused: mirrors that cannot be reached, which are not asked again.
+    """
+    # Only a download needs them, and no start should wait for them.
+    from .transfer import TransferError, transfer
+
+    listener = downloads.listener
+    part = folder / f"{file.name}.part"
+    if _size(part) >= file.size and _accepted(part, file):
+        return None
+    answers: dict[str, str] = {}
+    listener.started(file.name, _size(part), file.size)
+    try:
+        for mirror in mirrors:
+            if mirror in refused:
+                answers[mirror] = refused[mirror]
+                continue
+            for _ in range(_ATTEMPTS):
+                if _size(part) > file.most:
+                    part.unlink()
+                before = _size(part)
+                try:
+                    transfer(
+                        mirror + file.name, part, file.most, downloads.timeout, listener.advanced
+                    )
+                except TransferError as error:
+                    answers[mirror] = str(error)
+                    if error.unreachable:
+                        refused[mirror] = str(error)
+                    if error.unreachable or _size(part) <= before:
+                        break
+                    continue
+                if _accepted(part, file):
+                    return None
+                answers[mirror] = "has another file of this name (its SHA-256 is not the right one)"
+                # Perhaps only the bytes from an earlier attempt were wrong.
+                if not before:
+                    break
+        return answers
+    finally:
+        listener.ended()
+
+
+def _accepted(part: Path, file: RemoteFile) -> bool:
+    """Give the file its name if it is what it should be, else remove it."""
+    if _sha256(part, file) != file.sha256:
+        part.unlink()
+        return False
+    with open(part, "rb") as written:
+        os.fsync(written.fileno())
+    os.replace(part, part.with_suffix(""))
+    return True
+
+
+def _sha256(path: Path, file: RemoteFile) -> str | None:
+    """Of the file or, where it is known by its content, of that; None where it cannot be it."""
+    if file.content_size is None:
+        return sha256_file(path)
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with gzip.open(path) as content:
+            # One byte more than expected is the most that is ever unpacked.
+            while piece := content.read(min(_PIECE, file.content_size + 1 - size)):
+                digest.update(piece)
+                size += len(piece)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        return None
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _turn(folder: Path, listener: Listener) -> Iterator[None]:
+    """Hold the folder's lock, waiting for another process that has it."""
+    told = False
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(lock(folder / _LOCK))
+                break
+            except LockedError:
+                if not told:
+                    listener.notice(f"another process is downloading into {folder}; waiting for it")
+                    told = True
+                listener.waiting()
+                time.sleep(_WAIT_SECONDS)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                # Two at once can then only spoil each other's parts: SHA-256 has the last word.
+                break
+        yield
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _listed(names: Sequence[str]) -> str:
+    *rest, last = names
+    return f"{', '.join(rest)} and {last}" if rest else last

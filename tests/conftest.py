@@ -1,0 +1,38 @@
+"""No test reaches beyond this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+def _loopback_alone(event: str, arguments: tuple[Any, ...]) -> None:
+    """An audit hook: connections and names go no further than loopback."""
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    elif event == "socket.getaddrinfo":
+        host = arguments[0]
+    else:
+        return
+    name = host.decode() if isinstance(host, bytes) else str(host or "localhost")
+    try:
+        near = name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        near = False
+    if not near:
+        raise RuntimeError(f"a test wants to reach {name}; serve it on loopback")
+
+
+sys.addaudithook(_loopback_alone)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _offline() -> Iterator[None]:
+    """Missing data is an error at once, in this process and in those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DNNSTACK_OFFLINE", "1")
+        yield
