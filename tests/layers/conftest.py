@@ -3,6 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A machine that is busy with other things is no fault of the code.
+settings.register_profile("patient", parent=settings(), deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)

@@ -20,14 +20,14 @@ def test_every_layer_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data(), batch_size=st.integers(1, 3), seed=SEEDS)
 def test_layer(kind: str, data: st.DataObject, batch_size: int, seed: int) -> None:
     check_layer(data.draw(layers(kind)), batch_size, seed)
 
 
 @pytest.mark.parametrize("fusion", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     target=st.lists(st.integers(-1, 4), min_size=1, max_size=5),
     smoothing=st.sampled_from([0.0, 0.1, 0.7]),
@@ -41,7 +41,7 @@ def test_cross_entropy(
     check_loss(loss, 5, np.array(target, np.int32), seed, fusion=fusion)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     target=st.lists(st.integers(-1, 4), min_size=1, max_size=5),
     reduction=st.sampled_from(["mean", "sum"]),

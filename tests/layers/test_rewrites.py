@@ -88,7 +88,7 @@ def kinds(graph: Graph) -> Counter[type[Op]]:
 
 
 @pytest.mark.parametrize("names", [*([name] for name in REWRITES), list(REWRITES)], ids=str)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(specs=stacks(CLASSES), seed=st.integers(0, 1000))
 def test_fused_equals_unfused(names: list[str], specs: list[LayerSpec], seed: int) -> None:
     net = network(specs)
@@ -102,7 +102,7 @@ def test_fused_equals_unfused(names: list[str], specs: list[LayerSpec], seed: in
         np.testing.assert_allclose(got[name], value, rtol=1e-9, atol=1e-11, err_msg=name)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(specs=stacks(CLASSES), seed=st.integers(0, 1000))
 def test_masking_after_pooling_is_equal_bit_for_bit(specs: list[LayerSpec], seed: int) -> None:
     first = LayerSpec("conv2d", options={"filters": 2, "kernel_size": 2}), LayerSpec("relu")
