@@ -55,6 +55,14 @@ def test_a_file_in_the_way_is_stepped_over(tmp_path: Path) -> None:
     assert make(tmp_path).name == "net-2"
 
 
+def test_a_folder_that_another_process_has_just_made_is_stepped_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path)
+    monkeypatch.setattr(runs, "_numbered", lambda *args: [])
+    assert make(tmp_path).name == "net-2"
+
+
 def test_where_links_cannot_be_made_latest_is_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
