@@ -40,7 +40,10 @@ def _stops(config: RunConfig) -> list[int]:
 
 
 def test_stops_where_something_is_due_or_an_epoch_ends(tiny: Make) -> None:
-    config = tiny("train={max_steps: 25, log_every: 8}", "checkpoint={every_steps: 7}")
+    config = tiny(
+        "train={max_steps: 25, log_every: 8, validate_every_epochs: 3}",
+        "checkpoint={every_steps: 7}",
+    )
     assert _stops(config) == [7, 8, 10, 14, 16, 20, 21, 24, 25]
 
 
