@@ -11,6 +11,8 @@ from ...common.errors import BackendUnavailableError, UsageError
 from .base import Backend
 
 Device = Literal["auto", "cpu", "numpy", "cuda"]
+# Present where an NVIDIA driver is loaded: CuPy is imported only then.
+NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
 
 def open_backend(
@@ -18,15 +20,21 @@ def open_backend(
 ) -> Backend:
     """The backend of a device: cpu is oneDNN, numpy the reference, auto the fastest there is.
 
-    Where oneDNN cannot be loaded, auto and cpu fall back to NumPy and say so through ``notice``.
-    Raises BackendUnavailableError for cuda, UsageError for a thread count below 1.
+    auto takes a GPU where there is one. What cannot be used is said through ``notice``, and the
+    next is taken: CUDA (for auto), oneDNN, NumPy. Raises BackendUnavailableError where cuda was
+    asked for and cannot be used, UsageError for a thread count below 1.
     """
     if threads is not None and threads < 1:
         raise UsageError(f"--threads must be at least 1, got {threads}")
-    if device == "cuda":
-        raise BackendUnavailableError(
-            "device 'cuda': this version has no CUDA backend; use --device cpu"
-        )
+    if device == "cuda" or (device == "auto" and NVIDIA_DRIVER.exists()):
+        from .cuda.backend import CudaBackend
+
+        try:
+            return CudaBackend()
+        except BackendUnavailableError as error:
+            if device == "cuda":
+                raise
+            notice(f"{error}; computing on the CPU")
     count = threads if threads is not None else available_threads()
     if device != "numpy":
         from .onednn.backend import OneDnnBackend

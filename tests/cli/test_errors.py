@@ -45,7 +45,7 @@ _CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
         pytest.param(
             ("train", *_TINY[:2], "--device", "cuda"),
             ("device 'cuda'", "use --device cpu"),
-            id="no cuda yet",
+            id="no cuda",
         ),
         pytest.param(
             ("train", "--config", "lenet.yaml", "--device", "numpy", "--data-dir", "data"),
@@ -123,7 +123,7 @@ def test_without_a_run(
             ("MNIST is not in data/mnist", "t10k-images-idx3-ubyte.gz"),
             id="data not there",
         ),
-        pytest.param(("eval", "--device", "cuda"), ("device 'cuda'",), id="no cuda yet"),
+        pytest.param(("eval", "--device", "cuda"), ("device 'cuda'",), id="no cuda"),
         pytest.param(
             ("predict", "flat.safetensors"),
             ("flat.safetensors: is not a picture of a known format", "PNG"),

@@ -29,10 +29,18 @@ def onednn() -> Backend:
     return OneDnnBackend(1)
 
 
-BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": reference, "cpu": onednn}
+def cuda() -> Backend:
+    from dnnstack.layers.backends.cuda.backend import CudaBackend
+
+    return CudaBackend()
 
 
-@pytest.fixture(params=BACKENDS, scope="module")
+BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": reference, "cpu": onednn, "cuda": cuda}
+
+
+@pytest.fixture(
+    params=["numpy", "cpu", pytest.param("cuda", marks=pytest.mark.cuda)], scope="module"
+)
 def backend(request: pytest.FixtureRequest) -> Backend:
     try:
         return BACKENDS[request.param]()

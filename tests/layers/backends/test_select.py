@@ -10,11 +10,6 @@ def test_numpy() -> None:
     assert open_backend("numpy", 2).name == "numpy"
 
 
-def test_cuda_says_what_to_do() -> None:
-    with pytest.raises(BackendUnavailableError, match="no CUDA backend; use --device cpu"):
-        open_backend("cuda")
-
-
 def test_threads_below_one() -> None:
     with pytest.raises(UsageError, match="--threads must be at least 1, got 0"):
         open_backend("numpy", 0)

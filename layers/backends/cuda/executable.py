@@ -1,0 +1,215 @@
+"""The executable: every section captured once as a CUDA graph, then relaunched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ....common.errors import LibraryError, ShapeError
+from ...graph import SHARED, Graph, Tensor
+from ...ops import SgdUpdate
+from ..base import Array, BoundCall
+from ..tuning import Tuning
+from . import linear, losses, pointwise  # noqa: F401  # registering kernels is their import's effect
+from .bind import Binder, Buffer, Libraries, Step, Store, spread, synchronize
+from .runtime import cupy, device
+from .step import update_runs
+
+AFTER = "the checkpoints saved before are good; resume, with a smaller batch if memory ran out"
+
+
+class CudaExecutable:
+    """Sections bound to one stream of the GPU; see base.Executable.
+
+    ``capture``: False launches every call by itself, for debugging; the bits are the same.
+    """
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Graph],
+        tuning: Tuning,
+        libraries: Libraries,
+        notices: Sequence[str] = (),
+        capture: bool = True,
+    ) -> None:
+        self.tuning = tuning
+        self.graphs = graphs
+        self.notices = notices
+        self._libraries = libraries
+        self._capture = capture
+        self._store = Store()
+        self._sections: dict[str, Binder] = {}
+        self._captured: dict[str, Any] = {}
+        self._generation = 0
+        layout = tuning.choices.get("layout", "nhwc")
+        with device().stream:
+            self._gradients = {
+                name: plan_arenas(self._store, graph, layout) for name, graph in graphs.items()
+            }
+            self._bind()
+
+    def _bind(self) -> None:
+        for name, graph in self.graphs.items():
+            binder = Binder(graph, self._store, self._libraries, self.tuning.choices)
+            binder.buffers.update(self._gradients[name])
+            binder.bind()
+            self._sections[name] = binder
+        self._generation = self._store.generation
+        self._captured.clear()
+        synchronize()
+
+    def run(self, section: str, steps: int = 1) -> None:
+        try:
+            self._run(section, steps)
+            synchronize()
+        except cupy().cuda.runtime.CUDARuntimeError as error:
+            shown = {"section": section, "batch_size": self.graphs[section].batch_size}
+            raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, AFTER) from None
+
+    def _run(self, section: str, steps: int) -> None:
+        with device().stream:
+            if self._generation != self._store.generation:
+                self._bind()
+            if not self._capture:
+                for _ in range(steps):
+                    _launch(self._sections[section].steps)
+                return
+            if section not in self._captured:
+                self._captured[section] = self._record(section)
+            graph, stream = self._captured[section], device().stream
+            for _ in range(steps):
+                graph.launch(stream)
+
+    def _record(self, section: str) -> Any:
+        """Capture a section, after a run on state that is put back: modules load lazily."""
+        binder, stream = self._sections[section], device().stream
+        changed = [self._buffer(t).array for op in binder.graph.ops for t in op.tensors(op.updates)]
+        saved = [array.copy() for array in changed]
+        _launch(binder.steps)
+        stream.synchronize()
+        for array, before in zip(changed, saved, strict=True):
+            array[...] = before
+        stream.synchronize()
+        stream.begin_capture()
+        try:
+            _launch(binder.steps)
+        finally:
+            graph = stream.end_capture()
+        return graph
+
+    def write(self, tensor: Tensor, array: Array) -> None:
+        if array.shape[1:] != tensor.shape[1:] or (
+            tensor.role != "data" and array.shape != tensor.shape
+        ):
+            raise ShapeError(f"'{tensor.name}' has shape {tensor.shape}, not {array.shape}")
+        if tensor.role == "data" and array.dtype != tensor.dtype:
+            raise ShapeError(f"'{tensor.name}' is {tensor.dtype}, not {array.dtype}")
+        with device().stream:
+            if tensor.role == "data":
+                self._write_data(tensor, array)
+            else:
+                buffer = self._buffer(tensor)
+                values = np.asarray(array, tensor.dtype)
+                if buffer.layout == "nhwc" and spread(tensor):
+                    values = values.transpose(0, 2, 3, 1)
+                buffer.array.set(np.ascontiguousarray(values).reshape(-1))
+            synchronize()
+
+    def _write_data(self, tensor: Tensor, array: Array) -> None:
+        held = self._store.data[tensor]
+        if held.shape == array.shape:
+            held.set(np.ascontiguousarray(array))
+            return
+        self._store.data[tensor] = cupy().asarray(np.ascontiguousarray(array))
+        self._store.generation += 1
+
+    def read(self, tensor: Tensor) -> Array:
+        with device().stream:
+            synchronize()
+            if tensor.role == "data":
+                return np.asarray(self._store.data[tensor].get())
+            buffer = self._buffer(tensor)
+            values = np.asarray(buffer.array.get())
+        if buffer.layout == "nhwc" and spread(tensor):
+            n, c, h, w = tensor.shape
+            return np.ascontiguousarray(values.reshape(n, h, w, c).transpose(0, 3, 1, 2))
+        return values.reshape(tensor.shape)
+
+    def calls(self, section: str) -> Sequence[BoundCall]:
+        return [step.call for step in self._sections[section].steps]
+
+    def measure(self, section: str, repeats: int) -> list[float]:
+        cp, stream = cupy(), device().stream
+        times = []
+        with stream:
+            for step in self._sections[section].steps:
+                spent = []
+                for _ in range(repeats + 1):
+                    start, stop = cp.cuda.Event(), cp.cuda.Event()
+                    start.record(stream)
+                    step.launch()
+                    stop.record(stream)
+                    stop.synchronize()
+                    spent.append(cp.cuda.get_elapsed_time(start, stop) / 1e3)
+                times.append(median(spent[1:]))
+        return times
+
+    def step_seconds(self, section: str, repeats: int) -> float:
+        """Seconds of one run of a captured section, the fastest of so many after a warm-up."""
+        self.run(section)
+        best = float("inf")
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            self.run(section, 10)
+            best = min(best, (time.perf_counter() - begin) / 10)
+        return best
+
+    def close(self) -> None:
+        synchronize()
+        self._captured.clear()
+        self._sections.clear()
+        self._store = Store()
+
+    def _buffer(self, tensor: Tensor) -> Buffer:
+        if tensor.role in SHARED:
+            return self._store.buffers[tensor]
+        return self._sections[tensor.section].buffers[tensor]
+
+
+def _launch(steps: Sequence[Step]) -> None:
+    cp = cupy()
+    for step in steps:
+        try:
+            step.launch()
+        except cp.cuda.runtime.CUDARuntimeError as error:
+            raise _named(step, error) from None
+        except LibraryError as error:
+            error.arguments["op"] = step.call.op.label()
+            raise
+
+
+def _named(step: Step, error: Exception) -> LibraryError:
+    call = step.call
+    shown = {"op": call.op.label(), **call.arguments}
+    return LibraryError(call.library, call.function, str(error), shown, AFTER)
+
+
+def plan_arenas(store: Store, graph: Graph, layout: str) -> dict[Tensor, Buffer]:
+    """Lay out parameters, momenta and gradients of a section that updates.
+
+    Returns the buffers of the gradients.
+    """
+    updates = [op for op in graph.ops if isinstance(op, SgdUpdate)]
+    if not updates:
+        return {}
+    op = updates[0]
+    order = [i for _, members in update_runs(op) for i in members]
+    families = {"parameters": op.parameters, "momentum": op.buffers, "gradients": op.gradients}
+    for name, tensors in families.items():
+        if tensors:
+            store.add_arena(name, tuple(tensors[i] for i in order), layout)
+    return {tensor: store.buffers[tensor] for tensor in op.gradients}

@@ -1,0 +1,135 @@
+"""The CUDA executable on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError, ShapeError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.sgd import Sgd
+
+pytestmark = pytest.mark.cuda
+
+COUNT, BATCH, STEPS = 96, 32, 6
+CONV_NET = (
+    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
+    LayerSpec("relu"),
+    LayerSpec("max_pool2d"),
+    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3, "padding": "same"}),
+    LayerSpec("silu"),
+    LayerSpec("avg_pool2d"),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 30}),
+    LayerSpec("tanh"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def train(backend, options, steps=STEPS, rule=None):
+    """Train a small network; returns losses, parameters and the executable."""
+    shape = (3, 12, 12)
+    network = Network(build_layers(CONV_NET, shape), CrossEntropyLoss(), shape, 10)
+    scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
+    rule = rule or Sgd(momentum=0.9, nesterov=True, weight_decay=0.01, clip_norm=2.0)
+    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+    executable = backend.compile({"train": graph}, options)
+    draw = np.random.default_rng(3)
+    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
+    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
+    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
+    executable.write(graph["rates"], np.full(50, 0.05, np.float32))
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+    losses = []
+    for _ in range(steps):
+        executable.run("train")
+        losses.append(float(executable.read(graph["loss"])[0]))
+    return losses, [executable.read(p.tensor) for p in network.parameters()], executable
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_training_follows_the_reference(cuda, fusion, layout):
+    wanted, values, _ = train(ReferenceBackend(2), Options("fp64"))
+    plain = Options("fp32", fusion=fusion, tune=False)
+    _, _, first = train(cuda, plain, 0)
+    table = Tuning("cuda", first.tuning.environment, first.tuning.graph, {"layout": layout})
+    losses, got, executable = train(cuda, Options("fp32", fusion=fusion, tuning=table))
+    assert not executable.notices
+    np.testing.assert_allclose(losses, wanted, rtol=2e-6)
+    for mine, theirs in zip(got, values, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_tf32_stays_near(cuda):
+    wanted, _, _ = train(ReferenceBackend(2), Options("fp64"))
+    losses, _, _ = train(cuda, Options("tf32", tune=False))
+    np.testing.assert_allclose(losses, wanted, rtol=5e-3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_two_runs_are_bit_equal(cuda, precision):
+    runs = [train(cuda, Options(precision, tune=False)) for _ in range(2)]
+    assert runs[0][0] == runs[1][0]
+    for first, second in zip(runs[0][1], runs[1][1], strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_captured_step_is_bit_equal_to_eager_calls(cuda):
+    options = Options("tf32", tune=False)
+    captured, values, _ = train(cuda, options)
+    eager, others, _ = train(CudaBackend(capture=False), options)
+    assert captured == eager
+    for first, second in zip(values, others, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_capturing_advances_nothing(cuda):
+    _, _, executable = train(cuda, Options(tune=False), steps=1)
+    step = executable.graphs["train"]["step"]
+    assert executable.read(step)[0] == 1
+    assert executable.read(executable.graphs["train"]["sums"])[2] == BATCH
+
+
+def test_another_data_set_is_taken(cuda):
+    """A longer data set moves in memory: the captured graph must not read the old one."""
+    _, _, executable = train(cuda, Options(tune=False), steps=1)
+    graph = executable.graphs["train"]
+    images = np.full((COUNT + 5, 3, 12, 12), 255, np.uint8)
+    executable.write(graph["images"], images)
+    executable.run("train")
+    expected = (1 - np.array([0.4, 0.5, 0.6])) / np.array([0.2, 0.3, 0.25])
+    got = executable.read(graph["x"])[0, :, 0, 0]
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_plain_sgd_is_saxpy(cuda):
+    _, _, executable = train(cuda, Options(tune=False), rule=Sgd(weight_decay=0.1))
+    functions = {call.function for call in executable.calls("train")}
+    assert {"cublasSaxpy", "cublasSscal", "cublasSgemm", "cublasSgemv"} <= functions
+
+
+def test_write_refuses_another_shape(cuda):
+    _, _, executable = train(cuda, Options(tune=False), steps=0)
+    weight = next(t for t in executable.graphs["train"].tensors() if t.name == "dense_1.weight")
+    with pytest.raises(ShapeError, match=r"'dense_1.weight' has shape"):
+        executable.write(weight, np.zeros((3, 3), np.float32))
+
+
+def test_unknown_precision_is_refused(cuda):
+    with pytest.raises(BackendUnavailableError, match=r"run\.precision"):
+        train(cuda, Options("bf16"), steps=0)

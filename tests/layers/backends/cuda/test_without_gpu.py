@@ -1,0 +1,62 @@
+"""What must hold where there is no GPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from dnnstack.common.errors import BackendUnavailableError, CublasError
+from dnnstack.layers.backends import select
+from dnnstack.layers.backends.cuda import runtime
+from dnnstack.layers.backends.cuda.conv_graph import strides
+
+
+@pytest.fixture
+def without_cupy(monkeypatch):
+    """CuPy cannot be imported, whatever is installed."""
+    runtime.cupy.cache_clear()
+    runtime.device.cache_clear()
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    yield
+    runtime.cupy.cache_clear()
+    runtime.device.cache_clear()
+
+
+def test_cuda_says_what_to_install(without_cupy):
+    with pytest.raises(BackendUnavailableError, match=r"pip install 'dnnstack\[cuda13\]'"):
+        select.open_backend("cuda", 1)
+
+
+def test_auto_goes_on_without_cuda_and_says_so(without_cupy, monkeypatch, tmp_path):
+    driver = tmp_path / "nvidiactl"
+    driver.touch()
+    monkeypatch.setattr(select, "NVIDIA_DRIVER", driver)
+    notices: list[str] = []
+    backend = select.open_backend("auto", 1, notices.append)
+    assert backend.name in ("onednn", "numpy")
+    assert "computing on the CPU" in notices[0]
+
+
+def test_auto_does_not_try_cuda_without_a_driver(monkeypatch):
+    monkeypatch.setattr(select, "NVIDIA_DRIVER", Path("/nowhere/nvidiactl"))
+    monkeypatch.setitem(sys.modules, "dnnstack.layers.backends.cuda.backend", None)
+    assert select.open_backend("auto", 1).name in ("onednn", "numpy")
+
+
+def test_torch_is_not_imported_along(monkeypatch):
+    """The frontend would import torch where it is installed: it must find that refused."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with runtime._blocked("torch"), pytest.raises(ImportError):
+        import torch  # noqa: F401
+    assert "torch" not in sys.modules
+
+
+def test_strides_of_both_layouts():
+    assert strides((2, 3, 4, 5), "nchw") == (60, 20, 5, 1)
+    assert strides((2, 3, 4, 5), "nhwc") == (60, 1, 15, 3)
+
+
+def test_library_error_carries_the_call():
+    error = CublasError("cuBLAS", "cublasSgemm_v2", "execution failed", {"m": 64, "n": 10})
+    assert str(error) == "cuBLAS: cublasSgemm_v2(m=64, n=10) failed: execution failed"
