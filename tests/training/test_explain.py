@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dnnstack.configs import RunConfig
 from dnnstack.layers.backends.base import Backend, Limits
@@ -13,6 +14,8 @@ from dnnstack.layers.rewrites import rewritten
 from dnnstack.training.explain import Explanation, Operation, explain
 from dnnstack.training.explain_json import as_json
 from dnnstack.training.explain_text import as_text, quantity
+from dnnstack.training.session import Session
+from numpy.typing import NDArray
 
 Tiny = Callable[..., RunConfig]
 
@@ -72,9 +75,23 @@ def test_the_limit_is_the_larger_of_computing_and_moving(tiny: Tiny, reference: 
         )
 
 
-def test_measuring_trains_nothing(tiny: Tiny, reference: Backend) -> None:
-    # With its own rate this would overflow, which the suite turns into an error.
-    _explained(tiny("optimizer.lr=1e30", "train={max_steps: 1}"), reference, measured=True)
+def test_every_call_is_there_and_measuring_trains_nothing(
+    tiny: Tiny, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[tuple[int, dict[str, NDArray[np.float32]]]] = []
+    close = Session.close
+
+    def spy(session: Session) -> None:
+        ended.append((len(session.executable.calls("train")), session.arrays()))
+        close(session)
+
+    monkeypatch.setattr(Session, "close", spy)
+    config = tiny("train={max_steps: 1}")
+    found = _explained(config, backend, measured=True)
+    ((calls, arrays),) = ended
+    assert sum(len(operation.calls) for operation in found.operations) == calls
+    for tensor, first in found.network.initial_values(config.seed).items():
+        np.testing.assert_array_equal(arrays[tensor.name], first)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dnnstack.common.errors import CheckpointError, DatasetError
 from dnnstack.configs import RunConfig
 from dnnstack.datasets import ImageSet
 from dnnstack.layers.backends.base import Backend
+from dnnstack.training.checkpoint_store import write_checkpoint
 from dnnstack.training.evaluate import Part, evaluate, load_part
 from dnnstack.training.evaluate_text import as_text
 from dnnstack.training.predict import Prediction, predict
@@ -160,3 +161,21 @@ def test_the_latest_run_is_found_and_named(trained: Trained, tmp_path: Path) -> 
     assert heard == []
     with pytest.raises(CheckpointError, match="is a folder"):
         find_trained(None, trained.path.parent, runs, heard.append)
+
+
+def test_the_best_on_validation_is_taken_not_the_newest(
+    trained: Trained, reference: Backend, tmp_path: Path
+) -> None:
+    state = trained.checkpoint.state
+    assert state.best is not None
+    worse = replace(state, step=state.step + 5)
+    write_checkpoint(trained.path.parent, trained.checkpoint.arrays, worse, keep=3)
+    heard: list[str] = []
+    found = find_trained("tiny", None, tmp_path / "runs", heard.append)
+    assert found.path == trained.path
+    assert "(best on validation)" in heard[-1]
+    none = replace(state, step=state.step + 9, best=None)
+    write_checkpoint(trained.path.parent, trained.checkpoint.arrays, none, keep=3)
+    found = find_trained("tiny", None, tmp_path / "runs", heard.append)
+    assert found.path.name == f"step-{state.step + 9}.safetensors"
+    assert "(the newest)" in heard[-1]
