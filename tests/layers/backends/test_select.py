@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from dnnstack.common.errors import BackendUnavailableError, UsageError
+from dnnstack.layers.backends import select
 from dnnstack.layers.backends.onednn import backend as onednn
 from dnnstack.layers.backends.select import available_threads, open_backend
 
@@ -23,6 +26,7 @@ def test_without_onednn_numpy_takes_over_and_says_so(
         raise BackendUnavailableError("libgomp.so.1 is missing; install libgomp1")
 
     monkeypatch.setattr(onednn, "library", missing)
+    monkeypatch.setattr(select, "NVIDIA_DRIVER", Path("/nowhere"))
     notices: list[str] = []
     backend = open_backend(device, 1, notices.append)  # type: ignore[arg-type]
     assert backend.name == "numpy"

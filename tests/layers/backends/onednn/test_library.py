@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import BackendUnavailableError, DnnlError
@@ -31,6 +32,7 @@ def test_without_onednn_numpy_takes_over_with_one_notice(monkeypatch):
         raise BackendUnavailableError("oneDNN 3 was not found; install it")
 
     monkeypatch.setattr("dnnstack.layers.backends.onednn.backend.library", refuse)
+    monkeypatch.setattr(select, "NVIDIA_DRIVER", Path("/nowhere"))
     notices: list[str] = []
     backend = select.open_backend("auto", 1, notices.append)
     assert backend.name == "numpy"
