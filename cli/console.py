@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
 
 def note(text: str) -> None:
     """One line on stderr, out of the way of results."""
-    click.echo(f"dnnstack: {text}", err=True)
+    # A terminal that was closed takes no more notes; the work goes on.
+    with suppress(OSError):
+        click.echo(f"dnnstack: {text}", err=True)
 
 
 def error(text: str) -> None:

@@ -1,8 +1,14 @@
-"""How a training is shown: one bar on a terminal, plain lines in a pipe or a file."""
+"""How a training is shown: one bar on a terminal, plain lines in a pipe or a file.
+
+Where nobody reads any more (a closed terminal, the end of ``| head``) training goes on in silence.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +23,22 @@ if TYPE_CHECKING:
     from ..training.report import Progress, Started, Summary
 
 
+def say(text: str) -> None:
+    """A line on standard output, if that can be written."""
+    with _heard_or_not():
+        click.echo(text)
+
+
+@contextmanager
+def _heard_or_not() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        # What is left in the buffer would fail once more at exit, and change the exit status.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Lines:
     """Hears of a training and prints a line for each line of its log and each validation."""
 
@@ -25,21 +47,26 @@ class Lines:
 
     def started(self, started: Started) -> None:
         self._steps_per_epoch = started.steps_per_epoch
-        click.echo(f"run         {started.run}")
-        click.echo(
+        say(f"run         {started.run}")
+        say(
             f"data        {started.train_count} pictures to train on, "
             f"{started.validation_count} to validate on"
         )
-        click.echo(
+        say(
             f"steps       {started.total_steps}: batches of {started.batch_size}, "
             f"{started.steps_per_epoch} an epoch"
         )
         if started.resumed_from is not None:
             epoch = started.step / started.steps_per_epoch
-            click.echo(
+            say(
                 f"resumed     at step {started.step} (epoch {epoch:.2f}), "
                 f"from {started.resumed_from}"
             )
+            if started.best is not None:
+                best = started.best
+                say(f"best        {best.accuracy:.2%} on validation so far, at step {best.step}")
+            if started.rate_factor != 1.0:
+                say(f"rate        the schedule's times {started.rate_factor:g}, after a rollback")
 
     def progressed(self, progress: Progress) -> None:
         """Lines come with the log alone."""
@@ -64,7 +91,7 @@ class Lines:
         """Nothing is left to tidy up."""
 
     def _print(self, line: str) -> None:
-        click.echo(line)
+        say(line)
 
 
 class Bar(Lines):
@@ -77,25 +104,29 @@ class Bar(Lines):
         from tqdm import tqdm
 
         size = get_terminal_size()
-        self._bar = tqdm(
-            total=started.total_steps,
-            initial=started.step,
-            file=sys.stdout,
-            leave=False,
-            # tqdm shows nothing on a terminal that does not say how large it is.
-            ncols=size.columns,
-            nrows=size.lines,
-            # The loop calls several times a second; tqdm need not hold back any of it.
-            mininterval=0.0,
-            bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}% |{bar}| {desc}",
-        )
+        with _heard_or_not():
+            self._bar = tqdm(
+                total=started.total_steps,
+                initial=started.step,
+                file=sys.stdout,
+                leave=False,
+                # tqdm shows nothing on a terminal that does not say how large it is.
+                ncols=size.columns,
+                nrows=size.lines,
+                # The loop calls several times a second; tqdm need not hold back any of it.
+                mininterval=0.0,
+                bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}% |{bar}| {desc}",
+            )
 
     def progressed(self, progress: Progress) -> None:
+        if self._bar is None:
+            return
         self._bar.n = progress.step
         self._bar.ncols = get_terminal_size().columns
-        self._bar.set_description_str(
-            f"epoch {progress.epoch:.1f}/{progress.total_epochs:g} {_short_figures(progress)}"
-        )
+        with _heard_or_not():
+            self._bar.set_description_str(
+                f"epoch {progress.epoch:.1f}/{progress.total_epochs:g} {_short_figures(progress)}"
+            )
 
     def logged(self, progress: Progress) -> None:
         self.progressed(progress)
@@ -108,10 +139,14 @@ class Bar(Lines):
 
     def close(self) -> None:
         if self._bar is not None:
-            self._bar.close()
+            with _heard_or_not():
+                self._bar.close()
 
     def _print(self, line: str) -> None:
-        self._bar.write(line, file=sys.stdout)
+        if self._bar is None:
+            return super()._print(line)
+        with _heard_or_not():
+            self._bar.write(line, file=sys.stdout)
 
 
 def listener() -> Lines:
@@ -126,6 +161,8 @@ def summary(done: Summary) -> str:
         f"{_duration(done.training_seconds)} of training ({done.images_per_second:.0f} images/s), "
         f"{_duration(done.validation_seconds)} of validation"
     ]
+    if done.early and done.best is not None:
+        lines.append(f"early       no validation was better than that of step {done.best.step}")
     if done.training is not None:
         pictures = f"over the last {done.training.count} pictures"
         lines.append(f"training    {_metrics(done.training, ', ')} ({pictures})")

@@ -6,11 +6,17 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-_WANTED = (signal.SIGINT, signal.SIGTERM)
+# SIGHUP comes when the terminal is closed; Windows has none.
+_WANTED = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 
 
 class StopSignals:
-    """Inside the block SIGINT and SIGTERM only set a flag; a second one acts as it always does."""
+    """Inside the block SIGINT, SIGTERM and SIGHUP only set a flag; a second SIGINT kills at once.
+
+    The others may come twice by themselves, as when a terminal and its shell both end.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -22,7 +28,7 @@ class StopSignals:
 
     @property
     def exit_status(self) -> int:
-        """What the shell expects of a process that a signal has ended: 128 + its number."""
+        """What the shell expects of a process that a signal has ended: 128 + its number; else 0."""
         return 128 + self.received if self.received is not None else 0
 
     def __enter__(self) -> StopSignals:
@@ -42,5 +48,8 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
-        signal.signal(number, self._before[self.received])
+        if self.received is None:
+            self.received = signal.Signals(number)
+        if number == signal.SIGINT:
+            # The system's own action needs no Python, which a library call may keep waiting.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -53,9 +53,11 @@ def train(
     """Train the network of a config.
 
     The run gets a folder of its own, runs/NAME or runs/NAME-2 and so on, with the effective config,
-    the log and the checkpoints. Ctrl-C, or SIGTERM, ends after the step that is running and saves;
-    the exit status is then 130, or 143.
+    the log and the checkpoints. Ctrl-C, SIGTERM, or SIGHUP when the terminal is closed, ends after
+    the step that is running and saves; the exit status is then 130, 143 or 129. A second Ctrl-C
+    ends at once.
     """
+    from ..common.errors import Interrupted
     from ..configs import load_config
     from ..datasets import data_root
     from ..layers.backends.select import open_backend
@@ -72,10 +74,12 @@ def train(
         flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
         loaded = load_config(reference, (*overrides, *flags))
         machine = loaded.config.run
-        click.echo(_config_line(loaded))
+        progress.say(_config_line(loaded))
         backend = open_backend(machine.device, machine.threads, console.note)
-        click.echo(_device_line(backend))
+        progress.say(_device_line(backend))
         runs = Path(machine.dir)
+        where = ["--data-dir", str(data_dir)] if data_dir is not None else []
+        where += ["--offline"] if offline else []
         resumed = None
         if resume is not None:
             if resume == _LATEST:
@@ -95,21 +99,40 @@ def train(
                 file=loaded.path,
                 downloads=downloading.policy(offline),
             )
+        except Interrupted as error:
+            progress.say(f"{error}\n{_again(where, reference, overrides, flags, resume)}")
+            return stop.exit_status
         finally:
             listener.close()
-    click.echo(progress.summary(done))
-    stopped = done.state == "interrupted"
-    # With options the run's own config is shorter, and says the same.
-    again = str(done.run / "config.yaml") if overrides or flags else reference
-    where = ["--data-dir", str(data_dir)] if data_dir is not None else []
-    if stopped:
-        command = ["train", "--config", again, *where, "--resume", str(done.run)]
-    elif _is_latest(done.run):
-        command = ["eval", *where]
-    else:
-        command = ["eval", "--run", str(done.run), *where]
-    click.echo(f"{'go on with' if stopped else 'next':<11} {shlex.join(['dnnstack', *command])}")
-    return stop.exit_status if stopped else 0
+        progress.say(progress.summary(done))
+        if done.state == "interrupted":
+            # With options the run's own config is shorter, and says the same.
+            config = str(done.run / "config.yaml") if overrides or flags else reference
+            line = _again(where, config, (), (), str(done.run))
+        elif _is_latest(done.run):
+            line = _command("next", "eval", *where)
+        else:
+            line = _command("next", "eval", "--run", str(done.run), *where)
+        progress.say(line)
+    return stop.exit_status
+
+
+def _again(
+    where: list[str],
+    config: str,
+    overrides: tuple[str, ...],
+    flags: tuple[str, ...],
+    resume: str | None,
+) -> str:
+    """How to go on, or to start again where nothing was saved."""
+    changes = [word for change in (*overrides, *flags) for word in ("--set", change)]
+    path = [] if resume is None else ["--resume"] if resume == _LATEST else ["--resume", resume]
+    title = "start with" if resume is None else "go on with"
+    return _command(title, "train", "--config", config, *changes, *where, *path)
+
+
+def _command(title: str, *words: str) -> str:
+    return f"{title:<11} {shlex.join(['dnnstack', *words])}"
 
 
 def _is_latest(run: Path) -> bool:

@@ -40,6 +40,10 @@ class NonFiniteError(TrainingError):
     """A loss or parameter is infinite or not a number; the last good checkpoint stays."""
 
 
+class Interrupted(DnnstackError):
+    """A stop was requested before there was anything to save."""
+
+
 class LockedError(DnnstackError):
     """Another process holds a file or folder that only one may use; the message names it."""
 

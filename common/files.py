@@ -8,6 +8,7 @@ import hashlib
 import os
 import secrets
 import socket
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,8 @@ from .errors import LockedError
 Buffer = bytes | bytearray | memoryview
 
 _READ_BYTES = 1 << 20
+_LOCK_TRIES = 5
+_LOCK_PAUSE = 0.01
 
 
 def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
@@ -114,7 +117,15 @@ def lock(path: Path | str) -> Lock:
     target = Path(path)
     descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in range(_LOCK_TRIES, 0, -1):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # Somebody may only be asking whether it is held.
+                if left == 1:
+                    raise
+                time.sleep(_LOCK_PAUSE)
     except OSError as error:
         holder = os.read(descriptor, 200).decode("utf-8", "replace").strip()
         os.close(descriptor)
@@ -128,6 +139,25 @@ def lock(path: Path | str) -> Lock:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return Lock(target, descriptor)
+
+
+def is_locked(path: Path | str) -> bool:
+    """Whether another process, or another Lock of this one, holds the lock at ``path`` now."""
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def cache_dir() -> Path:

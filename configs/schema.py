@@ -167,7 +167,7 @@ class DataConfig(Model):
 
 
 class TrainConfig(Model):
-    """How long to train, and how often to say how it goes."""
+    """How long to train, how often to say how it goes, and what to do where it goes wrong."""
 
     epochs: Epochs | None = Field(default=None, description="Passes over the training set.")
     max_steps: Count | None = Field(
@@ -175,6 +175,15 @@ class TrainConfig(Model):
     )
     log_every: Count = Field(default=100, description="Steps between two lines of the log.")
     validate_every_epochs: Count = Field(default=1, description="Epochs between two validations.")
+    patience: Count | None = Field(
+        default=None,
+        description="End after so many validations without improvement; default: never.",
+    )
+    on_nan: Literal["stop", "rollback"] = Field(
+        default="stop",
+        description="Where loss or gradient is not finite: stop; or roll back to the last "
+        "checkpoint and halve the learning rate, three times at most.",
+    )
 
     @field_validator("max_steps")
     @classmethod

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError
 from ..common.files import sha256_bytes
-from ..layers.backends.tuning import Tuning
 from ..layers.graph import Shape
-from .network import Preprocessing
+from .state import State
 
 FORMAT = 1
 MOMENTUM = "momentum/"
@@ -36,68 +35,6 @@ _ZEROS = b"0" * 64
 _DIGEST = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"')
 
 Arrays = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best validation so far: highest accuracy, then lowest loss."""
-
-    step: int
-    accuracy: float
-    loss: float
-
-
-@dataclass(frozen=True)
-class State:
-    """Everything of a checkpoint but its arrays.
-
-    ``step`` counts updates done. ``sums`` are the running (loss, right answers, samples) since the
-    log line of step ``window_start``. ``config`` is the effective YAML.
-    """
-
-    step: int
-    steps_per_epoch: int
-    window_start: int
-    sums: tuple[float, ...]
-    best: Best | None
-    config: str
-    dataset: str
-    input_shape: Shape
-    classes: tuple[str, ...]
-    preprocessing: Preprocessing
-    tuning: Tuning
-    versions: Mapping[str, str]
-
-    @property
-    def epoch(self) -> float:
-        """Passes over the training set."""
-        return self.step / self.steps_per_epoch
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "best": vars(self.best) if self.best else None,
-            "preprocessing": vars(self.preprocessing),
-            "tuning": self.tuning.to_json(),
-            "versions": dict(self.versions),
-        }
-
-    @classmethod
-    def from_json(cls, table: Mapping[str, Any]) -> State:
-        """Raises KeyError, TypeError or ValueError where the table is not one of ours."""
-        table = {key: table[key] for key in cls.__dataclass_fields__}
-        scaling = table["preprocessing"]
-        return cls(
-            **{
-                **table,
-                "sums": tuple(float(value) for value in table["sums"]),
-                "best": Best(**table["best"]) if table["best"] else None,
-                "input_shape": tuple(int(side) for side in table["input_shape"]),
-                "classes": tuple(str(name) for name in table["classes"]),
-                "preprocessing": Preprocessing(tuple(scaling["scale"]), tuple(scaling["shift"])),
-                "tuning": Tuning.from_json(table["tuning"]),
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -198,33 +135,54 @@ def _decode(path: Path, data: bytes) -> Checkpoint:
     return checkpoint
 
 
-def manifest_text(step: int, tensors: Path, pieces: list[bytes | memoryview]) -> bytes:
-    """The manifest of a file made of these pieces."""
+def manifest_text(
+    step: int,
+    tensors: Path,
+    pieces: list[bytes | memoryview],
+    replaces: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The manifest of a file made of these pieces.
+
+    ``replaces``: size and SHA-256 of the file that stands there until the new one is in its place;
+    either of the two counts.
+    """
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
-    table = {
+    table: dict[str, Any] = {
         "step": step,
         "file": tensors.name,
         "bytes": sum(len(piece) for piece in pieces),
         "sha256": digest.hexdigest(),
     }
+    if replaces is not None:
+        table["replaces"] = dict(replaces)
     return (json.dumps(table, indent=1) + "\n").encode()
 
 
-def _obey(manifest: Path, tensors: Path, data: bytes) -> None:
+def read_manifest(path: Path) -> list[dict[str, Any]]:
+    """``bytes`` and ``sha256`` of the file that counts, and of the one it replaces, if any.
+
+    Raises CheckpointError.
+    """
     try:
-        table = json.loads(manifest.read_bytes())
-        size, digest = int(table["bytes"]), str(table["sha256"])
+        table = json.loads(path.read_bytes())
+        known = [table, table["replaces"]] if "replaces" in table else [table]
+        return [{"bytes": int(one["bytes"]), "sha256": str(one["sha256"])} for one in known]
     except OSError as error:
-        raise CheckpointError(f"{manifest}: cannot be read: {error.strerror}") from None
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{manifest}: is damaged: no manifest of a checkpoint") from None
-    if len(data) != size:
+        raise CheckpointError(f"{path}: is damaged: no manifest of a checkpoint") from None
+
+
+def _obey(manifest: Path, tensors: Path, data: bytes) -> None:
+    known = read_manifest(manifest)
+    sizes = [one["bytes"] for one in known]
+    if len(data) not in sizes:
         raise CheckpointError(
-            f"{tensors}: is damaged: it has {len(data)} bytes, its manifest says {size}"
+            f"{tensors}: is damaged: it has {len(data)} bytes, its manifest says {sizes[0]}"
         )
-    if sha256_bytes(data) != digest:
+    if {"bytes": len(data), "sha256": sha256_bytes(data)} not in known:
         raise CheckpointError(f"{tensors}: is damaged: its SHA-256 is not that of its manifest")
 
 

@@ -1,8 +1,9 @@
 """The folder of a run's checkpoints: ``step-N.safetensors`` with its manifest ``step-N.json``.
 
 The manifest is the commit point: it is written last and deleted first. What has none is a save that
-was cut short. Order is by step, never by clock. Each checkpoint names the best one so far, so no
-further file has to agree with them.
+was cut short. Where a step is saved again, the manifest first says that either of the two files
+counts. Order is by step, never by clock. Each checkpoint names the best one so far, so no further
+file has to agree with them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..common.errors import CheckpointError
-from ..common.files import atomic_write
-from .checkpoint import Arrays, Checkpoint, State, encode, manifest_text, read_checkpoint
+from ..common.files import atomic_write, sha256_file
+from .checkpoint import (
+    Arrays,
+    Checkpoint,
+    encode,
+    manifest_text,
+    read_checkpoint,
+    read_manifest,
+)
+from .state import State
 
 FOLDER = "checkpoints"
 _FILE = re.compile(r"step-(\d+)\.(safetensors|json)")
@@ -89,18 +98,32 @@ def write_checkpoint(
     steps are then untouched.
     """
     path = tensors_path(folder, state.step)
+    manifest = path.with_suffix(".json")
     pieces = encode(arrays, state)
-    manifest = manifest_text(state.step, path, pieces)
-    # The old manifest of the same step would call the new file damaged, not unfinished.
-    with contextlib.suppress(FileNotFoundError):
-        path.with_suffix(".json").unlink()
+    if manifest.exists():
+        _announce(manifest, path, pieces, state.step)
     atomic_write(path, pieces)
-    atomic_write(path.with_suffix(".json"), manifest)
+    atomic_write(manifest, manifest_text(state.step, path, pieces))
     wanted = [step for step in checkpoint_steps(folder) if step <= state.step][:keep]
     if keep_best and state.best is not None:
         wanted.append(state.best.step)
     _prune(folder, {state.step, *wanted})
     return path
+
+
+def _announce(manifest: Path, path: Path, pieces: list[bytes | memoryview], step: int) -> None:
+    """Let the old file of a step count until the new one replaces it."""
+    try:
+        # After a replacement that was cut short either of two files may stand there.
+        held = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        counts = held in read_manifest(manifest)
+    except (CheckpointError, FileNotFoundError):
+        counts = False
+    if counts:
+        atomic_write(manifest, manifest_text(step, path, pieces, held))
+    else:
+        # Nothing is lost, and what comes would be called damaged instead of unfinished.
+        manifest.unlink()
 
 
 def _prune(folder: Path, wanted: set[int]) -> None:
@@ -126,14 +149,22 @@ def _steps(folder: Path, kind: str) -> list[int]:
 class CheckpointWriter:
     """Writes checkpoints in one background thread, at most one at a time.
 
-    ``save`` takes arrays that nobody changes any more. An error of the thread is raised, as
-    CheckpointError, by the next call of ``check``, ``save`` or ``close``.
+    ``save`` takes arrays that nobody changes any more; ``before`` runs in the thread before each
+    write, and an OSError of it is one of the write. An error of the thread is raised, as
+    CheckpointError, by the next call of ``check``, ``save`` or ``wait``.
     """
 
-    def __init__(self, folder: Path, keep: int, keep_best: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        keep: int,
+        keep_best: bool = True,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
         self._folder = folder
         self._keep = keep
         self._keep_best = keep_best
+        self._before = before
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
 
@@ -165,6 +196,7 @@ class CheckpointWriter:
 
     def _write(self, arrays: Arrays, state: State) -> None:
         try:
+            self._before()
             self._folder.mkdir(parents=True, exist_ok=True)
             write_checkpoint(self._folder, arrays, state, self._keep, self._keep_best)
         except Exception as error:

@@ -6,92 +6,95 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..common.errors import NonFiniteError
-from .checkpoint import Best, State
-from .checkpoint_store import CheckpointWriter, tensors_path
+from .checkpoint_store import CheckpointWriter
+from .divergence import Watch
+from .keeper import Keeper
 from .metrics import Metrics
 from .pace import Pace
+from .recovery import Diverged, Recovery
 from .report import EndState, Listener, Progress, Started, Summary
 from .resume import Resume
 from .run_log import RunLog
 from .runs import Run
 from .session import Session
+from .state import State
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
 
 
 class Loop:
-    """One training from its first step in this process to its last.
-
-    ``state`` is what the next checkpoint will say, but for its step and sums.
-    """
+    """One training from its first step in this process to its last."""
 
     def __init__(
         self,
+        config: RunConfig,
         session: Session,
         state: State,
         run: Run,
         log: RunLog,
-        writer: CheckpointWriter,
         listener: Listener,
-        keep_best: bool,
+        resume: Resume | None,
     ) -> None:
+        saving = config.checkpoint
+        self._patience = config.train.patience
+        self._keep_best = saving.best
         self._session = session
         self._plan = session.plan
-        self._state = state
         self._run = run
         self._log = log
-        self._writer = writer
         self._listener = listener
-        self._keep_best = keep_best
-        self._resumed_from: Path | None = None
-        self._saved: int | None = None
+        self._source = source = resume.checkpoint if resume is not None else None
+        self._writer = CheckpointWriter(run.checkpoints, saving.keep, saving.best, log.sync)
+        self._keeper = Keeper(state, source, run, log, self._writer, listener.saving)
+        self._watch = Watch(session)
+        self._recovery = Recovery(
+            config.train.on_nan, session, self._watch, self._keeper, log, listener
+        )
         self._training: Metrics | None = None
         self._validation: Metrics | None = None
-        self._pace = Pace(session.step, session.plan.batch_size)
+        self._pace = Pace(session.plan.batch_size)
 
-    def run(
-        self, backend: str, resume: Resume | None, stop_requested: Callable[[], bool]
-    ) -> Summary:
+    def run(self, backend: str, stop_requested: Callable[[], bool]) -> Summary:
         """Train to the end, or to the first chunk after which a stop is requested.
 
         Raises NonFiniteError, CheckpointError, LibraryError; the log then says that it failed.
         """
         try:
-            self._start(backend, resume)
-            ended = self._steps(stop_requested)
-            if self._saved != self._session.step:
+            self._start(backend)
+            while (ended := self._attempt(stop_requested)) is None:
+                pass
+            if self._keeper.needs_saving(self._session.step):
                 self._save()
             self._writer.wait()
         except BaseException as error:
             self._failed(error)
             raise
         summary = self._summary(ended)
-        seconds = summary.training_seconds
-        self._log.event("end", summary.step, state=ended, time=time(), training_seconds=seconds)
+        self._log.event(
+            "end",
+            summary.step,
+            state=ended,
+            early=summary.early,
+            time=time(),
+            training_seconds=summary.training_seconds,
+        )
         return summary
 
-    def _start(self, backend: str, resume: Resume | None) -> None:
-        plan, step = self._plan, self._session.step
+    def _start(self, backend: str) -> None:
+        plan, step, state = self._plan, self._session.step, self._keeper.state
         fields: dict[str, Any] = {"time": time(), "backend": backend}
-        if resume is not None:
-            self._resumed_from = resume.checkpoint.path
-            fields["checkpoint"] = str(self._resumed_from)
-            if resume.run is not None:
-                self._saved = step
-            if step == plan.total_steps:
-                self._listener.notice(
-                    f"training is already at its end, step {step}; "
-                    "raise train.epochs or train.max_steps to go on"
-                )
-        versions = dict(self._state.versions)
+        source = self._source
+        if source is not None:
+            fields["checkpoint"] = str(source.path)
         fields["total_steps"] = plan.total_steps
-        self._log.event("resume" if resume else "start", step, **fields, versions=versions)
+        name = "resume" if source is not None else "start"
+        self._log.event(name, step, **fields, versions=dict(state.versions))
         self._listener.started(
             Started(
                 run=self._run.path,
@@ -102,14 +105,42 @@ class Loop:
                 batch_size=plan.batch_size,
                 train_count=len(plan.train),
                 validation_count=len(plan.validation),
-                resumed_from=self._resumed_from,
+                resumed_from=source.path if source is not None else None,
+                best=state.best,
+                rate_factor=state.rate_factor,
             )
         )
+        if step == plan.total_steps and not state.validation_due:
+            self._listener.notice(
+                f"training is already at its end, step {step}; "
+                "raise train.epochs or train.max_steps to go on"
+            )
+        elif self._out_of_patience():
+            self._listener.notice(
+                f"training has already ended early: {state.unimproved} validations without "
+                "improvement; raise train.patience to go on"
+            )
+        self._watch.start()
+        self._pace.start()
+
+    def _attempt(self, stop_requested: Callable[[], bool]) -> EndState | None:
+        """Steps to an end; None after a rollback, from which the next attempt goes on."""
+        try:
+            return self._steps(stop_requested)
+        except Diverged as error:
+            self._recovery.roll_back(error)
+            self._pace.next_window()
+            return None
 
     def _steps(self, stop_requested: Callable[[], bool]) -> EndState:
         session, plan, pace = self._session, self._plan, self._pace
-        pace.start()
-        while session.step < plan.total_steps:
+        while True:
+            if self._keeper.state.validation_due:
+                if not self._validate(stop_requested):
+                    return "interrupted"
+                self._listener.progressed(self._progress())
+            if session.step == plan.total_steps or self._out_of_patience():
+                return "finished"
             if stop_requested():
                 return "interrupted"
             self._writer.check()
@@ -119,27 +150,30 @@ class Loop:
             began = perf_counter()
             session.run(steps)
             pace.ran(steps, perf_counter() - began)
-            self._events()
+            if not self._watch.glance():
+                raise self._recovery.diverged(stop_requested)
+            self._after_steps()
             self._listener.progressed(self._progress())
-        return "finished"
 
-    def _events(self) -> None:
-        """What is due after the steps that were done: log, then validation, then checkpoint."""
-        step, plan = self._session.step, self._plan
+    def _after_steps(self) -> None:
+        """What is due after the steps that were done; a validation that is due comes next."""
+        step, plan, keeper = self._session.step, self._plan, self._keeper
+        keeper.state = replace(keeper.state, step=step)
         if plan.log_due(step):
             self._log_training()
             self._session.set_sums(np.zeros(3))
-            self._state = replace(self._state, window_start=step)
-            self._pace.next_window(step)
+            keeper.state = replace(keeper.state, window_start=step)
+            self._pace.next_window()
         elif step == plan.total_steps:
             # The window stays open, for a run that is continued with more steps.
             self._log_training()
-        better = plan.validation_due(step) and self._validate()
-        if plan.save_due(step) or (better and self._keep_best):
+        if plan.validation_due(step):
+            keeper.state = replace(keeper.state, validation_due=True)
+        elif plan.save_due(step):
             self._save()
 
     def _log_training(self) -> None:
-        self._training = Metrics.from_sums(self._finite_sums())
+        self._training = Metrics.from_sums(self._session.sums())
         progress = self._progress()
         self._log.metrics(
             "train",
@@ -153,18 +187,20 @@ class Loop:
         )
         self._listener.logged(progress)
 
-    def _validate(self) -> bool:
-        """Validate and log; whether it was the best so far."""
-        began = perf_counter()
-        found = self._validation = self._session.validate()
+    def _validate(self, stop_requested: Callable[[], bool]) -> bool:
+        """Validate, log, save where that is due; False where a stop was requested meanwhile."""
+        session, keeper, began = self._session, self._keeper, perf_counter()
+        found = session.validate(stop_requested)
         seconds = perf_counter() - began
         self._pace.validated(seconds)
-        step, best = self._session.step, self._state.best
-        better = math.isfinite(found.loss) and (
-            best is None or (found.accuracy, -found.loss) > (best.accuracy, -best.loss)
-        )
-        if better:
-            self._state = replace(self._state, best=Best(step, found.accuracy, found.loss))
+        if found is None:
+            return False
+        if not math.isfinite(found.loss):
+            raise self._recovery.validation_diverged(found.loss)
+        self._validation = found
+        step = session.step
+        keeper.state = keeper.state.validated(found)
+        better = keeper.state.unimproved == 0
         self._log.metrics(
             "validation",
             step,
@@ -177,35 +213,21 @@ class Loop:
             best=better,
         )
         self._listener.validated(step, found, better, seconds)
-        return better
+        if (
+            self._out_of_patience()
+            and not self._plan.log_due(step)
+            and step < self._plan.total_steps
+        ):
+            self._log_training()
+        if self._plan.save_due(step) or (better and self._keep_best):
+            self._save()
+        return True
 
     def _save(self) -> None:
-        """Hand a snapshot to the writer."""
-        step = self._session.step
-        sums = self._finite_sums()
-        arrays = self._session.arrays()
-        for name, array in arrays.items():
-            if not np.isfinite(array).all():
-                raise self._diverged(f"'{name}' holds values that are not finite")
-        self._state = replace(self._state, step=step, sums=tuple(sums.tolist()))
-        self._writer.save(arrays, self._state)
-        self._saved = step
-        path = tensors_path(self._run.checkpoints, step)
-        self._log.event("checkpoint", step, file=path.name)
-        self._listener.saving(step, path)
-
-    def _finite_sums(self) -> NDArray[np.float64]:
-        sums = self._session.sums()
-        if not np.isfinite(sums).all():
-            raise self._diverged(f"the loss is {sums[0]}")
-        return sums
-
-    def _diverged(self, what: str) -> NonFiniteError:
-        return NonFiniteError(
-            f"between step {self._state.window_start + 1} and {self._session.step}: {what}; the "
-            f"checkpoints saved before stay. Lower optimizer.lr (it was {self._rate():g} here), "
-            "set optimizer.clip_norm or schedule.warmup, and resume"
-        )
+        """Save, once every value was seen to be finite."""
+        if not self._watch.look():
+            raise self._recovery.diverged(lambda: False)
+        self._keeper.save(self._watch.good)
 
     def _failed(self, error: BaseException) -> None:
         """Let the writer end and note the failure; the first error is the one to show."""
@@ -213,10 +235,21 @@ class Loop:
             self._writer.wait()
         with contextlib.suppress(Exception):
             what = f"{type(error).__name__}: {error}"
-            self._log.event("end", self._session.step, state="failed", time=time(), error=what)
+            seconds = self._pace.training_seconds
+            self._log.event(
+                "end",
+                self._session.step,
+                state="failed",
+                time=time(),
+                training_seconds=seconds,
+                error=what,
+            )
+
+    def _out_of_patience(self) -> bool:
+        return self._keeper.state.out_of_patience(self._patience)
 
     def _rate(self) -> float:
-        return float(self._plan.rates[max(self._session.step - 1, 0)])
+        return float(self._session.rates[max(self._session.step - 1, 0)])
 
     def _progress(self) -> Progress:
         plan, step = self._plan, self._session.step
@@ -228,23 +261,24 @@ class Loop:
             metrics=self._training,
             learning_rate=self._rate(),
             images_per_second=self._pace.images_per_second,
-            seconds_left=self._pace.seconds_left(plan.total_steps),
+            seconds_left=self._pace.seconds_left(plan.total_steps - step),
         )
 
     def _summary(self, ended: EndState) -> Summary:
         step, plan, pace = self._session.step, self._plan, self._pace
         return Summary(
             state=ended,
+            early=ended == "finished" and step < plan.total_steps,
             run=self._run.path,
-            checkpoint=tensors_path(self._run.checkpoints, step),
+            checkpoint=self._keeper.last_path(),
             step=step,
             total_steps=plan.total_steps,
             epoch=step / plan.steps_per_epoch,
             training=self._training,
             validation=self._validation,
-            best=self._state.best,
+            best=self._keeper.state.best,
             training_seconds=pace.training_seconds,
             validation_seconds=pace.validation_seconds,
             images_per_second=pace.overall_images_per_second,
-            resumed_from=self._resumed_from,
+            resumed_from=self._source.path if self._source is not None else None,
         )

@@ -7,14 +7,19 @@ from time import perf_counter
 CHUNK_SECONDS = 0.25
 
 
+def next_chunk(steps: int, seconds: float) -> int:
+    """How many steps take a quarter of a second, where so many have taken so long; at least 1."""
+    return max(1, int(CHUNK_SECONDS * steps / max(seconds, 1e-9)))
+
+
 class Pace:
     """Times of a training in this process; validation is kept apart from training."""
 
-    def __init__(self, step: int, batch_size: int) -> None:
+    def __init__(self, batch_size: int) -> None:
         self.chunk = 1
         self.validation_seconds = 0.0
         self._batch_size = batch_size
-        self._first = self._step = self._window_first = step
+        self._done = self._done_in_window = 0
         self._begun = self._window_begun = perf_counter()
         self._last_speed = 0.0
 
@@ -23,39 +28,39 @@ class Pace:
         self._begun = self._window_begun = perf_counter()
 
     def ran(self, steps: int, seconds: float) -> None:
-        """So many steps took so long; the next chunk is chosen to take a quarter of a second."""
-        self._step += steps
-        self.chunk = max(1, int(CHUNK_SECONDS * steps / max(seconds, 1e-9)))
+        """So many steps took so long."""
+        self._done += steps
+        self._done_in_window += steps
+        self.chunk = next_chunk(steps, seconds)
 
     def validated(self, seconds: float) -> None:
         """Take the seconds of a validation out of those of training."""
         self.validation_seconds += seconds
 
-    def next_window(self, step: int) -> None:
+    def next_window(self) -> None:
         """A new window of the log begins."""
         self._last_speed = self.images_per_second
-        self._window_first, self._window_begun = step, self._clock()
+        self._done_in_window, self._window_begun = 0, self._clock()
 
     @property
     def images_per_second(self) -> float:
         """Speed in the window, in the last one while this has no step yet."""
-        done = self._step - self._window_first
+        done = self._done_in_window
         return self._speed(done, self._clock() - self._window_begun) if done else self._last_speed
 
     @property
     def overall_images_per_second(self) -> float:
-        return self._speed(self._step - self._first, self.training_seconds)
+        return self._speed(self._done, self.training_seconds)
 
     @property
     def training_seconds(self) -> float:
         """Everything since the start but validation: steps, log, snapshots for checkpoints."""
         return self._clock() - self._begun
 
-    def seconds_left(self, total_steps: int) -> float:
-        """At the pace so far, validation included; 0 before the first step."""
-        done = self._step - self._first
+    def seconds_left(self, steps: int) -> float:
+        """For so many more at the pace so far, validation included; 0 before the first step."""
         gone = perf_counter() - self._begun
-        return (total_steps - self._step) * gone / done if done else 0.0
+        return steps * gone / self._done if self._done else 0.0
 
     def _speed(self, steps: int, seconds: float) -> float:
         return steps * self._batch_size / seconds if seconds > 0 else 0.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import DatasetError
+from ..common.errors import ConfigError, DatasetError
 from ..datasets import split_validation, steps_per_epoch
 from .schedules import learning_rates, training_steps
 
@@ -57,10 +57,16 @@ class Plan:
 def make_plan(config: RunConfig, count: int) -> Plan:
     """The plan for a training set of ``count`` samples.
 
-    Raises DatasetError where no batch can be filled, ConfigError for a schedule that does not fit.
+    Raises DatasetError where no batch can be filled, ConfigError for a schedule that does not fit
+    or a patience without validations.
     """
     data, train, saving = config.data, config.train, config.checkpoint
     chosen, held = split_validation(count, data.validation, config.seed)
+    if train.patience is not None and len(held) == 0:
+        raise ConfigError(
+            "train.patience: counts validations, and data.validation is 0; hold samples back to "
+            "validate on, or take patience out"
+        )
     per_epoch = steps_per_epoch(len(chosen), data.batch_size)
     total = training_steps(train.epochs, train.max_steps, per_epoch)
     if total >= 2**31:

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from .checkpoint import Best
 from .metrics import Metrics
+from .state import Best
 
 EndState = Literal["finished", "interrupted"]
 
 
 @dataclass(frozen=True)
 class Started:
-    """Before the first step: where, with what and how far. ``step`` is above 0 after a resume."""
+    """Before the first step: where, with what and how far.
+
+    ``resumed_from`` is the checkpoint that ``step``, ``best`` and ``rate_factor`` are from.
+    """
 
     run: Path
     backend: str
@@ -25,6 +28,8 @@ class Started:
     train_count: int
     validation_count: int
     resumed_from: Path | None
+    best: Best | None
+    rate_factor: float
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,11 @@ class Summary:
     """How a training ended; ``seconds`` and ``images_per_second`` are of this process alone.
 
     ``training`` are the metrics of the last log line, ``validation`` those of the last validation.
+    ``early``: it has finished before ``total_steps``, for want of improvement.
     """
 
     state: EndState
+    early: bool
     run: Path
     checkpoint: Path | None
     step: int

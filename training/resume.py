@@ -11,6 +11,7 @@ from ..common.errors import CheckpointError
 from .checkpoint import Checkpoint, read_checkpoint
 from .checkpoint_store import checkpoint_steps, newest_checkpoint
 from .runs import Run, is_run, reopen_run, run_of_checkpoint
+from .schedules import ends_with_training
 
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
@@ -30,9 +31,13 @@ _FREE = ("name", "train", "run", "checkpoint", "data.root", "data.evaluation_bat
 
 @dataclass(frozen=True)
 class Resume:
-    """A verified checkpoint and the folder to go on in, locked; None: a new folder is made."""
+    """A verified checkpoint and the folder to go on in, locked.
 
-    checkpoint: Checkpoint
+    ``checkpoint`` None: the run has saved none yet and starts over in its folder; ``run`` None: a
+    new folder is made.
+    """
+
+    checkpoint: Checkpoint | None
     run: Run | None
 
     def close(self) -> None:
@@ -45,7 +50,8 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
     """Resume from a run's folder (its newest checkpoint that verifies) or from a checkpoint file.
 
     A file in a run's folder goes on in that folder; ``notice`` hears which newer checkpoints are
-    given up by that, or were damaged. Raises CheckpointError, LockedError.
+    given up by that, or were damaged. A run that was stopped before its first checkpoint starts
+    over in its folder. Raises CheckpointError, LockedError.
     """
     folder = path if path.is_dir() else run_of_checkpoint(path)
     if path.is_dir() and not is_run(path):
@@ -54,6 +60,9 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
     run = reopen_run(folder, notice) if folder is not None else None
     try:
         if path.is_dir() and run is not None:
+            if not checkpoint_steps(run.checkpoints):
+                notice(f"{path}: has no checkpoint yet, so it starts again from step 0")
+                return Resume(None, run)
             return Resume(newest_checkpoint(run.checkpoints, notice), run)
         checkpoint = read_checkpoint(path)
         later = checkpoint_steps(checkpoint.path.parent) if run else []
@@ -81,7 +90,8 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     if effective_yaml(config) == checkpoint.state.config:
         return
     before = parse_config(checkpoint.state.config, str(checkpoint.path))
-    found = [line for line in differences(before, config) if not _under(line, _FREE)]
+    changed = differences(before, config)
+    found = [line for line in changed if not _under(line, _FREE)]
     fatal = [line for line in found if _under(line, _FIXED)]
     if fatal:
         raise CheckpointError(
@@ -91,6 +101,12 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
         )
     if found:
         notice("resuming with a changed config: " + "; ".join(found))
+    longer = any(_under(line, ("train.epochs", "train.max_steps")) for line in changed)
+    if longer and ends_with_training(config.schedule):
+        notice(
+            f"schedule '{config.schedule.type}' follows the length of the training: with another "
+            "length its rates differ from those before"
+        )
 
 
 def _under(line: str, keys: tuple[str, ...]) -> bool:

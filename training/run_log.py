@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,11 @@ class RunLog:
     """Appends to both files of a run folder; every line is one write, so none is ever torn."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open()
+
+    def _open(self) -> None:
+        folder = self._folder
         try:
             self._log = (folder / LOG).open("ab", buffering=0)
             self._csv = (folder / CSV).open("ab", buffering=0)
@@ -55,6 +61,17 @@ class RunLog:
         row = ",".join(repr(value) for value in values.values())
         self._append(self._csv, f"{step},{epoch!r},{split},{row}\n")
 
+    def sync(self) -> None:
+        """Make what was written so far survive a failing machine. Raises OSError."""
+        os.fsync(self._log.fileno())
+        os.fsync(self._csv.fileno())
+
+    def cut(self, step: int, window_start: int, rollbacks: int) -> None:
+        """Go back: see ``cut_log``."""
+        self.close()
+        cut_log(self._folder, step, window_start, rollbacks)
+        self._open()
+
     def close(self) -> None:
         self._log.close()
         self._csv.close()
@@ -77,15 +94,18 @@ class RunLog:
             raise _unwritable(Path(file.name), error) from None
 
 
-def cut_log(folder: Path, step: int, window_start: int) -> None:
-    """Drop from both files what a resume at ``step`` will write again.
+def cut_log(folder: Path, step: int, window_start: int, rollbacks: int = 0) -> None:
+    """Drop from both files what going on from a checkpoint of ``step`` will write again.
 
     That is everything of later steps, training metrics later than ``window_start`` (the line of an
-    unfinished window at the end of a run), and a last line that was cut short.
+    unfinished window at the end of a run), rollbacks beyond those that the checkpoint knows, and a
+    last line that was cut short.
     """
 
     def in_log(line: str) -> bool:
         entry = json.loads(line)
+        if entry["event"] == "rollback" and int(entry["rollback"]) > rollbacks:
+            return False
         return int(entry["step"]) <= (window_start if entry["event"] == "train" else step)
 
     def in_csv(line: str) -> bool:

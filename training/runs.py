@@ -19,7 +19,7 @@ from .checkpoint_store import FOLDER
 
 CONFIG = "config.yaml"
 LATEST = "latest"
-_LOCK = "lock"
+LOCK = "lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -104,7 +104,7 @@ def latest_run_of(name: str, runs_dir: Path) -> Path:
 
     Raises CheckpointError where there is none.
     """
-    own = [(n, path) for n, path in _numbered(runs_dir, name) if _config_name(path) == name]
+    own = [(n, path) for n, path in _numbered(runs_dir, name) if config_name(path) == name]
     if not own:
         raise CheckpointError(
             f"{runs_dir}: no run of '{name}' to resume; start one without --resume, or name a "
@@ -152,7 +152,7 @@ def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
     return found
 
 
-def _config_name(path: Path) -> str | None:
+def config_name(path: Path) -> str | None:
     """``name`` of the folder's config, read without a YAML parser: it is ours, one key a line."""
     try:
         text = (path / CONFIG).read_text("utf-8")
@@ -195,7 +195,7 @@ def _point_latest(runs_dir: Path, name: str) -> None:
 
 def _locked(path: Path, notice: Callable[[str], None]) -> Lock | None:
     try:
-        return lock(path / _LOCK)
+        return lock(path / LOCK)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise

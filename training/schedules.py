@@ -38,6 +38,13 @@ def in_steps(epochs: float, steps_per_epoch: int) -> int:
     return max(1, round(epochs * steps_per_epoch))
 
 
+def ends_with_training(schedule: Schedule) -> bool:
+    """Whether another length of training changes the rates of steps that both have."""
+    if schedule.type == "poly" or schedule.type == "cosine":
+        return schedule.max_steps is None and schedule.max_epochs is None
+    return schedule.type == "one_cycle"
+
+
 def learning_rates(
     schedule: Schedule, lr: float, steps_per_epoch: int, total_steps: int
 ) -> NDArray[np.float32]:

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError
 from ..datasets import ImageSet, epoch_order, evaluation_order
-from ..layers.backends.base import Backend, Options
+from ..layers.backends.base import Backend, Executable, Options
 from ..layers.backends.tuning import Tuning
 from ..layers.graph import Graph, Shape
 from .assemble import optimizer
 from .checkpoint import Checkpoint
 from .metrics import Metrics
 from .network import Network, Preprocessing
+from .pace import next_chunk
 from .plan import Plan
 
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
 
 SOURCE = "train"
+Section = Literal["train", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that changes from step to step: parameters and momentum by name, metric sums."""
+
+    step: int
+    sums: NDArray[np.float64]
+    arrays: dict[str, NDArray[np.float32]]
 
 
 class Session:
     """The sections "train" and, with validation samples, "evaluate", sharing parameters and data.
 
-    ``step`` counts updates done. Call ``initialize`` or ``restore`` before ``run``.
+    ``step`` counts updates done. Call ``initialize`` or ``restore`` before ``run``. ``interrupt``
+    is called now and then while compiling; what it raises ends it.
     """
 
     def __init__(
@@ -39,11 +54,14 @@ class Session:
         data: ImageSet,
         backend: Backend,
         tuning: Tuning | None = None,
+        interrupt: Callable[[], None] = lambda: None,
     ) -> None:
         self.plan = plan
+        self.network = network
+        self.rates = plan.rates
         self.step = 0
         self._seed = config.seed
-        self._network = network
+        self._data = data
         self._epoch = -1
         rule = optimizer(config)
         self._train = network.train_graph(
@@ -57,8 +75,8 @@ class Session:
         )
         sections = {"train": self._train}
         self._evaluate: Graph | None = None
-        order = evaluation_order(plan.validation, plan.evaluation_batch_size)
-        self._evaluation_steps = len(order) // plan.evaluation_batch_size
+        self._evaluation_order = evaluation_order(plan.validation, plan.evaluation_batch_size)
+        self._evaluation_steps = len(self._evaluation_order) // plan.evaluation_batch_size
         if self._evaluation_steps:
             self._evaluate = sections["evaluate"] = network.evaluate_graph(
                 plan.evaluation_batch_size, SOURCE, len(data), self._evaluation_steps, scaling
@@ -68,19 +86,16 @@ class Session:
             fusion=config.run.fusion,
             deterministic=config.run.deterministic,
             tuning=tuning,
+            interrupt=interrupt,
         )
         self.executable = backend.compile(sections, options)
         self._parameters = tuple(p.tensor for p in network.parameters())
         self._buffers = rule.buffers(network.parameters())
-        self.executable.write(self._train["images"], data.images)
-        self.executable.write(self._train["labels"], data.labels)
-        self.executable.write(self._train["rates"], plan.rates)
-        if self._evaluate is not None:
-            self.executable.write(self._evaluate["order"], order)
+        self._feed(self.executable)
 
     def initialize(self) -> None:
         """Fresh parameters, momentum and sums of zero, step 0."""
-        for tensor, values in self._network.initial_values(self._seed).items():
+        for tensor, values in self.network.initial_values(self._seed).items():
             self.executable.write(tensor, values)
         for tensor in self._buffers:
             self.executable.write(tensor, np.zeros(tensor.shape, np.float32))
@@ -104,10 +119,8 @@ class Session:
                 f"{plan.total_steps} steps; raise train.epochs or train.max_steps"
             )
         values = checkpoint.everything(self.shapes())
-        for tensor in (*self._parameters, *self._buffers):
-            self.executable.write(tensor, values[tensor.name])
-        self.set_sums(np.array(state.sums, np.float64))
-        self._go_to(state.step)
+        self.put(Snapshot(state.step, np.array(state.sums, np.float64), values))
+        self.set_rate_factor(state.rate_factor)
 
     def shapes(self) -> dict[str, Shape]:
         """Names and shapes of what a checkpoint holds: parameters, then momentum."""
@@ -119,20 +132,40 @@ class Session:
         if done + steps > self.plan.steps_per_epoch:
             raise ValueError(f"{steps} steps from step {self.step} leave epoch {epoch}")
         if epoch != self._epoch:
-            order = epoch_order(self.plan.train, self._seed, epoch, self.plan.batch_size)
-            self.executable.write(self._train["order"], order)
+            self.executable.write(self._train["order"], self._order(epoch))
             self._epoch = epoch
         self.executable.run("train", steps)
         self.step += steps
 
-    def validate(self) -> Metrics:
-        """Loss and accuracy over all validation samples, each counted once."""
+    def validate(self, stop_requested: Callable[[], bool] = lambda: False) -> Metrics | None:
+        """Loss and accuracy over all validation samples, each counted once.
+
+        None where a stop is requested meanwhile, which is asked several times a second.
+        """
         if self._evaluate is None:
             raise ValueError("there are no validation samples")
-        self.executable.write(self._evaluate["step"], np.zeros(1, np.int64))
-        self.executable.write(self._evaluate["sums"], np.zeros(3))
-        self.executable.run("evaluate", self._evaluation_steps)
+        self._start_evaluation(self.executable, 0)
+        done, chunk = 0, 1
+        while done < self._evaluation_steps:
+            if stop_requested():
+                return None
+            steps = min(chunk, self._evaluation_steps - done)
+            began = perf_counter()
+            self.executable.run("evaluate", steps)
+            chunk = next_chunk(steps, perf_counter() - began)
+            done += steps
         return Metrics.from_sums(self.executable.read(self._evaluate["sums"]))
+
+    def bad_evaluation_batch(self) -> int | None:
+        """The first batch of the validation whose loss is not finite, counted from 0."""
+        if self._evaluate is None:
+            return None
+        for batch in range(self._evaluation_steps):
+            self._start_evaluation(self.executable, batch)
+            self.executable.run("evaluate")
+            if not np.isfinite(self.executable.read(self._evaluate["sums"])).all():
+                return batch
+        return None
 
     def sums(self) -> NDArray[np.float64]:
         """The running (loss, right answers, samples): (3,) float64."""
@@ -145,6 +178,54 @@ class Session:
         """A snapshot of parameters and momentum by name."""
         return {t.name: self.executable.read(t) for t in (*self._parameters, *self._buffers)}
 
+    def set_rate_factor(self, factor: float) -> None:
+        """Multiply the rates of the schedule by ``factor`` from now on."""
+        self.rates = self.plan.rates * np.float32(factor)
+        self.executable.write(self._train["rates"], self.rates)
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state after ``step`` updates."""
+        return Snapshot(self.step, self.sums(), self.arrays())
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Go back, or on, to a snapshot."""
+        self._put_arrays(self.executable, snapshot.arrays)
+        self.set_sums(snapshot.sums)
+        self._go_to(snapshot.step)
+
+    def repeat(
+        self, backend: Backend, section: Section, at: Snapshot, batch: int = 0
+    ) -> Executable:
+        """Compute the step after a snapshot, or a batch of the validation there, once more.
+
+        It is compiled for ``backend`` without fusion, so each tensor of the graph can be read
+        afterwards. The caller closes it.
+        """
+        graph = self.graph(section)
+        executable = backend.compile({section: graph}, Options(fusion=False))
+        try:
+            self._feed(executable, section)
+            self._put_arrays(executable, at.arrays)
+            if section == "train":
+                epoch = at.step // self.plan.steps_per_epoch
+                executable.write(graph["order"], self._order(epoch))
+                executable.write(graph["step"], np.array([at.step], np.int64))
+                executable.write(graph["sums"], np.zeros(3))
+            else:
+                self._start_evaluation(executable, batch)
+            executable.run(section)
+        except BaseException:
+            executable.close()
+            raise
+        return executable
+
+    def graph(self, section: Section) -> Graph:
+        """A section as it is described, before rewrites."""
+        graph = self._train if section == "train" else self._evaluate
+        if graph is None:
+            raise ValueError("there are no validation samples")
+        return graph
+
     def close(self) -> None:
         """Free the executable."""
         self.executable.close()
@@ -154,3 +235,31 @@ class Session:
         self.executable.write(self._train["step"], np.array([step], np.int64))
         # An epoch's order is written when its first step runs.
         self._epoch = -1
+
+    def _order(self, epoch: int) -> NDArray[np.int32]:
+        return epoch_order(self.plan.train, self._seed, epoch, self.plan.batch_size)
+
+    def _put_arrays(
+        self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]
+    ) -> None:
+        held = set(executable.graphs)
+        for tensor in (*self._parameters, *(self._buffers if "train" in held else ())):
+            executable.write(tensor, arrays[tensor.name])
+
+    def _feed(self, executable: Executable, *sections: Section) -> None:
+        """Write what stays the same: pictures, labels, rates and the order of the validation."""
+        graphs = [self.graph(name) for name in sections]
+        if not sections:
+            graphs = [self._train] if self._evaluate is None else [self._train, self._evaluate]
+        for graph in graphs:
+            executable.write(graph["images"], self._data.images)
+            executable.write(graph["labels"], self._data.labels)
+            if graph is self._train:
+                executable.write(graph["rates"], self.rates)
+            else:
+                executable.write(graph["order"], self._evaluation_order)
+
+    def _start_evaluation(self, executable: Executable, batch: int) -> None:
+        graph = self.graph("evaluate")
+        executable.write(graph["step"], np.array([batch], np.int64))
+        executable.write(graph["sums"], np.zeros(3))

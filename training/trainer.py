@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 from ..common.files import atomic_write
 from ..datasets import Downloads
 from ..layers.backends.base import Backend
-from .assemble import build_network, describe_data, load_data, preprocessing
-from .checkpoint import State
-from .checkpoint_store import CheckpointWriter
+from . import interrupt
+from .assemble import build_network, describe_data, load_data, optimizer, preprocessing
 from .loop import Loop
 from .plan import make_plan
 from .report import Listener, Silent, Summary
 from .resume import Resume, check_config
+from .room import check_room, checkpoint_bytes
 from .run_log import RunLog, cut_log
 from .runs import CONFIG, create_run
 from .session import Session
+from .state import State
 
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
@@ -42,35 +43,48 @@ def train(
     ``stop_requested`` is asked several times a second; once it is true the run saves and returns
     with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how missing
     data may come. The lock of ``resume`` is released at the end. Raises DnnstackError: for a
-    config, data or device that does not do before the first step, NonFiniteError when training
-    diverges, CheckpointError when saving fails.
+    config, data or device that does not do before the first step, Interrupted for a stop before it,
+    NonFiniteError when training diverges, CheckpointError when saving fails.
     """
     heard = listener or Silent()
+
+    def check() -> None:
+        interrupt.check(stop_requested)
+
     with contextlib.ExitStack() as stack:
+        checkpoint = None
         if resume is not None:
             stack.callback(resume.close)
-            check_config(resume.checkpoint, config, heard.notice)
+            checkpoint = resume.checkpoint
+        if checkpoint is not None:
+            check_config(checkpoint, config, heard.notice)
         info = describe_data(config)
         network = build_network(config, info, file)
         scaling = preprocessing(config, info)
-        data = load_data(config, "train", data_root, downloads)
+        run = resume.run if resume is not None else None
+        saving = config.checkpoint
+        buffers = optimizer(config).buffers(network.parameters())
+        tensors = (*(parameter.tensor for parameter in network.parameters()), *buffers)
+        one = checkpoint_bytes({tensor.name: tensor.shape for tensor in tensors})
+        check_room(run.path if run else Path(config.run.dir), one, saving.keep + saving.best)
+        check()
+        data = interrupt.interruptible(
+            lambda: load_data(config, "train", data_root, downloads), stop_requested
+        )
         plan = make_plan(config, len(data))
-        tuning = resume.checkpoint.state.tuning if resume else None
-        session = Session(config, network, scaling, plan, data, backend, tuning)
+        tuning = checkpoint.state.tuning if checkpoint is not None else None
+        session = Session(config, network, scaling, plan, data, backend, tuning, check)
         stack.callback(session.close)
         for text in session.executable.notices:
             heard.notice(text)
-        if resume is not None:
-            session.restore(resume.checkpoint)
+        if checkpoint is not None:
+            session.restore(checkpoint)
         else:
             session.initialize()
+        check()
         from ..configs import effective_yaml
 
         text = effective_yaml(config)
-        run = resume.run if resume else None
-        if run is None:
-            run = create_run(Path(config.run.dir), config.name, text, heard.notice)
-            stack.callback(run.close)
         state = State(
             step=session.step,
             steps_per_epoch=plan.steps_per_epoch,
@@ -85,14 +99,31 @@ def train(
             tuning=session.executable.tuning,
             versions=backend.versions(),
         )
-        if resume is not None:
-            old = resume.checkpoint.state
-            state = replace(state, window_start=old.window_start, sums=old.sums, best=old.best)
-            cut_log(run.path, state.step, state.window_start)
+        if checkpoint is not None:
+            state = _continued(state, checkpoint.state)
+        if run is None:
+            run = create_run(Path(config.run.dir), config.name, text, heard.notice)
+            stack.callback(run.close)
+        else:
+            # At the end of training nothing will write the line of an open window again.
+            ended = state.step == plan.total_steps or state.out_of_patience(config.train.patience)
+            window_start = state.step if ended else state.window_start
+            cut_log(run.path, state.step if checkpoint else -1, window_start, state.rollbacks)
             atomic_write(run.path / CONFIG, text.encode())
         log = stack.enter_context(RunLog(run.path))
-        saving = config.checkpoint
-        writer = CheckpointWriter(run.checkpoints, saving.keep, saving.best)
-        return Loop(session, state, run, log, writer, heard, saving.best).run(
-            backend.name, resume, stop_requested
-        )
+        loop = Loop(config, session, state, run, log, heard, resume)
+        return loop.run(backend.name, stop_requested)
+
+
+def _continued(fresh: State, old: State) -> State:
+    """The state of this process, with what a checkpoint says of the training so far."""
+    return replace(
+        fresh,
+        window_start=old.window_start,
+        sums=old.sums,
+        best=old.best,
+        unimproved=old.unimproved,
+        validation_due=old.validation_due,
+        rate_factor=old.rate_factor,
+        rollbacks=old.rollbacks,
+    )

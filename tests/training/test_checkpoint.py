@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training.checkpoint import State, encode, manifest_text, read_checkpoint
+from dnnstack.training.checkpoint import encode, manifest_text, read_checkpoint
+from dnnstack.training.state import State
 
 SHAPES = {"dense_1.weight": (3, 2), "dense_1.bias": (3,), "momentum/dense_1.weight": (3, 2)}
 

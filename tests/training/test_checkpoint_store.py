@@ -15,7 +15,6 @@ import pytest
 from dnnstack.common import files
 from dnnstack.common.errors import CheckpointError
 from dnnstack.training import checkpoint_store
-from dnnstack.training.checkpoint import Best, State
 from dnnstack.training.checkpoint_store import (
     CheckpointWriter,
     best_checkpoint,
@@ -23,6 +22,7 @@ from dnnstack.training.checkpoint_store import (
     newest_checkpoint,
     write_checkpoint,
 )
+from dnnstack.training.state import Best, State
 
 Save = Callable[..., Path]
 

@@ -70,9 +70,9 @@ def test_a_milestone_beyond_the_end(tiny: Make) -> None:
 def test_pace_leaves_validation_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("dnnstack.training.pace.perf_counter", lambda: now[0])
-    pace = Pace(40, batch_size=10)
+    pace = Pace(batch_size=10)
     pace.start()
-    assert (pace.chunk, pace.images_per_second, pace.seconds_left(100)) == (1, 0.0, 0.0)
+    assert (pace.chunk, pace.images_per_second, pace.seconds_left(60)) == (1, 0.0, 0.0)
     now[0] += 2.0
     pace.ran(4, 2.0)
     assert pace.chunk == 1
@@ -81,8 +81,8 @@ def test_pace_leaves_validation_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pace.images_per_second == 20.0
     assert pace.training_seconds == 2.0
     assert pace.validation_seconds == 6.0
-    assert pace.seconds_left(100) == 56 * 8.0 / 4
-    pace.next_window(44)
+    assert pace.seconds_left(56) == 56 * 8.0 / 4
+    pace.next_window()
     assert pace.images_per_second == 20.0
     now[0] += 1.0
     pace.ran(6, 1.0)
@@ -91,10 +91,16 @@ def test_pace_leaves_validation_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_chunks_take_a_quarter_of_a_second() -> None:
-    pace = Pace(0, 1)
+    pace = Pace(1)
     pace.ran(10, 0.1)
     assert pace.chunk == 25
     pace.ran(1, 5.0)
     assert pace.chunk == 1
     pace.ran(1, 0.0)
     assert np.isfinite(pace.chunk)
+
+
+def test_patience_wants_validations(tiny: Make) -> None:
+    with pytest.raises(ConfigError, match=r"train\.patience: .*data\.validation is 0"):
+        make_plan(tiny("train.patience=2", "data.validation=0"), 200)
+    make_plan(tiny("train.patience=2"), 200)

@@ -21,7 +21,7 @@ from dnnstack.training.checkpoint_store import (
     tensors_path,
     write_checkpoint,
 )
-from dnnstack.training.report import Progress, Silent, Summary
+from dnnstack.training.report import Progress, Silent, Started, Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.run_log import CSV, LOG
 from dnnstack.training.runs import create_run
@@ -38,10 +38,13 @@ class Ear(Silent):
     def __init__(self, stop_at: int | None = None) -> None:
         self.stop_at = stop_at
         self.notices: list[str] = []
-        self.step = 0
+        self.step = -1
 
     def notice(self, text: str) -> None:
         self.notices.append(text)
+
+    def started(self, started: Started) -> None:
+        self.step = started.step
 
     def progressed(self, progress: Progress) -> None:
         self.step = progress.step
@@ -358,6 +361,25 @@ def test_what_cannot_be_resumed(tiny: Make, tmp_path: Path) -> None:
         open_resume(tmp_path, print)
     with pytest.raises(CheckpointError, match="cannot be read"):
         open_resume(tmp_path / "missing.safetensors", print)
-    create_run(tmp_path, "tiny", effective_yaml(tiny()), print).close()
-    with pytest.raises(CheckpointError, match="has no checkpoint yet"):
-        open_resume(tmp_path / "tiny", print)
+
+
+def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
+    tiny: Make, reference: Backend
+) -> None:
+    """A process that was killed before its first checkpoint can be resumed like any other."""
+    config = tiny(*RULES["momentum"])
+    whole = go(config, reference)
+    half = go(config, reference, stop_at=9)
+    for path in (half.run / "checkpoints").iterdir():
+        path.unlink()
+    ear = Ear()
+    source = open_resume(half.run, ear.notice)
+    assert source.checkpoint is None
+    assert "has no checkpoint yet, so it starts again from step 0" in ear.notices[0]
+    done = train(config, reference, NOWHERE, resume=source, listener=ear)
+    assert done.run == half.run
+    assert done.resumed_from is None
+    assert_equal(end_of(whole), end_of(done))
+    assert records(whole.run) == records(done.run)
+    events = [json.loads(line)["event"] for line in (done.run / LOG).read_text().splitlines()]
+    assert (events[0], events.count("start"), events.count("resume")) == ("start", 1, 0)

@@ -1,0 +1,39 @@
+"""``dnnstack runs``: the runs of a folder and what became of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from shutil import get_terminal_size
+
+import click
+
+from . import options
+
+
+@click.command(
+    epilog=options.examples(
+        "dnnstack runs",
+        "dnnstack runs --runs-dir ~/experiments",
+        "dnnstack runs --json",
+    )
+)
+@options.runs_dir("runs")
+@options.json_output("a list of objects, one a run")
+def runs(runs_dir: Path | None, as_json: bool) -> None:
+    """List runs: state, best accuracy, steps, time.
+
+    A run is running, finished, interrupted (by a signal; it has saved), failed (its log says why),
+    or died: its process ended without a word. All but the finished go on with dnnstack train
+    --resume. Accuracy is that of the best validation; time is that of training alone.
+    """
+    from ..training.runs_report import as_text, report_runs
+
+    folder = runs_dir or Path("runs")
+    reports = report_runs(folder)
+    if as_json:
+        click.echo(json.dumps([one.to_json() for one in reports]))
+    elif reports:
+        click.echo(as_text(reports, get_terminal_size().columns))
+    else:
+        click.echo(f"there is no run in {folder} (dnnstack train --config digits.yaml makes one)")

@@ -1,0 +1,45 @@
+"""Ending early, before there is anything to save."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..common.errors import Interrupted
+
+Result = TypeVar("Result")
+
+_SECONDS = 0.05
+
+
+def check(stop_requested: Callable[[], bool]) -> None:
+    """Raises Interrupted where a stop is requested."""
+    if stop_requested():
+        raise Interrupted("interrupted before the first step; there was nothing to save")
+
+
+def interruptible(work: Callable[[], Result], stop_requested: Callable[[], bool]) -> Result:
+    """``work()``, done in another thread, so that a stop need not wait for it.
+
+    For work on files, which reading a data set or fetching it is: whatever moment it is left at, it
+    can be done again. Raises what it raises, and Interrupted.
+    """
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="data", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_SECONDS)
+        if thread.is_alive():
+            check(stop_requested)
+    if errors:
+        raise errors[0]
+    return results[0]

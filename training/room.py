@@ -1,0 +1,64 @@
+"""Whether the folder of the runs can take a run: asked before data is read and compiled."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..common.errors import CheckpointError
+from ..layers.graph import Shape
+from .checkpoint_store import FOLDER
+
+# A checkpoint beside its arrays: config, tuning, names; and the log of a run.
+_HEADER_BYTES = 1 << 14
+_LOG_BYTES = 1 << 20
+
+
+def checkpoint_bytes(shapes: Mapping[str, Shape]) -> int:
+    """The size, about, of a checkpoint with float32 arrays of these shapes."""
+    elements = 0
+    for shape in shapes.values():
+        size = 1
+        for side in shape:
+            size *= side
+        elements += size
+    return 4 * elements + _HEADER_BYTES
+
+
+def check_room(folder: Path, one: int, kept: int) -> None:
+    """Whether ``folder``, of the runs or of one of them, can be written and has room enough.
+
+    one: bytes of a checkpoint, kept: how many stay; another one is in the making, and those that a
+    resumed run has already will make room. Raises CheckpointError.
+    """
+    place = folder
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        _try_to_write(place)
+        state = os.statvfs(place)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: runs cannot be written there: {place}: {error.strerror}; choose another "
+            "place with run.dir, as in --set run.dir=/tmp/runs"
+        ) from None
+    held = sum(path.stat().st_size for path in (folder / FOLDER).glob("step-*.safetensors"))
+    needed = max((kept + 1) * one - held, one) + _LOG_BYTES
+    free = state.f_bavail * state.f_frsize
+    if free < needed:
+        raise CheckpointError(
+            f"{folder}: has {free / 1e6:.1f} MB free, the checkpoints need {needed / 1e6:.1f} MB "
+            f"({kept} kept and one being written, {one / 1e6:.1f} MB each); free some room, keep "
+            "fewer (checkpoint.keep), or choose another place with run.dir"
+        )
+
+
+def _try_to_write(folder: Path) -> None:
+    """Make a file and delete it: permissions alone say nothing of a read-only file system."""
+    if not folder.is_dir():
+        raise NotADirectoryError(20, "is not a folder")
+    path = folder / f".dnnstack.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    path.unlink()
