@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...common.files import atomic_write, cache_dir
 from ..graph import Graph, Op, Tensor
+
+UNEQUAL = "results are right, but not equal to the last bit to those before"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,34 @@ class Tuning:
             if was != value:
                 return f"{name} was {was}, now it is {value}"
         return ""
+
+
+def settle(
+    present: Tuning,
+    given: Tuning | None,
+    trains: bool,
+    search: Callable[[], Mapping[str, str]] | None,
+) -> tuple[Tuning, tuple[str, ...]]:
+    """The table to compile with, and what the user should know of it.
+
+    ``present`` carries the backend's default choices and what they would be made for. ``given``, a
+    checkpoint's table, is taken where it fits; only where a section trains do its bits matter.
+    Else the cache's, else what ``search`` finds and the cache then keeps; None does not search.
+    """
+    notes: tuple[str, ...] = ()
+    if given is not None:
+        reason = given.misfit(present) if trains else ""
+        if not reason and given.backend == present.backend:
+            return given, ()
+        if reason:
+            notes = (f"{UNEQUAL}: {reason}",)
+    if search is None or not trains:
+        return present, notes
+    found = cached(present)
+    if found is None:
+        found = replace(present, choices=dict(search()))
+        store(found)
+    return found, notes
 
 
 def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:

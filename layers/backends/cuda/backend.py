@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ....common.errors import BackendUnavailableError
@@ -10,7 +11,7 @@ from ...graph import Graph
 from ...ops import SgdUpdate
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
-from ..tuning import Tuning, cached, fingerprint, store
+from ..tuning import Tuning, fingerprint, settle
 from .bind import Libraries, synchronize
 from .cublas import Cublas
 from .cudnn_library import Cudnn
@@ -79,32 +80,29 @@ class CudaBackend:
         }
         mark = fingerprint(trained, options.deterministic) if trained else ""
         present = Tuning(NAME, self._environment(libraries), mark, {"layout": "nhwc"})
-        given = options.tuning
-        if given is not None:
-            reason = given.misfit(present) if trained else ""
-            if not reason:
-                return given, ()
-            note = f"results are right, but not equal to the last bit to those before: {reason}"
-            fresh = Options(options.precision, options.fusion, options.deterministic)
-            return self._tuned(graphs, fresh, libraries)[0], (note,)
-        if not options.tune or not trained:
-            return present, ()
-        found = cached(present)
-        if found is None:
-            found = self._search(dict(trained), present, libraries)
-            store(found)
-        return found, ()
 
-    def _search(self, graphs: Mapping[str, Graph], present: Tuning, libraries: Libraries) -> Tuning:
+        def find() -> Mapping[str, str]:
+            return self._search(trained, present, libraries, options)
+
+        search = find if options.tune else None
+        return settle(present, options.tuning, bool(trained), search)
+
+    def _search(
+        self,
+        graphs: Mapping[str, Graph],
+        present: Tuning,
+        libraries: Libraries,
+        options: Options,
+    ) -> dict[str, str]:
         """The layout whose captured step is faster."""
         times: dict[str, float] = {}
         for layout in LAYOUTS:
-            trial = Tuning(NAME, present.environment, present.graph, {"layout": layout})
+            options.interrupt()
+            trial = replace(present, choices={"layout": layout})
             executable = CudaExecutable(graphs, trial, libraries, (), self._capture)
             times[layout] = sum(executable.step_seconds(name, 5) for name in graphs)
             executable.close()
-        choices = {"layout": min(times, key=times.__getitem__)}
-        return Tuning(NAME, present.environment, present.graph, choices)
+        return {"layout": min(times, key=times.__getitem__)}
 
     def _environment(self, libraries: Libraries) -> dict[str, str]:
         return {**self.versions(), "precision": "fp32" if libraries.exact else "tf32"}

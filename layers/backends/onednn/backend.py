@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 
 from ....common.errors import BackendUnavailableError
@@ -12,7 +11,7 @@ from ...graph import Graph
 from ...ops import SgdUpdate
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
-from ..tuning import Tuning, cached, fingerprint, store
+from ..tuning import Tuning, fingerprint, settle
 from .constants import DST, SRC, WEIGHTS
 from .executable import OneDnnExecutable
 from .library import library
@@ -54,29 +53,19 @@ class OneDnnBackend:
         self, graphs: Mapping[str, Graph], options: Options
     ) -> tuple[Tuning, tuple[str, ...]]:
         trained = {name: g for name, g in graphs.items() if planned_update(g)}
-        present = Tuning(NAME, self.versions(), fingerprint(trained) if trained else "")
-        given = options.tuning
-        if given is not None:
-            reason = given.misfit(present) if trained else ""
-            if not reason:
-                return given, ()
-            note = f"results are right, but not equal to the last bit to those before: {reason}"
-            tuning, _ = self._tuned(graphs, replace(options, tuning=None))
-            return tuning, (note,)
-        names = [c for g in graphs.values() for c in convolutions(g)]
+        mark = fingerprint(trained) if trained else ""
         choices = default_choices(graphs.values())
-        if not options.tune or not trained or not names:
-            return _with(present, choices), ()
-        found = cached(present)
-        if found is None:
+        present = Tuning(NAME, self.versions(), mark, choices)
 
-            def seconds(graph: Graph, choices: Mapping[str, str], repeats: int) -> float:
-                options.interrupt()
-                return self._seconds(graph, choices, repeats)
+        def seconds(graph: Graph, choices: Mapping[str, str], repeats: int) -> float:
+            options.interrupt()
+            return self._seconds(graph, choices, repeats)
 
-            found = _with(present, search(next(iter(trained.values())), choices, seconds))
-            store(found)
-        return found, ()
+        def find() -> Mapping[str, str]:
+            return search(next(iter(trained.values())), choices, seconds)
+
+        worth = options.tune and any(convolutions(g) for g in trained.values())
+        return settle(present, options.tuning, bool(trained), find if worth else None)
 
     def _seconds(self, graph: Graph, choices: Mapping[str, str], repeats: int) -> float:
         """Seconds of one step of a section compiled with these choices; data calls left out."""
@@ -112,10 +101,6 @@ class OneDnnBackend:
 def planned_update(graph: Graph) -> bool:
     """Whether a section trains: its layouts are worth a search."""
     return any(isinstance(op, SgdUpdate) for op in graph.ops)
-
-
-def _with(tuning: Tuning, choices: Mapping[str, str]) -> Tuning:
-    return Tuning(tuning.backend, tuning.environment, tuning.graph, choices)
 
 
 def _fastest(primitive: Primitive, repeats: int = 15) -> float:
