@@ -11,6 +11,7 @@ from typing import Any
 
 from ...common.files import atomic_write, cache_dir
 from ..graph import Graph, Op, Tensor
+from ..ops import SgdUpdate
 
 UNEQUAL = "results are right, but not equal to the last bit to those before"
 
@@ -85,6 +86,15 @@ def settle(
         found = replace(present, choices=dict(search()))
         store(found)
     return found, notes
+
+
+def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
+    """The sections that update parameters: on them choices are made, and bits must be kept."""
+    return {
+        name: graph
+        for name, graph in sections.items()
+        if any(isinstance(op, SgdUpdate) for op in graph.ops)
+    }
 
 
 def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:

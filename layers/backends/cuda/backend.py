@@ -8,10 +8,9 @@ from typing import Any
 
 from ....common.errors import BackendUnavailableError
 from ...graph import Graph
-from ...ops import SgdUpdate
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
-from ..tuning import Tuning, fingerprint, settle
+from ..tuning import Tuning, fingerprint, settle, training_sections
 from .bind import Libraries, synchronize
 from .cublas import Cublas
 from .cudnn_library import Cudnn
@@ -73,11 +72,7 @@ class CudaBackend:
     def _tuned(
         self, graphs: Mapping[str, Graph], options: Options, libraries: Libraries
     ) -> tuple[Tuning, tuple[str, ...]]:
-        trained = {
-            name: graph
-            for name, graph in graphs.items()
-            if any(isinstance(op, SgdUpdate) for op in graph.ops)
-        }
+        trained = training_sections(graphs)
         mark = fingerprint(trained, options.deterministic) if trained else ""
         present = Tuning(NAME, self._environment(libraries), mark, {"layout": "nhwc"})
 

@@ -8,10 +8,9 @@ from functools import cache
 
 from ....common.errors import BackendUnavailableError
 from ...graph import Graph
-from ...ops import SgdUpdate
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
-from ..tuning import Tuning, fingerprint, settle
+from ..tuning import Tuning, fingerprint, settle, training_sections
 from .constants import DST, SRC, WEIGHTS
 from .executable import OneDnnExecutable
 from .library import library
@@ -52,7 +51,7 @@ class OneDnnBackend:
     def _tuned(
         self, graphs: Mapping[str, Graph], options: Options
     ) -> tuple[Tuning, tuple[str, ...]]:
-        trained = {name: g for name, g in graphs.items() if planned_update(g)}
+        trained = training_sections(graphs)
         mark = fingerprint(trained) if trained else ""
         choices = default_choices(graphs.values())
         present = Tuning(NAME, self.versions(), mark, choices)
@@ -96,11 +95,6 @@ class OneDnnBackend:
             "processor": _processor(),
             "threads": str(self.threads),
         }
-
-
-def planned_update(graph: Graph) -> bool:
-    """Whether a section trains: its layouts are worth a search."""
-    return any(isinstance(op, SgdUpdate) for op in graph.ops)
 
 
 def _fastest(primitive: Primitive, repeats: int = 15) -> float:

@@ -12,7 +12,7 @@ from ....common.errors import UsageError
 from ...graph import Graph
 from ...rewrites import REWRITES, rewritten
 from ..base import Executable, Limits, Options
-from ..tuning import Tuning, fingerprint
+from ..tuning import Tuning, fingerprint, settle, training_sections
 from . import blas
 from .executable import ReferenceExecutable
 
@@ -48,17 +48,10 @@ class ReferenceBackend:
         precision = "fp32" if options.precision == "auto" else options.precision
         names = self.rewrites if options.fusion else ()
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
-        tuning = Tuning(
-            self.name,
-            {**self.versions(), "precision": precision},
-            fingerprint(graphs),
-        )
-        notices = []
-        misfit = options.tuning.misfit(tuning) if options.tuning is not None else ""
-        if misfit:
-            notices.append(
-                f"results will be correct, but not bit-equal to those the tuning is from: {misfit}"
-            )
+        trained = training_sections(graphs)
+        environment = {**self.versions(), "precision": precision}
+        present = Tuning(self.name, environment, fingerprint(trained))
+        tuning, notices = settle(present, options.tuning, bool(trained), None)
         floating = np.dtype(np.float64 if precision == "fp64" else np.float32)
         return ReferenceExecutable(graphs, floating, tuning, notices)
 
