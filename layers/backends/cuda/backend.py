@@ -16,9 +16,9 @@ from .cublas import Cublas
 from .cudnn_library import Cudnn
 from .executable import CudaExecutable
 from .runtime import cupy, device, frontend, module_version
+from .tuner import search
 
 NAME = "cuda"
-LAYOUTS = ("nhwc", "nchw")
 
 
 class CudaBackend:
@@ -76,28 +76,14 @@ class CudaBackend:
         mark = fingerprint(trained, options.deterministic) if trained else ""
         present = Tuning(NAME, self._environment(libraries), mark, {"layout": "nhwc"})
 
+        def build(choices: Mapping[str, str]) -> CudaExecutable:
+            trial = replace(present, choices=dict(choices))
+            return CudaExecutable(trained, trial, libraries, (), self._capture)
+
         def find() -> Mapping[str, str]:
-            return self._search(trained, present, libraries, options)
+            return search(build, options.deterministic, options.interrupt)
 
-        search = find if options.tune else None
-        return settle(present, options.tuning, bool(trained), search)
-
-    def _search(
-        self,
-        graphs: Mapping[str, Graph],
-        present: Tuning,
-        libraries: Libraries,
-        options: Options,
-    ) -> dict[str, str]:
-        """The layout whose captured step is faster."""
-        times: dict[str, float] = {}
-        for layout in LAYOUTS:
-            options.interrupt()
-            trial = replace(present, choices={"layout": layout})
-            executable = CudaExecutable(graphs, trial, libraries, (), self._capture)
-            times[layout] = sum(executable.step_seconds(name, 5) for name in graphs)
-            executable.close()
-        return {"layout": min(times, key=times.__getitem__)}
+        return settle(present, options.tuning, bool(trained), find if options.tune else None)
 
     def _environment(self, libraries: Libraries) -> dict[str, str]:
         return {**self.versions(), "precision": "fp32" if libraries.exact else "tf32"}

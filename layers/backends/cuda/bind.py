@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ....common.errors import ShapeError
 from ...graph import SHARED, Graph, Op, Tensor
 from ..base import BoundCall
+from .conv_graph import ConvGraph
 from .cublas import Cublas
 from .cudnn_library import Cudnn
 from .kernels import i32, i64, linear
@@ -112,6 +113,7 @@ class Binder:
         self.steps: list[Step] = []
         self.buffers: dict[Tensor, Buffer] = {}
         self.workspace_bytes = 0
+        self.convolutions: dict[str, tuple[ConvGraph, Buffer]] = {}
         self.late: list[Callable[[int], None]] = []
         self._position = 0
         self._copies: dict[tuple[Tensor, str], Buffer] = {}

@@ -16,6 +16,7 @@ from ..base import Array, BoundCall
 from ..tuning import Tuning
 from . import linear, losses, pointwise  # noqa: F401  # registering kernels is their import's effect
 from .bind import Binder, Buffer, Libraries, Step, Store, spread, synchronize
+from .conv_graph import ConvGraph
 from .runtime import cupy, device
 from .step import update_runs
 
@@ -157,6 +158,14 @@ class CudaExecutable:
                     spent.append(cp.cuda.get_elapsed_time(start, stop) / 1e3)
                 times.append(median(spent[1:]))
         return times
+
+    def convolutions(self) -> dict[str, tuple[ConvGraph, Buffer]]:
+        """Every convolution with the buffer that it writes, by the name of its choice."""
+        return {
+            name: found
+            for binder in self._sections.values()
+            for name, found in binder.convolutions.items()
+        }
 
     def step_seconds(self, section: str, repeats: int) -> float:
         """Seconds of one run of a captured section, the fastest of so many after a warm-up."""

@@ -101,6 +101,15 @@ __device__ float activate(int kind, float x, float alpha) {
     }
 }
 
+// The tail of a dense layer in place: y = f(y + b); kind -1 is no activation.
+__global__ void bias_activation(float* y, const float* b, i64 size, int units, int kind,
+                                float alpha) {
+    LINEAR(i, size) {
+        float value = y[i] + b[i % units];
+        y[i] = kind < 0 ? value : activate(kind, value, alpha);
+    }
+}
+
 // v is forward's output for the first five kinds, its input for the others.
 __device__ float slope(int kind, float v, float alpha) {
     switch (kind) {
@@ -214,6 +223,43 @@ __global__ void pool_backward(const float* x, const float* y, const float* dy, f
                 if (first) sum += dy[out];
             }
         dx[i] = sum;
+    }
+}
+
+// The same where windows neither overlap nor reach into padding: a thread owns one window, and the
+// last of a row or column also clears the pixels that no window covers.
+__global__ void pool_backward_disjoint(const float* x, const float* dy, float* dx, i64 size,
+                                       const Pool* pool) {
+    const Pool p = *pool;
+    LINEAR(i, size) {
+        i64 sample;
+        int channel, row, column;
+        place(p, i, p.rows, p.columns, sample, channel, row, column);
+        int top = row * p.stride_h, left = column * p.stride_w;
+        int bottom = row == p.rows - 1 ? p.height : top + p.stride_h;
+        int right = column == p.columns - 1 ? p.width : left + p.stride_w;
+        int pixel = p.nhwc ? p.channels : 1, line = pixel * p.width;
+        i64 corner = at(p, sample, channel, top, left, p.height, p.width);
+        int chosen_h = 0, chosen_w = 0;
+        if (!p.average) {
+            float best = x[corner];
+            for (int h = 0; h < p.kernel_h; ++h)
+                for (int w = 0; w < p.kernel_w; ++w) {
+                    float value = x[corner + h * line + w * pixel];
+                    if (value > best) {
+                        best = value;
+                        chosen_h = h;
+                        chosen_w = w;
+                    }
+                }
+        }
+        float gradient = dy[i], share = gradient / (p.kernel_h * p.kernel_w);
+        for (int h = 0; h < bottom - top; ++h)
+            for (int w = 0; w < right - left; ++w) {
+                bool inside = h < p.kernel_h && w < p.kernel_w;
+                float value = p.average ? share : (h == chosen_h && w == chosen_w ? gradient : 0.0f);
+                dx[corner + h * line + w * pixel] = inside ? value : 0.0f;
+            }
     }
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ...graph import Shape
+from ...graph import Shape, Tensor
 from ...ops import (
     ACTIVATIONS,
     BiasAdd,
@@ -35,10 +35,12 @@ def matmul(b: Binder, op: MatMul) -> None:
     details = {"m": m, "n": n, "k": k, "transpose": f"{op.transpose_a},{op.transpose_b}"}
     b.add(op, "cuBLAS", "cublasSgemm", launch, details)
     if op.bias is not None:
-        bias = b.home(op.bias).array
-        arguments = (c.array, bias, c.array, i64(op.c.size), i32(n), i32(1))
-        b.kernel(op, "bias_add", linear("bias_add", op.c.size, arguments))
-    if op.activation is not None:
+        kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
+        slope = f32(op.activation_alpha)
+        numbers = (i64(op.c.size), i32(n), i32(kind), slope)
+        arguments = (c.array, b.home(op.bias).array, *numbers)
+        b.kernel(op, "bias_activation", linear("bias_activation", op.c.size, arguments))
+    elif op.activation is not None:
         _activate(b, op, c.array, op.c.size)
     if op.bias_grad is not None:
         _column_sums(b, op, k, m, a.pointer, b.output(op.bias_grad).pointer)
@@ -97,13 +99,21 @@ def _graph(
         deterministic=b.libraries.deterministic,
         **extra,
     )
-    chosen = b.choices.get(f"{op.origin[0].layer}/{kind}")
+    chosen = b.choices.get(_key(b, op, kind))
     graph.choose(None if chosen is None else int(chosen))
-    b.keep(graph)
     return graph
 
 
-def _bound(b: Binder, op: Convolution, graph: ConvGraph, pointers: dict[str, int]) -> None:
+def _key(b: Binder, op: Convolution, kind: str) -> str:
+    """The name of a convolution's plan among the choices: plans depend on the batch size."""
+    layer = op.origin[0].layer if op.origin else ""
+    return f"{b.graph.name}/{layer}/{kind}"
+
+
+def _bound(
+    b: Binder, op: Convolution, graph: ConvGraph, pointers: dict[str, int], output: Tensor
+) -> None:
+    b.convolutions[_key(b, op, str(graph.shown["kind"]))] = (graph, b.home(output))
     b.workspace_bytes = max(b.workspace_bytes, graph.workspace_bytes)
     b.late.append(partial(graph.bind, pointers))
     details = dict(graph.shown) | {"workspace": graph.workspace_bytes}
@@ -124,7 +134,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     }
     if op.bias is not None:
         pointers["bias"] = b.home(op.bias).pointer
-    _bound(b, op, graph, pointers)
+    _bound(b, op, graph, pointers, op.y)
     if op.activation is not None and not relu:
         _activate(b, op, y.array, op.y.size)
 
@@ -137,7 +147,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
         "w": b.want(op.w, b.layout).pointer,
         "x": b.output(op.dx, b.layout).pointer,
     }
-    _bound(b, op, graph, pointers)
+    _bound(b, op, graph, pointers, op.dx)
 
 
 @binds(Conv2dBackwardFilter)
@@ -149,6 +159,6 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
         "y": dy.pointer,
         "w": b.output(op.dw, b.layout).pointer,
     }
-    _bound(b, op, graph, pointers)
+    _bound(b, op, graph, pointers, op.dw)
     if op.bias_grad is not None:
         bias_grad(b, BiasGrad(dy=op.dy, db=op.bias_grad, origin=op.origin))

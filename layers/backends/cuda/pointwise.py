@@ -77,11 +77,15 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     dy = b.want(op.dy, layout)
     dx = b.output(op.dx, layout)
     x = b.home(op.x).array if op.x is not None else dy.array
-    y = b.want(op.y, layout).array if op.y is not None else dy.array
     pool = _pool_numbers(b, op, op.dx.shape, op.dy.shape, layout)
+    shown = {"window": op.window, "layout": layout}
+    if op.window.kernel == op.window.stride and not any(op.window.padding):
+        name = "pool_backward_disjoint"
+        launch = linear(name, op.dy.size, (x, dy.array, dx.array, i64(op.dy.size), pool))
+        return b.kernel(op, name, launch, shown)
+    y = b.want(op.y, layout).array if op.y is not None else dy.array
     arguments = (x, y, dy.array, dx.array, i64(op.dx.size), pool)
-    launch = linear("pool_backward", op.dx.size, arguments)
-    b.kernel(op, "pool_backward", launch, {"window": op.window, "layout": layout})
+    return b.kernel(op, "pool_backward", linear("pool_backward", op.dx.size, arguments), shown)
 
 
 def _flat_tensor(b: Binder, tensor: Tensor) -> c_void_p:
