@@ -89,9 +89,9 @@ def test_metrics(reduction: str, added: float) -> None:
         Metrics,
         {},
         scores=scores,
-        target=np.array([0, 1, 1, -1], TARGET),
+        target=np.array([0, 0, 1, -1], TARGET),
         loss=[0.5],
         sums=[10.0, 20.0, 30.0],
         reduction=reduction,
     )["sums"]
-    check(sums, [10 + added, 22, 33])
+    check(sums, [10 + added, 23, 33])

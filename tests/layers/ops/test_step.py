@@ -26,10 +26,13 @@ def gather(order: list[int], step: int) -> dict[str, Array]:
     )
 
 
-def test_gather_batch() -> None:
-    got = gather([0, 1, 2, 0], step=3)
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_gather_batch(step: int) -> None:
+    """Two steps an epoch: the third takes the samples of the first again."""
+    got = gather([0, 1, 2, 0], step)
     check(got["x"], [[[[5, 5.5]], [[19, 21]]], [[[1, 1.5]], [[3, 5]]]])
     np.testing.assert_array_equal(got["target"], [9, 7])
+    np.testing.assert_array_equal(gather([0, 1, 2, 0], step + 1)["target"], [7, 8])
 
 
 def test_gather_batch_of_a_missing_sample() -> None:
