@@ -16,9 +16,12 @@ from click.exceptions import NoArgsIsHelpError
 from ..common.errors import DnnstackError, UsageError
 from . import console, options
 from .config import config
+from .data import data
+from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
 from .predict import predict
+from .summary import summary
 from .train import train
 
 _INTERRUPTED = 130
@@ -61,7 +64,7 @@ def dnnstack() -> None:
     logging.basicConfig(format="dnnstack: warning: %(message)s", level=logging.WARNING)
 
 
-for command in (train, evaluate, predict, explain, config):
+for command in (train, evaluate, predict, data, summary, explain, config, doctor):
     dnnstack.add_command(command)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..layers.graph import Op
 from ..layers.layer import Layer
 from .explain import Call, Explanation, Operation, ratio
+from .units import quantity
 
 _WIDTH = 110
 _LEFT = 70
@@ -153,16 +154,6 @@ def _row(left: str, figures: Sequence[str]) -> str:
 
 def _shape(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
-
-
-def quantity(value: float) -> str:
-    """A number with three digits and a prefix: 36.9 M."""
-    for prefix in ("", "k", "M", "G", "T"):
-        if value < 999.5 or prefix == "T":
-            digits = 0 if not prefix else 2 if value < 9.995 else 1 if value < 99.95 else 0
-            return f"{value:.{digits}f} {prefix}".rstrip()
-        value /= 1000
-    raise AssertionError("unreachable")
 
 
 def _time(seconds: float | None) -> str:

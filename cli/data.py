@@ -1,0 +1,60 @@
+"""``dnnstack data``: what a config trains on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import console, downloading, options
+
+
+@click.command(
+    short_help="Show the data of a config, and samples of it.",
+    epilog=options.examples(
+        "dnnstack data --config lenet.yaml --data-dir ~/data",
+        "dnnstack data --config digits.yaml --save digits.png",
+        "dnnstack data --config lenet.yaml --json > data.json",
+    ),
+)
+@options.config()
+@options.overrides
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PNG",
+    help="Write a contact sheet: samples of every class as the network sees them.",
+)
+@options.json_output("one JSON object")
+@options.data_dir
+def data(
+    reference: str,
+    overrides: tuple[str, ...],
+    save: Path | None,
+    as_json: bool,
+    data_dir: Path | None,
+    offline: bool,
+) -> None:
+    """Show the data of a config: files, class counts, mean and deviation.
+
+    Counts are given for the pictures to train on, to validate on and to test on. Missing files are
+    downloaded first.
+    """
+    import json
+
+    from ..configs import load_config
+    from ..datasets import data_root
+    from ..training.contact_sheet import check_png
+    from ..training.data_report import report
+    from ..training.data_samples import save_samples
+    from ..training.data_text import as_text
+
+    if save is not None:
+        check_png(save)
+    config = load_config(reference, overrides).config
+    root = data_root(data_dir, config.data.root)
+    found = report(config, root, downloading.policy(offline))
+    click.echo(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
+    if save is not None:
+        save_samples(found, config.seed, save)
+        console.note(f"contact sheet written to {save}")

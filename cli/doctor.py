@@ -1,0 +1,69 @@
+"""``dnnstack doctor``: whether this machine has what training needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import options
+
+if TYPE_CHECKING:
+    from ..training.doctor import Finding
+
+_LEFT = 24
+
+
+@click.command(
+    short_help="Examine this machine: what is there, what is missing.",
+    epilog=options.examples(
+        "dnnstack doctor",
+        "dnnstack doctor --data-dir ~/data",
+        "dnnstack doctor --json > report.json",
+    ),
+)
+@options.json_output("one JSON object")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder of the data sets to examine; default: $DNNSTACK_DATA, else the user's cache "
+    "folder.",
+)
+@options.runs_dir("runs")
+def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
+    """Examine this machine: versions, processor, oneDNN, GPU, data, folders.
+
+    Says where everything was found, or what to install. Nothing is downloaded. The exit status is 1
+    if something is missing that training needs.
+    """
+    import json
+
+    from ..training.doctor import examine
+
+    missing = False
+    findings: list[Finding] = []
+    section = ""
+    for finding in examine(data_dir, runs_dir):
+        missing = missing or finding.state == "missing"
+        if as_json:
+            findings.append(finding)
+            continue
+        if finding.section != section:
+            click.echo(("\n" if section else "") + finding.section)
+            section = finding.section
+        click.echo(_line(finding))
+    if as_json:
+        shown = {"ready": not missing, "findings": [vars(finding) for finding in findings]}
+        click.echo(json.dumps(shown, indent=1))
+    else:
+        click.echo()
+        click.echo("something is missing: see above" if missing else "ready to train")
+    return 1 if missing else 0
+
+
+def _line(finding: Finding) -> str:
+    mark = {"ok": " ", "note": "!", "missing": "X"}[finding.state]
+    line = f"{mark} {finding.name:<{_LEFT - 2}}{finding.value}"
+    return f"{line}\n{'':<{_LEFT}}{finding.advice}" if finding.advice else line

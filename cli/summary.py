@@ -1,0 +1,44 @@
+"""``dnnstack summary``: a network as a table of layers, with what it costs."""
+
+from __future__ import annotations
+
+import click
+
+from . import options
+
+
+@click.command(
+    short_help="Show a network as a table of layers.",
+    epilog=options.examples(
+        "dnnstack summary --config lenet.yaml",
+        "dnnstack summary --config lenet.yaml --batch-size 256",
+        "dnnstack summary --config lenet.yaml --json > summary.json",
+    ),
+)
+@options.config()
+@options.overrides
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Pictures in a training step; default: data.batch_size of the config.",
+)
+@options.json_output("one JSON object")
+def summary(
+    reference: str, overrides: tuple[str, ...], batch_size: int | None, as_json: bool
+) -> None:
+    """Show a network as a table: layers, parameters, operations, memory.
+
+    For each layer its output, its parameters, the millions of floating-point operations of its
+    forward pass, and the memory of its weights and activations; then totals and the memory of a
+    training step. Neither data nor a device is needed.
+    """
+    import json
+
+    from ..configs import load_config
+    from ..training.summary import summarize
+    from ..training.summary_text import as_text
+
+    loaded = load_config(reference, overrides)
+    result = summarize(loaded.config, loaded.path, batch_size)
+    click.echo(json.dumps(result.to_json(), indent=1) if as_json else as_text(result))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.cli.main import main
+from dnnstack.datasets import mnist
+from dnnstack.datasets.download import Origin, RemoteFile
+from https_server import CERTIFICATE, Request, Server, serving
+from PIL import Image
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_a_table_json_and_a_sheet(run: Run, tmp_path: Path) -> None:
+    done = run("data", "--config", "tiny.yaml", "--save", "sheet.png")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "dnnstack: contact sheet written to sheet.png\n"
+    totals = next(line for line in done.stdout.splitlines() if line.startswith("total"))
+    assert totals.split() == ["total", "416", "64", "100"]
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.format == "PNG"
+        assert sheet.width > 700
+    shown = json.loads(run("data", "--config", "tiny.yaml", "--json").stdout)
+    assert {part: split["count"] for part, split in shown["splits"].items()} == {
+        "train": 416,
+        "validation": 64,
+        "test": 100,
+    }
+    assert f"mean: {shown['mean'][0]:.4f}, std: {shown['std'][0]:.4f}" in done.stdout
+
+
+def test_wrong_places_for_the_sheet(run: Run) -> None:
+    done = run("data", "--config", "tiny.yaml", "--save", "sheet.jpg")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "sheet.jpg: the sheet is a PNG" in done.stderr
+    done = run("data", "--config", "tiny.yaml", "--save", "nowhere/sheet.png")
+    assert done.returncode == 1
+    assert "error: nowhere/sheet.png: cannot be written: No such file" in done.stderr
+
+
+@pytest.mark.parametrize("switch", [("--offline",), ()])
+def test_offline_the_way_out_is_named(run: Run, switch: tuple[str, ...], tmp_path: Path) -> None:
+    # The environment of these tests says DNNSTACK_OFFLINE=1 already.
+    done = run("data", "--config", "lenet.yaml", "--data-dir", "d", *switch)
+    assert done.returncode == 1
+    for piece in (
+        "MNIST is not in d/mnist: missing train-images-idx3-ubyte.gz, ",
+        "--offline or DNNSTACK_OFFLINE",
+        "https://",
+        "dnnstack train --config digits.yaml",
+    ):
+        assert piece in done.stderr
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    """A server with a small MNIST, taken for the original by this process."""
+    contents = {}
+    for stem, count in (("train", 40), ("t10k", 20)):
+        pictures = (np.arange(count * 784) % 251).astype(np.uint8)
+        header = bytes((0, 0, 8, 3)) + struct.pack(">3I", count, 28, 28)
+        contents[f"{stem}-images-idx3-ubyte.gz"] = header + pictures.tobytes()
+        labels = bytes(i % 10 for i in range(count))
+        header = bytes((0, 0, 8, 1)) + struct.pack(">I", count)
+        contents[f"{stem}-labels-idx1-ubyte.gz"] = header + labels
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    files = tuple(
+        RemoteFile(name, len(gzip.compress(content)), hashes[name], len(content))
+        for name, content in contents.items()
+    )
+
+    def answer(request: Request) -> None:
+        request.give_range(gzip.compress(contents[request.path[1:]]))
+
+    monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.delenv("DNNSTACK_OFFLINE")
+    with serving(answer) as server:
+        # The first mirror does not exist: connecting is refused.
+        mirrors = ("https://localhost:1/", server.url)
+        monkeypatch.setattr(mnist, "_ORIGIN", Origin(mirrors, files))
+        monkeypatch.setattr(mnist, "_ORIGINALS", hashes)
+        yield server
+
+
+def test_missing_files_arrive(
+    mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "data"
+    arguments = ["data", "--config", "lenet.yaml", "--set", "data.validation=5", "--data-dir"]
+    assert main([*arguments, str(folder)]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"dnnstack: downloading MNIST (0.0 MB) into {folder / 'mnist'}\n"
+    assert out.count("the original, by its SHA-256") == 4
+    assert len(mirror.asked) == 4
+    assert main([*arguments, str(folder)]) == 0
+    assert (capsys.readouterr(), len(mirror.asked)) == ((out, ""), 4)
+
+
+def test_offline_is_heard_before_the_mirrors(
+    mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--data-dir", str(tmp_path / "data")]
+    assert main(["data", "--config", "lenet.yaml", *where, "--offline"]) == 1
+    assert main(["train", "--config", "lenet.yaml", "--device", "numpy", *where, "--offline"]) == 1
+    assert capsys.readouterr().err.count("--offline or DNNSTACK_OFFLINE asks") == 2
+    assert mirror.asked == []

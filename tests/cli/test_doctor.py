@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_a_machine_that_is_ready(run: Run, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    done = run("doctor", "--data-dir", "data")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("\nready to train\n")
+    for section in ("Python", "machine", "oneDNN", "GPU", "data", "folders"):
+        assert section in done.stdout.splitlines()
+    assert "data (--data-dir)" in done.stdout
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_is_missing_is_said_and_is_the_exit_status(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    done = run("doctor")
+    assert done.returncode == 1
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("X "))
+    assert line.split()[:2] == ["X", "runs"]
+    assert line.endswith("cannot be written")
+    assert done.stdout.endswith("\nsomething is missing: see above\n")
+    assert run("doctor", "--runs-dir", "elsewhere").returncode == 0
+
+
+def test_json(run: Run, tmp_path: Path) -> None:
+    shown = json.loads(run("doctor", "--json").stdout)
+    assert shown["ready"] is True
+    assert {tuple(finding) for finding in shown["findings"]} == {
+        ("section", "name", "value", "state", "advice")
+    }
+    (tmp_path / "runs").write_text("")
+    done = run("doctor", "--json")
+    assert (done.returncode, json.loads(done.stdout)["ready"]) == (1, False)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_a_table_and_json_say_the_same(run: Run) -> None:
+    done = run("summary", "--config", "tiny.yaml", "--batch-size", "7")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "memory of a training step, batch 7" in done.stdout
+    shown = json.loads(
+        run("summary", "--config", "tiny.yaml", "--batch-size", "7", "--json").stdout
+    )
+    assert shown["batch_size"] == 7
+    for layer in shown["layers"]:
+        assert f"\n{layer['name']} " in done.stdout
+    assert f"{shown['parameters']:,}" in done.stdout
+    assert shown["config"] == "tiny.yaml"
+
+
+def test_the_config_decides_the_batch_and_set_changes_it(run: Run) -> None:
+    done = run("summary", "--config", "tiny.yaml", "--set", "data.batch_size=3", "--json")
+    assert json.loads(done.stdout)["batch_size"] == 3
+
+
+def test_neither_data_nor_a_backend_is_touched(tmp_path: Path) -> None:
+    program = (
+        "import sys; from dnnstack.cli.main import main;"
+        "main(['summary', '--config', 'lenet.yaml']);"
+        "print([m for m in sys.modules if m.startswith('dnnstack.layers.backends')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+    assert list(tmp_path.iterdir()) == []

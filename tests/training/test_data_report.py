@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import ConfigError, DatasetError, UsageError
+from dnnstack.configs import RunConfig, parse_config
+from dnnstack.datasets import DataFile, DatasetInfo, ImageSet, load
+from dnnstack.training import data_report
+from dnnstack.training.contact_sheet import check_png, draw_sheet
+from dnnstack.training.data_report import DataReport, report
+from dnnstack.training.data_samples import samples, save_samples
+from dnnstack.training.data_text import as_text
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+Tiny = Callable[..., RunConfig]
+
+
+def coloured(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[DataReport, ImageSet]:
+    """A report on 40 random 3x6x5 pictures of 4 classes, class 3 of which has none."""
+    draw = np.random.default_rng(1)
+    images = ImageSet(
+        "paint/train",
+        draw.integers(0, 256, (40, 3, 6, 5), np.uint8),
+        (np.arange(40) % 3).astype(np.int32),
+        ("red", "green", "blue", "a class whose name is very long indeed"),
+    )
+    info = DatasetInfo("paint", (3, 6, 5), images.classes, 40, 40)
+    monkeypatch.setattr(data_report, "describe_data", lambda config: info)
+    monkeypatch.setattr(data_report, "load_data", lambda config, *rest: images)
+    monkeypatch.setattr(data_report, "files", lambda name, root: ())
+    text = "data: {dataset: mnist, validation: 10}\nlayers: [relu]\n"
+    rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
+    return report(parse_config(text + rest, "x.yaml", list(overrides)), Path("data")), images
+
+
+def test_counts_are_those_of_the_parts(tiny: Tiny, tmp_path: Path) -> None:
+    found = report(tiny(), tmp_path)
+    options = {"train_count": 200, "test_count": 20}
+    images = load("strokes", "train", root=tmp_path, options=options)
+    test = load("strokes", "test", root=tmp_path, options=options)
+    assert {part: int(counts.sum()) for part, counts in found.counts.items()} == {
+        "train": 168,
+        "validation": 32,
+        "test": 20,
+    }
+    together = found.counts["train"] + found.counts["validation"]
+    np.testing.assert_array_equal(together, np.bincount(images.labels, minlength=10))
+    np.testing.assert_array_equal(found.counts["test"], np.bincount(test.labels, minlength=10))
+    assert found.files == ()
+
+
+def test_mean_and_deviation_are_those_of_what_is_trained_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, images = coloured(monkeypatch)
+    pixels = images.images[found.train].astype(np.float64) / 255
+    assert len(pixels) == 30
+    np.testing.assert_allclose(found.mean, pixels.mean((0, 2, 3)), rtol=1e-13)
+    np.testing.assert_allclose(found.std, pixels.std((0, 2, 3)), rtol=1e-13)
+
+
+@given(st.integers(1, 3000), st.integers(0, 255))
+def test_statistics_of_one_value_are_exact(count: int, value: int) -> None:
+    images = np.full((count, 1, 2, 2), value, np.uint8)
+    mean, std = data_report._statistics(images, np.arange(count, dtype=np.int32))
+    assert (mean, std) == ((value / 255,), (0.0,))
+
+
+def test_what_the_text_says_normalizes(tiny: Tiny, tmp_path: Path) -> None:
+    text = as_text(report(tiny(), tmp_path))
+    advice = text.rpartition("data:\n")[2].strip().partition(": ")[2]
+    found = report(tiny(f"data.normalize={advice}"), tmp_path)
+    assert found.seen[0] == pytest.approx((0.0,), abs=1e-3)
+    assert found.seen[1] == pytest.approx((1.0,), abs=1e-3)
+    assert " 1.00" in as_text(found).partition("as the network sees it")[2].splitlines()[0]
+
+
+def test_channels_are_listed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = coloured(monkeypatch)
+    advice = as_text(found).rpartition("normalize: ")[2]
+    again, _ = coloured(monkeypatch, f"data.normalize={advice}")
+    assert again.seen[0] == pytest.approx((0.0,) * 3, abs=1e-3)
+    with pytest.raises(ConfigError, match="normalize"):
+        coloured(monkeypatch, "data.normalize.mean=[0.1, 0.2]")
+
+
+def test_text_and_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = coloured(monkeypatch)
+    lines = as_text(found).splitlines()
+    assert lines[0] == "data set    paint: pictures 3x6x5, 4 classes"
+    rows = {line.split()[0]: line.split()[-3:] for line in lines if line}
+    assert rows["total"] == ["30", "10", "40"]
+    assert rows["a"] == ["0", "0", "0"]
+    assert max(map(len, lines)) <= 80
+    shown = json.loads(json.dumps(found.to_json()))
+    assert shown["splits"]["test"] == {"count": 40, "class_counts": [14, 13, 13, 0]}
+    assert (shown["dataset"], shown["shape"]) == ("paint", [3, 6, 5])
+    assert len(shown["mean"]) == len(shown["seen_std"]) == 3
+
+
+def test_files_are_shown_with_their_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = (DataFile(Path("data/paint/a.gz"), "verified"), DataFile(Path("data/paint/b"), "other"))
+    found, _ = coloured(monkeypatch)
+    text = as_text(DataReport(**{**vars(found), "files": kept}))
+    assert "folder      data/paint\n" in text
+    assert "a.gz: the original, by its SHA-256\n" in text
+    assert "b: sound, but not the original" in text
+
+
+@pytest.mark.parametrize("normalize", ["{mean: 0, std: 1}", "{mean: 0.13, std: 0.31}"])
+def test_samples_are_training_pictures_of_their_class(
+    tiny: Tiny, tmp_path: Path, normalize: str
+) -> None:
+    config = tiny(f"data.normalize={normalize}")
+    found = report(config, tmp_path)
+    rows = samples(found, config.seed)
+    assert [name for name, _ in rows] == list("0123456789")
+    for label, (_, pictures) in enumerate(rows):
+        own = found.train[found.images.labels[found.train] == label]
+        known = {found.images.images[i].tobytes() for i in own}
+        assert len(pictures) == min(32, len(own))
+        assert {picture.tobytes() for picture in pictures} <= known
+    again = samples(found, config.seed)
+    assert all((a[1] == b[1]).all() for a, b in zip(rows, again, strict=True))
+    assert any((a[1] != b[1]).any() for a, b in zip(rows, samples(found, 8), strict=True))
+
+
+def test_the_sheet_shows_the_pictures_enlarged(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny()
+    found = report(config, tmp_path)
+    save_samples(found, config.seed, tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as opened:
+        sheet = np.asarray(opened.convert("L"))
+        assert opened.format == "PNG"
+    first = samples(found, config.seed)[0][1][0, 0].repeat(2, 0).repeat(2, 1)
+    windows = np.lib.stride_tricks.sliding_window_view(sheet[:120, :160], first.shape)
+    assert (windows == first).all((2, 3)).sum() == 1
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_a_sheet_of_any_channels_and_of_empty_rows(channels: int) -> None:
+    pictures = np.full((17, channels, 100, 60), 40, np.uint8)
+    rows = [("one", pictures), ("none", pictures[:0]), ("x" * 99, pictures[:1])]
+    sheet = np.asarray(draw_sheet("title", rows))
+    assert (sheet == 40).all(2).sum() >= 18 * 6000
+    assert sheet.shape[0] > 4 * 100
+    assert (sheet[:, -5:] == 255).all()
+
+
+def test_a_colour_stays_a_colour() -> None:
+    pictures = np.zeros((1, 3, 8, 8), np.uint8)
+    pictures[0, 0] = 200
+    sheet = np.asarray(draw_sheet("", [("red", pictures)]))
+    assert (sheet == (200, 0, 0)).all(2).sum() == 48 * 48
+
+
+def test_a_sheet_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, _ = coloured(monkeypatch)
+    with pytest.raises(DatasetError, match=r"nowhere/sheet\.png: cannot be written: No such"):
+        save_samples(found, 1, tmp_path / "nowhere" / "sheet.png")
+    with pytest.raises(UsageError, match=r"ends in \.png"):
+        check_png(Path("sheet.jpg"))
+    check_png(Path("SHEET.PNG"))

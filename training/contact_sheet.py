@@ -1,0 +1,88 @@
+"""A contact sheet: rows of small pictures with a title at their left, as one PNG."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError, UsageError
+from ..common.files import atomic_write
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
+
+COLUMNS = 16
+_SMALLEST_SIDE = 48
+_GAP = 2
+_MARGIN = 12
+_TEXT = 14
+_LONGEST_TITLE = 24
+_BACKGROUND, _INK = (255, 255, 255), (30, 30, 30)
+
+
+def check_png(path: Path) -> None:
+    """Raise UsageError for a file name that is none of a PNG, before any work is done."""
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"{path}: the sheet is a PNG picture; give it a name that ends in .png")
+
+
+def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> PilImage:
+    """The sheet as a picture. rows: titles with pictures (n, C, H, W) uint8, all of one size.
+
+    Small pictures are enlarged by a whole number, pixel by pixel; rows longer than COLUMNS are
+    broken.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    font = ImageFont.load_default(_TEXT)
+    names = [_shortened(name) for name, _ in rows]
+    left = _MARGIN + round(max(map(font.getlength, names))) + _MARGIN
+    height, width = rows[0][1].shape[2:]
+    zoom = max(1, -(-_SMALLEST_SIDE // max(height, width)))
+    step_x, step_y = width * zoom + _GAP, height * zoom + _GAP
+    lines = [max(1, -(-len(pictures) // COLUMNS)) for _, pictures in rows]
+    top = _MARGIN + _TEXT + _MARGIN
+    bottom = top + sum(lines) * step_y + len(rows) * 3 * _GAP + _MARGIN
+    right = max(left + COLUMNS * step_x - _GAP, _MARGIN + round(font.getlength(title))) + _MARGIN
+    sheet = Image.new("RGB", (right, bottom), _BACKGROUND)
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_MARGIN, _MARGIN), title, _INK, font)
+    y = top
+    for name, (_, pictures), count in zip(names, rows, lines, strict=True):
+        draw.text((_MARGIN, y + (step_y - _GAP - _TEXT) // 2), name, _INK, font)
+        for at, picture in enumerate(pictures):
+            down, across = divmod(at, COLUMNS)
+            sheet.paste(_picture(picture, zoom), (left + across * step_x, y + down * step_y))
+        y += count * step_y + 3 * _GAP
+    return sheet
+
+
+def write_png(sheet: PilImage, path: Path) -> None:
+    """Write the picture, wholly or not at all. Raises DatasetError where it cannot be."""
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG", optimize=True)
+    try:
+        atomic_write(path, buffer.getvalue())
+    except OSError as error:
+        raise DatasetError(
+            f"{path}: cannot be written: {error.strerror or error}; choose another place"
+        ) from None
+
+
+def _picture(pixels: NDArray[np.uint8], zoom: int) -> PilImage:
+    """(C, H, W) as an RGB picture; of other than 3 channels the mean is shown, in grey."""
+    from PIL import Image
+
+    grey = np.rint(pixels.mean(0)).astype(np.uint8)
+    colours = pixels if len(pixels) == 3 else np.stack([grey] * 3)
+    enlarged = colours.repeat(zoom, 1).repeat(zoom, 2)
+    return Image.fromarray(np.ascontiguousarray(enlarged.transpose(1, 2, 0)))
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_TITLE else f"{name[: _LONGEST_TITLE - 1]}…"

@@ -1,0 +1,125 @@
+"""What a config trains on: files, class counts, mean and standard deviation of the pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..datasets import DataFile, Downloads, ImageSet, files, split_validation
+from .assemble import describe_data, load_data, preprocessing
+from .network import Preprocessing
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
+
+_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """A data set as a training takes it.
+
+    counts: for train, validation and test the pictures of each class. mean, std: of the pictures to
+    train on, one for each channel, in units of pixel / 255. train: indices of these pictures in
+    ``images``, ascending.
+    """
+
+    root: Path
+    files: tuple[DataFile, ...]
+    images: ImageSet
+    train: NDArray[np.int32]
+    counts: Mapping[str, NDArray[np.int64]]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scaling: Preprocessing
+
+    @property
+    def dataset(self) -> str:
+        return self.images.name.partition("/")[0]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        _, channels, height, width = self.images.images.shape
+        return channels, height, width
+
+    @property
+    def seen(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation, one for each channel, after the config's normalization."""
+        scaled = zip(self.scaling.scale, self.scaling.shift, strict=True)
+        pairs = [
+            (255 * mean * scale + shift, 255 * std * scale)
+            for mean, std, (scale, shift) in zip(self.mean, self.std, scaled, strict=True)
+        ]
+        return tuple(mean for mean, _ in pairs), tuple(std for _, std in pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        seen = self.seen
+        return {
+            "dataset": self.dataset,
+            "root": str(self.root),
+            "files": [{**vars(file), "path": str(file.path)} for file in self.files],
+            "shape": list(self.shape),
+            "classes": list(self.images.classes),
+            "splits": {
+                part: {"count": int(counts.sum()), "class_counts": counts.tolist()}
+                for part, counts in self.counts.items()
+            },
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "seen_mean": list(seen[0]),
+            "seen_std": list(seen[1]),
+        }
+
+
+def report(config: RunConfig, root: Path, downloads: Downloads | None = None) -> DataReport:
+    """Read the config's data set in the data folder ``root``; what is missing is downloaded.
+
+    Raises DatasetError, or ConfigError for a normalization that does not fit the pictures.
+    """
+    info = describe_data(config)
+    scaling = preprocessing(config, info)
+    images = load_data(config, "train", root, downloads)
+    test = load_data(config, "test", root, downloads)
+    train, validation = split_validation(len(images), config.data.validation, config.seed)
+    classes = len(info.classes)
+    mean, std = _statistics(images.images, train)
+    return DataReport(
+        root=root,
+        files=files(info.name, root),
+        images=images,
+        train=train,
+        counts={
+            "train": np.bincount(images.labels[train], minlength=classes),
+            "validation": np.bincount(images.labels[validation], minlength=classes),
+            "test": np.bincount(test.labels, minlength=classes),
+        },
+        mean=mean,
+        std=std,
+        scaling=scaling,
+    )
+
+
+def _statistics(
+    images: NDArray[np.uint8], index: NDArray[np.int32]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel / 255, from exact integer sums."""
+    channels = images.shape[1]
+    tally = np.zeros((channels, 256), np.int64)
+    for start in range(0, len(index), _CHUNK):
+        chunk = images[index[start : start + _CHUNK]]
+        for channel in range(channels):
+            tally[channel] += np.bincount(chunk[:, channel].ravel(), minlength=256)
+    values = np.arange(256)
+    number = tally.sum(1).tolist()
+    sums, squares = (tally @ values).tolist(), (tally @ values**2).tolist()
+    means = tuple(s / n / 255 for s, n in zip(sums, number, strict=True))
+    # n times the sum of squares less the squared sum: integers of any length, no cancellation.
+    spread = zip(sums, squares, number, strict=True)
+    return means, tuple(math.sqrt(n * q - s * s) / n / 255 for s, q, n in spread)

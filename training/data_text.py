@@ -1,0 +1,87 @@
+"""The report on a data set as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .data_report import DataReport
+from .units import shape_text
+
+_STATES = {
+    "verified": "the original, by its SHA-256",
+    "other": "sound, but not the original: results are not comparable",
+    "damaged": "damaged",
+    "missing": "missing",
+}
+
+
+def as_text(report: DataReport) -> str:
+    """Files, a table of classes, and the pixels' mean and deviation, ready for a config."""
+    classes = report.images.classes
+    lines = [
+        f"data set    {report.dataset}: pictures {shape_text(report.shape)}, {len(classes)} classes"
+    ]
+    if report.files:
+        lines.append(f"folder      {report.files[0].path.parent}")
+    else:
+        lines.append("files       none: the program draws the pictures")
+    for at, file in enumerate(report.files):
+        title = "files" if at == 0 else ""
+        lines.append(f"{title:<11} {file.path.name}: {_STATES[file.state]}")
+    lines += ["", *_table(report), ""]
+    lines += [
+        *_columns(
+            ("train", "mean", "standard deviation"),
+            ("pixel / 255", _numbers(report.mean), _numbers(report.std)),
+            ("as the network sees it", *map(_numbers, report.seen)),
+        ),
+        "",
+        "for mean 0 and standard deviation 1 say in the config:",
+        "",
+        "data:",
+        f"  normalize: {{mean: {_value(report.mean)}, std: {_value(_usable(report.std))}}}",
+    ]
+    return "\n".join(lines)
+
+
+def _table(report: DataReport) -> list[str]:
+    parts = list(report.counts)
+    columns = [[str(n) for n in counts.tolist()] for counts in report.counts.values()]
+    totals = [str(counts.sum()) for counts in report.counts.values()]
+    names = list(report.images.classes)
+    left = max(len(name) for name in (*names, "class"))
+    widths = [
+        max(map(len, (part, total, *column)))
+        for part, total, column in zip(parts, totals, columns, strict=True)
+    ]
+
+    def line(name: str, cells: Sequence[str]) -> str:
+        figures = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        return "  ".join((f"{name:<{left}}", *figures))
+
+    rows = zip(*columns, strict=True)
+    body = [line(name, cells) for name, cells in zip(names, rows, strict=True)]
+    return [line("class", parts), *body, line("total", totals)]
+
+
+def _columns(*rows: Sequence[str]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.4f}" for value in values)
+
+
+def _value(values: Sequence[float]) -> str:
+    """As YAML: one number, or a list with one for each channel."""
+    listed = _numbers(values)
+    return listed if len(values) == 1 else f"[{listed}]"
+
+
+def _usable(std: Sequence[float]) -> list[float]:
+    """A channel that never changes cannot be divided by its deviation."""
+    return [value if value >= 0.00005 else 1.0 for value in std]

@@ -1,0 +1,252 @@
+"""Whether this machine has what training needs, and where; nothing heavy is imported until asked.
+
+What fails to import is a finding too, so every part imports for itself.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..common.errors import BackendUnavailableError
+from ..common.files import cache_dir
+from . import doctor_gpu
+from .doctor_machine import instruction_sets, memory, processor
+from .units import bytes_text
+
+State = Literal["ok", "note", "missing"]
+
+_PACKAGES = (
+    "click",
+    "matplotlib",
+    "numpy",
+    "pillow",
+    "pydantic",
+    "pyyaml",
+    "safetensors",
+    "tqdm",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. "missing": training needs it; "note": it could be better.
+
+    advice: what to do, "" where there is nothing to do.
+    """
+
+    section: str
+    name: str
+    value: str
+    state: State = "ok"
+    advice: str = ""
+
+
+def examine(data_dir: Path | None = None, runs_dir: Path | None = None) -> Iterator[Finding]:
+    """All findings, section by section; data_dir and runs_dir: None where nobody named one."""
+    yield from _python()
+    yield from _machine()
+    yield from _guarded("oneDNN", _onednn)
+    yield from _gpu()
+    yield from _guarded("data", lambda: _data(data_dir))
+    yield from _folders(runs_dir or Path("runs"))
+
+
+def _guarded(section: str, part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """The part's findings, as far as its imports work; a missing package is a finding already."""
+    try:
+        yield from part()
+    except ImportError as error:
+        yield Finding(section, section, f"cannot be examined: {error}", "note")
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("Python", "version", f"{platform.python_version()}, {sys.executable}")
+    try:
+        yield Finding("Python", "dnnstack", metadata.version("dnnstack"))
+        required = metadata.requires("dnnstack") or []
+    except metadata.PackageNotFoundError:
+        yield Finding("Python", "dnnstack", "runs from a source tree, is not installed", "note")
+        required = []
+    # Those with a marker belong to an extra, or have a section of their own.
+    wanted = dict(_requirement(line) for line in required if ";" not in line)
+    for name in sorted({**dict.fromkeys(_PACKAGES, ""), **wanted}):
+        yield _package(name, wanted.get(name, ""))
+
+
+def _requirement(line: str) -> tuple[str, str]:
+    found = re.match(r"([\w.-]+)\s*(.*)", line)
+    assert found is not None
+    return found[1].lower(), found[2].strip("() ")
+
+
+def _package(name: str, wanted: str) -> Finding:
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Finding(
+            "Python", name, "missing", "missing", f"python3 -m pip install '{name}{wanted}'"
+        )
+    if not _within(version, wanted):
+        return Finding(
+            "Python",
+            name,
+            f"{version}, tested is {wanted}",
+            "note",
+            f"python3 -m pip install '{name}{wanted}'",
+        )
+    return Finding("Python", name, version)
+
+
+def _within(version: str, wanted: str) -> bool:
+    """Whether a version obeys ranges such as ``<3,>=2.0``, by its numbers alone."""
+    own = _numbers(version)
+    for relation, bound in re.findall(r"(>=|<|==)\s*([\d.]+)", wanted):
+        limit = _numbers(bound)
+        width = max(len(own), len(limit))
+        a, b = (numbers + (0,) * (width - len(numbers)) for numbers in (own, limit))
+        if not {">=": a >= b, "<": a < b, "==": a == b}[relation]:
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding("machine", "system", f"{platform.system()} {platform.release()}")
+    yield Finding("machine", "processor", processor())
+    yield Finding("machine", "instructions", ", ".join(instruction_sets()) or platform.machine())
+    yield from _guarded("machine", _threads)
+    amounts = memory()
+    if amounts is not None:
+        total, available = amounts
+        text = f"{bytes_text(total)}, of which {bytes_text(available)} are available"
+        yield Finding("machine", "memory", text)
+
+
+def _threads() -> Iterator[Finding]:
+    from ..layers.backends.select import available_threads
+
+    usable, cores = available_threads(), os.cpu_count() or 1
+    limited = "" if usable == cores else f" of {cores} cores (affinity, control group)"
+    yield Finding("machine", "threads", f"{usable}{limited}")
+
+
+def _onednn() -> Iterator[Finding]:
+    from ..layers.backends.onednn.library import library
+
+    try:
+        found = library()
+    except BackendUnavailableError as error:
+        yield Finding("oneDNN", "library", f"{error}", "note", "NumPy computes instead, slower")
+        return
+    yield Finding("oneDNN", "library", f"{found.version}, {os.path.normpath(found.path)}")
+    yield Finding("oneDNN", "instructions", found.isa())
+
+
+def _gpu() -> Iterator[Finding]:
+    gpus = doctor_gpu.gpus()
+    if not gpus:
+        yield Finding("GPU", "NVIDIA", "none found: --device cpu and numpy are what there is")
+        return
+    for gpu in gpus:
+        yield Finding("GPU", "NVIDIA", gpu.text)
+    installed = doctor_gpu.packages()
+    for name, version in installed.items():
+        yield Finding("GPU", name, version)
+    if len(installed) < doctor_gpu.NEEDED:
+        extra = doctor_gpu.extra(gpus[0].driver)
+        yield Finding(
+            "GPU", "CUDA libraries", "not complete", "note", f"install the extra [{extra}]"
+        )
+    yield from _guarded("GPU", _cuda)
+
+
+def _cuda() -> Iterator[Finding]:
+    from ..layers.backends.select import open_backend
+
+    try:
+        versions = open_backend("cuda").versions()
+    except BackendUnavailableError as error:
+        yield Finding("GPU", "CUDA backend", str(error), "note")
+        return
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    yield Finding("GPU", "CUDA backend", text)
+
+
+def _data(data_dir: Path | None) -> Iterator[Finding]:
+    from ..datasets import data_root, files, names
+
+    root = data_root(data_dir)
+    source = (
+        "--data-dir" if data_dir else "DNNSTACK_DATA" if os.environ.get("DNNSTACK_DATA") else ""
+    )
+    where = f" ({source})" if source else " (the user's cache; data.root of a config comes first)"
+    yield Finding("data", "folder", f"{root}{where}")
+    for name in names():
+        found = files(name, root)
+        states = {file.state for file in found}
+        damaged = [file for file in found if file.state == "damaged"]
+        if not found:
+            yield Finding("data", name, "needs no files: the program draws its pictures")
+        elif damaged:
+            yield Finding("data", name, damaged[0].note, "note")
+        elif states == {"verified"}:
+            yield Finding("data", name, "there, all files verified by SHA-256")
+        elif states == {"missing"}:
+            yield Finding("data", name, "not there; downloaded when first needed", "note")
+        else:
+            odd = ", ".join(f"{f.path.name} is {_ODD[f.state]}" for f in found if f.state in _ODD)
+            yield Finding("data", name, odd, "note")
+
+
+_ODD = {"missing": "missing", "other": "not the original"}
+
+
+def _folders(runs: Path) -> Iterator[Finding]:
+    cache = cache_dir()
+    size = bytes_text(_size(cache)) if cache.is_dir() else "not made yet"
+    if _writable(cache):
+        yield Finding("folders", "cache", f"{cache}, {size}")
+    else:
+        advice = "set DNNSTACK_CACHE to a folder that can be; until then every start is slow"
+        yield Finding("folders", "cache", f"{cache} cannot be written", "note", advice)
+    if not _writable(runs):
+        advice = "choose another: --runs-dir, or run.dir of the config"
+        yield Finding("folders", "runs", f"{runs.absolute()} cannot be written", "missing", advice)
+        return
+    free = shutil.disk_usage(_existing(runs)).free
+    yield Finding("folders", "runs", f"{runs.absolute()}, {bytes_text(free)} free")
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_size
+            except OSError:
+                # Another process may tidy up at the same time.
+                continue
+    return total
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+
+
+def _writable(folder: Path) -> bool:
+    there = _existing(folder)
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)

@@ -1,0 +1,95 @@
+"""NVIDIA GPUs and the packages for them, without loading any of their libraries."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_DRIVER = Path("/proc/driver/nvidia")
+_SECONDS = 10
+# Either name serves; the unversioned ones are those of CUDA 13.
+_PACKAGES = (
+    ("cupy-cuda12x", "cupy-cuda13x"),
+    ("nvidia-cublas-cu12", "nvidia-cublas"),
+    ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"),
+    ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+    ("nvidia-cudnn-frontend",),
+)
+NEEDED = len(_PACKAGES)
+# The first driver that runs CUDA 13.
+_DRIVER_OF_CUDA_13 = 580
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU; driver: its version, "" if unknown; text: all that is known."""
+
+    driver: str
+    text: str
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs that nvidia-smi lists, else those that the driver lists in /proc."""
+    return _from_tool() or _from_driver()
+
+
+def packages() -> dict[str, str]:
+    """Versions of the installed packages of the extras [cuda12] and [cuda13]."""
+    found = {}
+    for names in _PACKAGES:
+        for name in names:
+            try:
+                found[name] = metadata.version(name)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+def extra(driver: str) -> str:
+    """The extra whose CUDA the driver runs."""
+    major = driver.partition(".")[0]
+    return "cuda13" if major.isdecimal() and int(major) >= _DRIVER_OF_CUDA_13 else "cuda12"
+
+
+def _from_tool() -> list[Gpu]:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    query = "--query-gpu=driver_version,name,memory.total,compute_cap"
+    try:
+        done = subprocess.run(
+            [tool, query, "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found = []
+    for line in done.stdout.splitlines():
+        values = [value.strip() for value in line.split(",")]
+        if len(values) == 4:
+            driver, name, memory, capability = values
+            text = f"{name}, {memory}, compute capability {capability}, driver {driver}"
+            found.append(Gpu(driver, text))
+    return found
+
+
+def _from_driver() -> list[Gpu]:
+    try:
+        release = re.search(r"Kernel Module\D*([\d.]+)", (_DRIVER / "version").read_text("utf-8"))
+        driver = release[1] if release else ""
+        found = []
+        for file in sorted(_DRIVER.glob("gpus/*/information")):
+            model = re.search(r"Model:\s*(.+)", file.read_text("utf-8"))
+            name = model[1].strip() if model else "a GPU of unknown model"
+            found.append(Gpu(driver, f"{name}, driver {driver or 'of unknown version'}"))
+        return found
+    except OSError:
+        return []

@@ -1,0 +1,193 @@
+"""What a network costs, layer by layer: parameters, operations, memory. Read off its graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..common.errors import UsageError
+from ..layers.graph import Graph, Op, Shape, Tensor
+from ..layers.layer import Layer
+from ..layers.ops import Reshape
+from ..layers.rewrites import REWRITES, rewritten
+from .assemble import build_network, describe_data, optimizer, preprocessing
+from .network import Network
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
+
+_INPUT, _LOSS = "input", "loss"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer, the ``input`` before them or the ``loss`` after them; shapes exclude the batch.
+
+    forward_flops: for one picture. activation_bytes: what forward keeps for backward, for a batch;
+    0 where the layer's output is a view of its input or lives inside a fused operation.
+    """
+
+    name: str
+    type: str
+    output_shape: Shape
+    parameters: int
+    forward_flops: int
+    weight_bytes: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of all tensors of a section, no two in the same place, unpadded.
+
+    A backend adds padding and copies in other layouts. The data set itself is not in it.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    activation_gradients: int
+
+    @property
+    def total(self) -> int:
+        return sum(vars(self).values())
+
+
+@dataclass(frozen=True)
+class NetworkSummary:
+    """A network's rows and totals; ``training`` is a step's memory, ``evaluation`` a batch's."""
+
+    config: str
+    dataset: str
+    input_shape: Shape
+    classes: tuple[str, ...]
+    batch_size: int
+    evaluation_batch_size: int
+    rows: tuple[Row, ...]
+    step_flops: int
+    training: Memory
+    evaluation: Memory
+
+    @property
+    def parameters(self) -> int:
+        return sum(row.parameters for row in self.rows)
+
+    @property
+    def forward_flops(self) -> int:
+        """For one picture."""
+        return sum(row.forward_flops for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "config": self.config,
+            "dataset": self.dataset,
+            "input_shape": list(self.input_shape),
+            "classes": list(self.classes),
+            "batch_size": self.batch_size,
+            "evaluation_batch_size": self.evaluation_batch_size,
+            "layers": [{**vars(row), "output_shape": list(row.output_shape)} for row in self.rows],
+            "parameters": self.parameters,
+            "forward_flops_per_picture": self.forward_flops,
+            "training_step_flops": self.step_flops,
+            "training_step_bytes": {**vars(self.training), "total": self.training.total},
+            "evaluation_bytes": {**vars(self.evaluation), "total": self.evaluation.total},
+        }
+
+
+def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> NetworkSummary:
+    """The summary of a config's network; batch_size: another than the config's.
+
+    Needs neither data nor a device. Raises ShapeError, ConfigError or DatasetError where the config
+    could not be trained, UsageError for a batch size below 1.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"--batch-size must be at least 1, got {batch_size}")
+    info = describe_data(config)
+    network = build_network(config, info, file)
+    scaling = preprocessing(config, info)
+    count, held = batch_size or config.data.batch_size, config.data.evaluation_batch_size
+    plain = network.train_graph(count, "train", count, 1, 1, scaling, optimizer(config))
+    evaluation = network.evaluate_graph(held, "test", held, 1, scaling)
+    if config.run.fusion:
+        train, evaluation = (rewritten(g, tuple(REWRITES)) for g in (plain, evaluation))
+    else:
+        train = plain
+    return NetworkSummary(
+        config=str(file),
+        dataset=info.name,
+        input_shape=info.shape,
+        classes=info.classes,
+        batch_size=count,
+        evaluation_batch_size=held,
+        rows=_rows(network, plain, train),
+        step_flops=sum(op.flops() for op in train.ops),
+        training=_memory(train),
+        evaluation=_memory(evaluation),
+    )
+
+
+def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
+    stored = _stored(plain, train)
+    flops: dict[str, int] = {}
+    for op in network.infer_graph(1).ops:
+        name = op.origin[0].layer
+        flops[name] = flops.get(name, 0) + op.flops()
+
+    def row(name: str, kind: str, shape: Shape, layer: Layer | None = None) -> Row:
+        tensors = [p.tensor for p in layer.parameters()] if layer is not None else []
+        return Row(
+            name=name,
+            type=kind,
+            output_shape=shape,
+            parameters=sum(t.size for t in tensors),
+            forward_flops=flops.get(name, 0),
+            weight_bytes=sum(t.nbytes for t in tensors),
+            activation_bytes=stored.get(name, 0),
+        )
+
+    return (
+        row(_INPUT, "", network.input_shape),
+        *(row(layer.name, layer.kind, layer.output_shape, layer) for layer in network.layers),
+        row(_LOSS, network.loss.kind, (1,)),
+    )
+
+
+def _stored(plain: Graph, train: Graph) -> dict[str, int]:
+    """Bytes that forward leaves behind, by the layer that the plain graph has them from."""
+    stored: dict[str, int] = {}
+    for op in train.ops:
+        if not _is_forward(op):
+            continue
+        for tensor in _own(op):
+            source = plain.producer(tensor) or op
+            origin = source.origin[0]
+            name = _INPUT if origin.phase == "data" else origin.layer
+            stored[name] = stored.get(name, 0) + tensor.nbytes
+    return stored
+
+
+def _memory(graph: Graph) -> Memory:
+    sums = dict.fromkeys(Memory.__dataclass_fields__, 0)
+    for tensor in graph.tensors():
+        if tensor.role == "parameter":
+            sums["parameters"] += tensor.nbytes
+        elif tensor.role == "state" and tensor.dtype == "float32":
+            sums["optimizer"] += tensor.nbytes
+    for op in graph.ops:
+        for tensor in _own(op):
+            if tensor.role == "gradient":
+                sums["gradients"] += tensor.nbytes
+            else:
+                sums["activations" if _is_forward(op) else "activation_gradients"] += tensor.nbytes
+    return Memory(**sums)
+
+
+def _is_forward(op: Op) -> bool:
+    return op.origin[0].phase in ("data", "forward", "loss")
+
+
+def _own(op: Op) -> tuple[Tensor, ...]:
+    """The tensors that the operation brings into being; a reshaped one is a view."""
+    return () if isinstance(op, Reshape) else op.tensors(op.outputs)

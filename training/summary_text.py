@@ -1,0 +1,86 @@
+"""The summary of a network as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .summary import Memory, NetworkSummary
+from .units import bytes_text, quantity, shape_text
+
+_HEAD = ("layer", "type", "output", "parameters", "MFLOP", "weights", "activation")
+_LEFT = 3
+
+
+def as_text(summary: NetworkSummary) -> str:
+    """The table, its totals and what they mean; within 80 columns for names of usual length."""
+    loss = summary.rows[-1]
+    rows = [
+        (
+            row.name,
+            row.type if row is not loss else "",
+            shape_text(row.output_shape),
+            f"{row.parameters:,}" if row.parameters else "-",
+            _mflop(row.forward_flops),
+            bytes_text(row.weight_bytes) if row.weight_bytes else "-",
+            bytes_text(row.activation_bytes) if row.activation_bytes else "-",
+        )
+        for row in summary.rows
+    ]
+    total = (
+        "total",
+        "",
+        "",
+        f"{summary.parameters:,}",
+        _mflop(summary.forward_flops),
+        bytes_text(summary.training.parameters),
+        bytes_text(summary.training.activations),
+    )
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, total, strict=True)]
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    lines = [
+        f"{summary.config}: {summary.dataset}, pictures {shape_text(summary.input_shape)}, "
+        f"{len(summary.classes)} classes, {loss.type}",
+        "",
+        _line(_HEAD, widths),
+        rule,
+        *(_line(row, widths) for row in rows),
+        rule,
+        _line(total, widths),
+        "",
+        "MFLOP: forward, one picture; a multiply and an add are two.",
+        f"activation: kept by forward of {summary.batch_size} pictures; "
+        "- is a view, or in a fused call.",
+        "",
+        *_memory(f"memory of a training step, batch {summary.batch_size}", summary.training),
+        "",
+        f"evaluation, batch {summary.evaluation_batch_size}, takes "
+        f"{bytes_text(summary.evaluation.total)}",
+        "A backend adds padding and copies in other layouts.",
+        "",
+        f"a training step computes {quantity(summary.step_flops)}FLOP, of which forward "
+        f"{quantity(summary.batch_size * summary.forward_flops)}FLOP",
+    ]
+    return "\n".join(lines)
+
+
+def _memory(title: str, memory: Memory) -> list[str]:
+    named = (*vars(memory).items(), ("total", memory.total))
+    lines = [f"  {name.replace('_', ' '):<24}{bytes_text(count):>10}" for name, count in named]
+    return [title, *lines]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    parts = [
+        f"{cell:<{width}}" if at < _LEFT else f"{cell:>{width}}"
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def _mflop(flops: int) -> str:
+    """Millions with about three digits."""
+    value = flops / 1e6
+    if not flops:
+        return "-"
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2 if value >= 0.9995 else 3
+    return f"{value:,.{digits}f}"
