@@ -102,7 +102,10 @@ class Executable(Protocol):
         ...
 
     def measure(self, section: str, repeats: int) -> list[float]:
-        """Median seconds of every call of the section over so many runs, in the order of calls."""
+        """Median seconds of every call of the section over so many runs, in the order of calls.
+
+        Parameters and state are afterwards what they were before.
+        """
         ...
 
     def close(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -88,19 +89,25 @@ class CudaExecutable:
     def _record(self, section: str) -> Any:
         """Capture a section, after a run on state that is put back: modules load lazily."""
         binder, stream = self._sections[section], device().stream
-        changed = [self._buffer(t).array for op in binder.graph.ops for t in op.tensors(op.updates)]
-        saved = [array.copy() for array in changed]
-        _launch(binder.steps)
-        stream.synchronize()
-        for array, before in zip(changed, saved, strict=True):
-            array[...] = before
-        stream.synchronize()
+        with self._restored(binder):
+            _launch(binder.steps)
         stream.begin_capture()
         try:
             _launch(binder.steps)
         finally:
             graph = stream.end_capture()
         return graph
+
+    @contextmanager
+    def _restored(self, binder: Binder) -> Iterator[None]:
+        """Put everything that a section updates in place back to what it was before."""
+        tensors = dict.fromkeys(t for op in binder.graph.ops for t in op.tensors(op.updates))
+        changed = [self._buffer(t).array for t in tensors]
+        saved = [array.copy() for array in changed]
+        yield
+        for array, before in zip(changed, saved, strict=True):
+            array[...] = before
+        synchronize()
 
     def write(self, tensor: Tensor, array: Array) -> None:
         if array.shape[1:] != tensor.shape[1:] or (
@@ -146,8 +153,9 @@ class CudaExecutable:
     def measure(self, section: str, repeats: int) -> list[float]:
         cp, stream = cupy(), device().stream
         times = []
-        with stream:
-            for step in self._sections[section].steps:
+        binder = self._sections[section]
+        with stream, self._restored(binder):
+            for step in binder.steps:
                 spent = []
                 for _ in range(repeats + 1):
                     start, stop = cp.cuda.Event(), cp.cuda.Event()

@@ -133,3 +133,12 @@ def test_write_refuses_another_shape(cuda):
 def test_unknown_precision_is_refused(cuda):
     with pytest.raises(BackendUnavailableError, match=r"run\.precision"):
         train(cuda, Options("bf16"), steps=0)
+
+
+def test_measuring_changes_nothing(cuda):
+    _, values, executable = train(cuda, Options(tune=False))
+    executable.measure("train", 2)
+    graph = executable.graphs["train"]
+    names = {t.name: t for t in graph.tensors()}
+    np.testing.assert_array_equal(executable.read(names["conv2d_1.weight"]), values[0])
+    assert executable.read(graph["step"])[0] == STEPS

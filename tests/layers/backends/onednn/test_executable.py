@@ -220,3 +220,14 @@ def test_two_threads_agree_with_one(make, onednn):
         results.append(parameters(network, executable))
     for first, second in zip(*results, strict=True):
         np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-5)
+
+
+def test_measuring_changes_nothing(make):
+    network, graphs, executable = make()
+    executable.run("train", 2)
+    before = [*parameters(network, executable), executable.read(graphs["train"]["sums"])]
+    executable.measure("train", 2)
+    after = [*parameters(network, executable), executable.read(graphs["train"]["sums"])]
+    for first, second in zip(before, after, strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert executable.read(graphs["train"]["step"])[0] == 2
