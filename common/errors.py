@@ -1,4 +1,4 @@
-"""The errors a user can cause or meet; the command line turns each into one message and exit status 1.
+"""The errors a user can cause or meet; the command line makes each one message, exit status 1.
 
 A message says what is wrong, where (file:line, layer, key), and what to do next.
 """
