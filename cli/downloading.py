@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from . import console
@@ -29,6 +30,7 @@ class Shown:
     def started(self, name: str, done: int, total: int) -> None:
         from tqdm import tqdm
 
+        size = get_terminal_size()
         self._bar = tqdm(
             total=total,
             initial=done,
@@ -38,6 +40,9 @@ class Shown:
             file=sys.stderr,
             disable=None,
             leave=False,
+            # tqdm shows nothing on a terminal that does not say how large it is.
+            ncols=size.columns,
+            nrows=size.lines,
         )
 
     def advanced(self, done: int) -> None:

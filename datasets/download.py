@@ -122,8 +122,8 @@ def obtain(
     missing = f"{title} is not in {folder}: missing {_listed(names)}"
     if downloads.offline:
         raise DatasetError(
-            f"{missing}. Nothing is downloaded, as --offline or DNNSTACK_OFFLINE asks "
-            f"(from {origin.mirrors[0]}). {advice}"
+            f"{missing}. Downloads are switched off (--offline or DNNSTACK_OFFLINE); the files can "
+            f"be had from {origin.mirrors[0]}. {advice}"
         )
     refused: dict[str, str] = {}
     try:

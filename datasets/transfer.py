@@ -53,13 +53,13 @@ def transfer(
         raise _explained(error, timeout) from None
     with response:
         if response.status == _PARTIAL:
-            found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+            found = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
             if not start or found is None or int(found[1]) != start:
                 raise TransferError("sends another part of the file than it was asked for")
         else:
             start = 0
         length = response.headers.get("Content-Length", "")
-        whole = start + int(length) if length.isdecimal() else None
+        whole = start + int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
         if whole is not None and whole > most:
             raise TransferError(f"offers {whole} bytes, more than the file can have")
         _receive(response, part, start, whole, most, timeout, advanced)

@@ -162,14 +162,12 @@ def _gpu() -> Iterator[Finding]:
         return
     for gpu in gpus:
         yield Finding("GPU", "NVIDIA", gpu.text)
-    installed = doctor_gpu.packages()
+    installed, missing = doctor_gpu.packages()
     for name, version in installed.items():
         yield Finding("GPU", name, version)
-    if len(installed) < doctor_gpu.NEEDED:
-        extra = doctor_gpu.extra(gpus[0].driver)
-        yield Finding(
-            "GPU", "CUDA libraries", "not complete", "note", f"install the extra [{extra}]"
-        )
+    if missing:
+        advice = f"install dnnstack with its extra [{doctor_gpu.extra(gpus[0].driver)}]"
+        yield Finding("GPU", "CUDA packages", f"missing: {', '.join(missing)}", "note", advice)
     yield from _guarded("GPU", _cuda)
 
 

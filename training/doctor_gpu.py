@@ -11,6 +11,8 @@ from pathlib import Path
 
 _DRIVER = Path("/proc/driver/nvidia")
 _SECONDS = 10
+# The architecture, which may stand between, has digits too, but no point.
+_VERSION = r"Kernel Module.*?\s(\d+\.[\d.]+)"
 # Either name serves; the unversioned ones are those of CUDA 13.
 _PACKAGES = (
     ("cupy-cuda12x", "cupy-cuda13x"),
@@ -19,7 +21,6 @@ _PACKAGES = (
     ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
     ("nvidia-cudnn-frontend",),
 )
-NEEDED = len(_PACKAGES)
 # The first driver that runs CUDA 13.
 _DRIVER_OF_CUDA_13 = 580
 
@@ -37,17 +38,26 @@ def gpus() -> list[Gpu]:
     return _from_tool() or _from_driver()
 
 
-def packages() -> dict[str, str]:
-    """Versions of the installed packages of the extras [cuda12] and [cuda13]."""
-    found = {}
+def packages() -> tuple[dict[str, str], list[str]]:
+    """Versions of the installed packages of the extras [cuda12] or [cuda13], and what is missing.
+
+    A missing package is called by the last of its names.
+    """
+    found: dict[str, str] = {}
+    missing: list[str] = []
     for names in _PACKAGES:
-        for name in names:
-            try:
-                found[name] = metadata.version(name)
-                break
-            except metadata.PackageNotFoundError:
-                continue
-    return found
+        there = [name for name in names if _version(name)]
+        found.update((name, _version(name)) for name in there)
+        if not there:
+            missing.append(names[-1])
+    return found, missing
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def extra(driver: str) -> str:
@@ -83,7 +93,7 @@ def _from_tool() -> list[Gpu]:
 
 def _from_driver() -> list[Gpu]:
     try:
-        release = re.search(r"Kernel Module\D*([\d.]+)", (_DRIVER / "version").read_text("utf-8"))
+        release = re.search(_VERSION, (_DRIVER / "version").read_text("utf-8"))
         driver = release[1] if release else ""
         found = []
         for file in sorted(_DRIVER.glob("gpus/*/information")):

@@ -113,5 +113,5 @@ def test_offline_is_heard_before_the_mirrors(
     where = ["--data-dir", str(tmp_path / "data")]
     assert main(["data", "--config", "lenet.yaml", *where, "--offline"]) == 1
     assert main(["train", "--config", "lenet.yaml", "--device", "numpy", *where, "--offline"]) == 1
-    assert capsys.readouterr().err.count("--offline or DNNSTACK_OFFLINE asks") == 2
+    assert capsys.readouterr().err.count("switched off (--offline or DNNSTACK_OFFLINE)") == 2
     assert mirror.asked == []

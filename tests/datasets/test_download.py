@@ -222,18 +222,33 @@ def test_a_part_of_another_version_is_given_up(folder: Path, part: Path, held: b
     assert server.asked[-1] == ("/set.bin", None)
 
 
-def test_a_part_beyond_the_end_is_given_up(folder: Path, part: Path) -> None:
-    part.write_bytes(CONTENT + b"more")
+def test_a_part_beyond_the_end_of_the_mirrors_file_is_given_up(folder: Path) -> None:
+    packed = gzip.compress(bytes(100_000))
+    digest = hashlib.sha256(bytes(100_000)).hexdigest()
+    # This mirror's gzip is shorter than the usual one, and so than the part that is held.
+    file = RemoteFile("set.gz", len(packed) + 1000, digest, 100_000)
+    folder.mkdir(parents=True)
+    (folder / "set.gz.part").write_bytes(OTHER[: len(packed) + 10])
 
     def answer(request: Request) -> None:
         if request.begins_at():
-            request.give(416, Content_Range="bytes */300000")
+            request.give(416, Content_Range=f"bytes */{len(packed)}")
         else:
-            request.give(200, CONTENT)
+            request.give(200, packed)
 
     with serving(answer) as server:
+        fetch(folder, server.url, file=file)
+    assert left(folder) == ["set.gz"]
+    assert [asked[1] for asked in server.asked] == [f"bytes={len(packed) + 10}-", None]
+
+
+@pytest.mark.parametrize("more", [b"more", bytes(FILE.most)])
+def test_a_part_that_is_too_long_is_given_up(folder: Path, part: Path, more: bytes) -> None:
+    part.write_bytes(CONTENT + more)
+    with serving(whole) as server:
         fetch(folder, server.url)
     check(folder)
+    assert server.asked == [("/set.bin", None)]
 
 
 def test_a_silent_mirror_is_left(folder: Path) -> None:
@@ -351,9 +366,10 @@ def test_a_longer_file_is_not_even_begun(folder: Path) -> None:
     assert heard.done[-1] == 300_000
 
 
-def test_without_a_length_the_sum_decides(folder: Path) -> None:
+@pytest.mark.parametrize("length", [{}, {"Content_Length": "many"}, {"Content_Length": "9" * 5000}])
+def test_without_a_length_the_sum_decides(folder: Path, length: dict[str, str]) -> None:
     def answer(request: Request) -> None:
-        request.begin(200)
+        request.begin(200, **length)
         request.wfile.write(CONTENT)
 
     with serving(answer) as server:

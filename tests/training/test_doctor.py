@@ -134,10 +134,10 @@ def test_gpus_that_the_tool_lists(
          "echo '580.65.06, NVIDIA H200, 143771 MiB, 9.0'")  # fmt: skip
     (gpu,) = doctor_gpu.gpus()
     assert gpu.text == "NVIDIA H200, 143771 MiB, compute capability 9.0, driver 580.65.06"
-    monkeypatch.setattr(doctor_gpu, "packages", dict)
-    found = list(doctor._gpu())
-    by_name = {f.name: f for f in found}
-    assert by_name["CUDA libraries"].advice == "install the extra [cuda13]"
+    _version({name: None for names in doctor_gpu._PACKAGES for name in names}, monkeypatch)
+    by_name = {f.name: f for f in doctor._gpu()}
+    assert by_name["CUDA packages"].advice == "install dnnstack with its extra [cuda13]"
+    assert by_name["CUDA packages"].value.startswith("missing: cupy-cuda13x, ")
     assert "CUDA backend" in by_name
 
 
@@ -149,13 +149,28 @@ def test_a_tool_that_fails_is_no_gpu(tool: Callable[[str], None], script: str) -
     assert (finding.name, finding.state) == ("NVIDIA", "ok")
 
 
-def test_gpus_that_the_driver_lists(tool: Callable[[str], None], tmp_path: Path) -> None:
+def test_packages_of_either_cuda_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = {name: None for names in doctor_gpu._PACKAGES for name in names}
+    _version({**every, "cupy-cuda12x": "14.2", "nvidia-cublas": "13.1"}, monkeypatch)
+    found, missing = doctor_gpu.packages()
+    assert found == {"cupy-cuda12x": "14.2", "nvidia-cublas": "13.1"}
+    assert missing == ["nvidia-cuda-nvrtc", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend"]
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        "NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023",
+        "NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build  (nobody@)",
+    ],
+)
+def test_gpus_that_the_driver_lists(
+    tool: Callable[[str], None], tmp_path: Path, release: str
+) -> None:
     tool("exit 1")
     folder = tmp_path / "driver"
     (folder / "gpus" / "0000:01:00.0").mkdir(parents=True)
-    (folder / "version").write_text(
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15\n"
-    )
+    (folder / "version").write_text(f"NVRM version: {release}\nGCC version:  gcc 15.3.0\n")
     (folder / "gpus" / "0000:01:00.0" / "information").write_text(
         "Model: \t\t NVIDIA A10\nIRQ: 5\n"
     )
