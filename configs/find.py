@@ -57,6 +57,8 @@ def read_text(found: Found) -> str:
         raise ConfigError(f"{found.label}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST_FILE:
         raise ConfigError(f"{found.label}: larger than 1 MiB; that is no config")
+    if b"\0" in data:
+        raise ConfigError(f"{found.label}: is not text; --config wants a YAML file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -22,6 +22,7 @@ from .schema_base import (
     Model,
     Named,
     NamedModel,
+    Threads,
     is_number,
     is_whole,
     problem,
@@ -203,7 +204,7 @@ class MachineConfig(Model):
     )
     deterministic: bool = Field(default=True, description="The same bits at every run.")
     fusion: bool = Field(default=True, description="Unite operations into faster calls.")
-    threads: Count | None = Field(
+    threads: Threads | None = Field(
         default=None, description="CPU threads; default: the cores at the process's disposal."
     )
     dir: Folder = Field(default="runs", description="Folder that receives the run's folder.")

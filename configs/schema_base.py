@@ -246,6 +246,8 @@ def _pair_schema(minimum: int, *words: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": forms + ([{"enum": list(words)}] if words else [])})
 
 
+Threads = Annotated[int, Field(ge=1, le=1024)]
+"""More than so many, and starting them fails in ways that no message can follow."""
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Epochs = Annotated[
     float, Field(gt=0, le=1e9), PlainSerializer(lambda e: int(e) if e == int(e) else e)

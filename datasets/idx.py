@@ -23,6 +23,7 @@ _UNSIGNED_BYTE = 0x08
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_COUNT = 4_000_000
 _PIECE = 1 << 20
+_KINDS = {bytes((0, 0, 8, 1)): "labels", bytes((0, 0, 8, 3)): "pictures"}
 _AGAIN = "fetch the file again"
 
 
@@ -55,10 +56,7 @@ def _parse(
     header = file.read(size)
     magic = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
     if header[:4] != magic:
-        raise DatasetError(
-            f"{path}: is not an IDX file of unsigned bytes in {dimensions} dimension(s): it begins "
-            f"with {header[:4].hex(' ') or 'nothing'}, not {magic.hex(' ')}"
-        )
+        raise DatasetError(f"{path}: {_other_magic(header[:4], magic)}")
     if len(header) < size:
         raise DatasetError(f"{path}: ends inside its header; {_AGAIN}")
     count, *shape = struct.unpack_from(f">{dimensions}I", header, 4)
@@ -89,3 +87,19 @@ def _parse(
     array = np.frombuffer(content, np.uint8, offset=size).reshape(count, *item_shape)
     array.setflags(write=False)
     return array, sha256_bytes(content)
+
+
+def _other_magic(found: bytes, wanted: bytes) -> str:
+    """What a file that begins with other bytes than it should probably is."""
+    if not found:
+        return f"is empty; {_AGAIN}"
+    if {found, wanted} == set(_KINDS):
+        return (
+            f"holds {_KINDS[found]}, not {_KINDS[wanted]}: it begins with {found.hex(' ')}, not "
+            f"{wanted.hex(' ')}; were two files swapped? Rename them, or fetch them again"
+        )
+    page = "; it looks like a web page" if found[:1] == b"<" else ""
+    return (
+        f"is not an IDX file of unsigned bytes: it begins with {found.hex(' ')}, not "
+        f"{wanted.hex(' ')}{page}; {_AGAIN}"
+    )

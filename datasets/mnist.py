@@ -87,6 +87,8 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
     """
     check_options("mnist", options, ())
     folder = root / "mnist"
+    if root.exists() and not root.is_dir():
+        raise DatasetError(f"{root}: is not a folder; name the folder that 'mnist' lies in")
     paths = _find(folder, split)
     if len(paths) < len(_STEMS[split]):
         order: tuple[Split, ...] = (split, "test" if split == "train" else "train")
@@ -101,12 +103,12 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
         if len(images) != len(labels):
             raise DatasetError(
                 f"{paths['images']} holds {len(images)} pictures, but {paths['labels']} holds "
-                f"{len(labels)} labels: the two files do not belong together"
+                f"{len(labels)} labels: the two files do not belong together; fetch both again"
             )
         if labels.max() > 9:
             raise DatasetError(
                 f"{paths['labels']}: label {labels.max()} of picture {int(labels.argmax())} is not "
-                "a digit from 0 to 9"
+                "a digit from 0 to 9; fetch the file again"
             )
         built.append((images.reshape(-1, *_SHAPE), labels.astype(np.int32)))
         return {"images": image_hash, "labels": label_hash}

@@ -37,6 +37,10 @@ _DIGEST = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"')
 Arrays = Mapping[str, NDArray[Any]]
 
 
+class DamagedCheckpointError(CheckpointError):
+    """The file is not what was written."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint read from ``path``, verified."""
@@ -100,6 +104,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
     tensors = path.with_suffix(".safetensors") if path.suffix == ".json" else path
     try:
         data = tensors.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{tensors}: no such file; a run's checkpoints are in its folder, runs/NAME/checkpoints"
+        ) from None
     except OSError as error:
         raise CheckpointError(f"{tensors}: cannot be read: {error.strerror}") from None
     manifest = path.with_suffix(".json")
@@ -107,11 +115,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
         _obey(manifest, tensors, data)
     at = _digest_place(data)
     if at is None:
-        raise CheckpointError(
+        raise DamagedCheckpointError(
             f"{tensors}: is damaged, or no checkpoint of dnnstack: its header holds no digest"
         )
     if data[at : at + 64] != _own_digest(memoryview(data), at).encode():
-        raise CheckpointError(f"{tensors}: is damaged: its content does not have its SHA-256")
+        raise DamagedCheckpointError(
+            f"{tensors}: is damaged: its content does not have its SHA-256"
+        )
     return _decode(tensors, data)
 
 
@@ -172,18 +182,20 @@ def read_manifest(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{path}: is damaged: no manifest of a checkpoint") from None
+        raise DamagedCheckpointError(f"{path}: is damaged: no manifest of a checkpoint") from None
 
 
 def _obey(manifest: Path, tensors: Path, data: bytes) -> None:
     known = read_manifest(manifest)
     sizes = [one["bytes"] for one in known]
     if len(data) not in sizes:
-        raise CheckpointError(
+        raise DamagedCheckpointError(
             f"{tensors}: is damaged: it has {len(data)} bytes, its manifest says {sizes[0]}"
         )
     if {"bytes": len(data), "sha256": sha256_bytes(data)} not in known:
-        raise CheckpointError(f"{tensors}: is damaged: its SHA-256 is not that of its manifest")
+        raise DamagedCheckpointError(
+            f"{tensors}: is damaged: its SHA-256 is not that of its manifest"
+        )
 
 
 def _digest_place(data: bytes) -> int | None:

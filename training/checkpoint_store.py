@@ -19,6 +19,7 @@ from ..common.files import atomic_write, sha256_file
 from .checkpoint import (
     Arrays,
     Checkpoint,
+    DamagedCheckpointError,
     encode,
     manifest_text,
     read_checkpoint,
@@ -66,7 +67,10 @@ def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing
         return checkpoint
     if faults:
         listed = "\n".join(f"  {fault}" for fault in faults)
-        raise CheckpointError(f"{folder}: no checkpoint can be used:\n{listed}\nstart a new run")
+        raise CheckpointError(
+            f"{folder}: no checkpoint can be used:\n{listed}\n"
+            "name one with --checkpoint, which checks it by itself, or start a new run"
+        )
     raise CheckpointError(
         f"{folder.parent}: has no checkpoint yet; start a new run, or name another with --run"
     )
@@ -85,7 +89,19 @@ def best_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) 
     if not path.exists():
         notice(f"{path}: the best checkpoint was not kept; taking the newest, {newest.path.name}")
         return newest
-    return read_checkpoint(path)
+    return named_checkpoint(path)
+
+
+def named_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint that somebody named. Raises CheckpointError that says what to take instead."""
+    try:
+        return read_checkpoint(path)
+    except DamagedCheckpointError as error:
+        steps = checkpoint_steps(path.parent)
+        others = [name for s in steps if (name := tensors_path(path.parent, s).name) != path.name]
+        listed = f"take another of {path.parent}: {', '.join(others)}"
+        advice = listed if others else "copy it anew from where it was made, or train again"
+        raise CheckpointError(f"{error}; {advice}") from None
 
 
 def write_checkpoint(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.errors import CheckpointError
-from .checkpoint import Checkpoint, read_checkpoint
-from .checkpoint_store import checkpoint_steps, newest_checkpoint
+from .checkpoint import Checkpoint
+from .checkpoint_store import checkpoint_steps, named_checkpoint, newest_checkpoint
 from .runs import Run, is_run, reopen_run, run_of_checkpoint
 from .schedules import ends_with_training
 
@@ -64,7 +64,7 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
                 notice(f"{path}: has no checkpoint yet, so it starts again from step 0")
                 return Resume(None, run)
             return Resume(newest_checkpoint(run.checkpoints, notice), run)
-        checkpoint = read_checkpoint(path)
+        checkpoint = named_checkpoint(path)
         later = checkpoint_steps(checkpoint.path.parent) if run else []
         later = [step for step in later if step > checkpoint.state.step]
         if later:

@@ -6,6 +6,7 @@ A folder holds the effective ``config.yaml``, ``log.jsonl``, ``metrics.csv`` and
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import os
 import re
@@ -20,6 +21,7 @@ from .checkpoint_store import FOLDER
 CONFIG = "config.yaml"
 LATEST = "latest"
 LOCK = "lock"
+_LISTED = 12
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -96,7 +98,7 @@ def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
             return _latest(path.parent)
         if is_run(path):
             return path
-    raise CheckpointError(f"{reference}: no such run; {_listed(runs_dir)}")
+    raise CheckpointError(f"{reference}: no such run; {_listed(runs_dir, Path(reference).name)}")
 
 
 def latest_run_of(name: str, runs_dir: Path) -> Path:
@@ -107,8 +109,8 @@ def latest_run_of(name: str, runs_dir: Path) -> Path:
     own = [(n, path) for n, path in _numbered(runs_dir, name) if config_name(path) == name]
     if not own:
         raise CheckpointError(
-            f"{runs_dir}: no run of '{name}' to resume; start one without --resume, or name a "
-            f"checkpoint: --resume PATH; {_listed(runs_dir)}"
+            f"{runs_dir}: no run of '{name}' to resume; start one without --resume, or name "
+            f"another: --resume PATH; {_listed(runs_dir)}"
         )
     return max(own)[1]
 
@@ -133,11 +135,15 @@ def list_runs(runs_dir: Path) -> list[str]:
     return [path.name for path in entries if not path.is_symlink() and is_run(path)]
 
 
-def _listed(runs_dir: Path) -> str:
+def _listed(runs_dir: Path, wanted: str = "") -> str:
+    """What runs there are, and which one was probably wanted."""
     names = list_runs(runs_dir)
-    if names:
-        return f"runs in {runs_dir}: {', '.join(names)}"
-    return f"there is no run in {runs_dir} (dnnstack train --config digits.yaml makes one)"
+    if not names:
+        return "dnnstack train --config digits.yaml makes one"
+    close = difflib.get_close_matches(wanted, names, n=1)
+    guess = f"did you mean '{close[0]}'? Runs" if close else "runs"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{guess} in {runs_dir}: {', '.join(names[:_LISTED])}{more}"
 
 
 def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:

@@ -12,8 +12,8 @@ from ..datasets import DatasetInfo
 from ..layers.backends.base import Backend, Executable, Options
 from ..layers.graph import Graph
 from .assemble import build_network
-from .checkpoint import Checkpoint, read_checkpoint
-from .checkpoint_store import FOLDER, best_checkpoint
+from .checkpoint import Checkpoint
+from .checkpoint_store import FOLDER, best_checkpoint, named_checkpoint
 from .network import Network
 from .runs import find_run
 
@@ -81,7 +81,7 @@ def find_trained(
             raise CheckpointError(
                 f"{checkpoint}: is a folder; name a .safetensors file in it, or a run with --run"
             )
-        return Trained.of(read_checkpoint(checkpoint))
+        return Trained.of(named_checkpoint(checkpoint))
     folder = find_run(run, runs_dir)
     found = best_checkpoint(folder / FOLDER, notice)
     best = found.state.best

@@ -105,7 +105,7 @@ configs = options(
     seed=st.integers(0, 2**63 - 1),
     loss=st.one_of(st.just("mse"), typed("cross_entropy", label_smoothing=shares)),
     schedule=schedules,
-    run=options(dir=paths, device=st.sampled_from(["cpu", "numpy"]), threads=counts),
+    run=options(dir=paths, device=st.sampled_from(["cpu", "numpy"]), threads=st.integers(1, 1024)),
     checkpoint=options(every_steps=counts, keep=counts, best=st.booleans()),
 )
 

@@ -33,10 +33,16 @@ def test_reads_plain_and_gzip(tmp_path: Path, pack: type[bytes]) -> None:
 
 
 DAMAGED = {
-    "empty": (b"", "begins with nothing"),
+    "empty": (b"", "is empty; fetch the file again"),
     "wrong magic": (b"\x01" + GOOD[1:], "begins with 01 00 08 03, not 00 00 08 03"),
     "signed bytes": (idx(PICTURES, kind=9), "begins with 00 00 09 03"),
-    "labels in the place of pictures": (idx(np.arange(3)), "begins with 00 00 08 01"),
+    "labels in the place of pictures": (
+        idx(np.arange(3)),
+        "holds labels, not pictures: it begins with 00 00 08 01, .* swapped",
+    ),
+    "four dimensions": (b"\0\0\x08\x04" + GOOD[4:], "begins with 00 00 08 04"),
+    "three bytes": (GOOD[:3], "begins with 00 00 08, not 00 00 08 03; fetch the file again"),
+    "a web page": (b"<!DOCTYPE html>", "begins with 3c 21 44 4f, .* like a web page"),
     "cut in the header": (GOOD[:10], "ends inside its header"),
     "wrong width": (idx(PICTURES, dims=(3, 28, 27)), "items of 28x27, expected 28x28"),
     "wrong height": (idx(PICTURES, dims=(3, 29, 28)), "items of 29x28, expected 28x28"),

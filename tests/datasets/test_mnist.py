@@ -116,7 +116,7 @@ def test_one_missing_file_is_the_only_one_named(root: Path) -> None:
         (PICTURES, LABELS[:4], "5 pictures, but .* 4 labels"),
         (PICTURES[:4], LABELS, "4 pictures, but .* 5 labels"),
         (PICTURES, np.array([1, 2, 10, 3, 4]), "label 10 of picture 2 is not a digit"),
-        (LABELS, PICTURES, "train-images.*is not an IDX file of unsigned bytes in 3 dim"),
+        (LABELS, PICTURES, "train-images.*: holds labels, not pictures: .* swapped"),
         (PICTURES[:, :27], LABELS, "items of 27x28, expected 28x28"),
     ],
 )
@@ -359,3 +359,9 @@ def test_the_real_files(caplog: pytest.LogCaptureFixture) -> None:
         assert hashlib.sha256(original[16:]).digest() == hashlib.sha256(data.images).digest()
     assert not caplog.records
     assert {file.state for file in files("mnist", Path(folder))} == {"verified"}
+
+
+def test_a_file_in_the_place_of_the_data_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"")
+    with pytest.raises(DatasetError, match=r"data: is not a folder; name the folder"):
+        load("mnist", "train", root=tmp_path / "data")

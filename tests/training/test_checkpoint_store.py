@@ -19,6 +19,7 @@ from dnnstack.training.checkpoint_store import (
     CheckpointWriter,
     best_checkpoint,
     checkpoint_steps,
+    named_checkpoint,
     newest_checkpoint,
     write_checkpoint,
 )
@@ -303,3 +304,17 @@ def test_an_error_of_the_writer_is_raised_at_the_next_call(
         getattr(writer, call)(*(({}, state) if call == "save" else ()))
     # Raised once; what comes after is a new attempt.
     writer.check()
+
+
+def test_a_damaged_file_that_was_named_gives_way_to_what_is_there(
+    folder: Path, save: Save, tmp_path: Path
+) -> None:
+    save(1)
+    path = save(2)
+    save(3)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"take another of .*: step-3\.safe.*, step-1\.safe"):
+        named_checkpoint(path)
+    alone = path.rename(tmp_path / "alone.safetensors")
+    with pytest.raises(CheckpointError, match=r"SHA-256; copy it anew .* or train again"):
+        named_checkpoint(alone)

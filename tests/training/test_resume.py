@@ -359,7 +359,7 @@ def test_a_run_in_use_is_not_resumed(tiny: Make, tmp_path: Path) -> None:
 def test_what_cannot_be_resumed(tiny: Make, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is no run's folder"):
         open_resume(tmp_path, print)
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match="no such file"):
         open_resume(tmp_path / "missing.safetensors", print)
 
 

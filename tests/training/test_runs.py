@@ -97,10 +97,12 @@ def test_the_latest_run_of_a_config_is_the_highest_number(tmp_path: Path) -> Non
 
 
 def test_no_run_says_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no run yet; there is no run in .* digits\.yaml"):
+    with pytest.raises(
+        CheckpointError, match=r"runs: no run yet; dnnstack train --config digits\.yaml "
+    ):
         find_run(None, tmp_path / "runs")
     make(tmp_path)
-    with pytest.raises(CheckpointError, match=r"nett: no such run; runs in .*: net$"):
+    with pytest.raises(CheckpointError, match=r"did you mean 'net'\? Runs in .*: net$"):
         find_run("nett", tmp_path)
     with pytest.raises(CheckpointError, match="no run of 'other' to resume"):
         latest_run_of("other", tmp_path)

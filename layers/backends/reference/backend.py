@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ....common.errors import UsageError
+from ....common.errors import BackendUnavailableError, UsageError
 from ...graph import Graph
 from ...rewrites import REWRITES, rewritten
 from ..base import Executable, Limits, Options
@@ -37,13 +37,13 @@ class ReferenceBackend:
     def compile(self, sections: Mapping[str, Graph], options: Options | None = None) -> Executable:
         """Apply the rewrites and look up every kernel; nothing is decided by timing.
 
-        Raises UsageError for a precision other than auto, fp32 and fp64.
+        Raises BackendUnavailableError for a precision other than auto, fp32 and fp64.
         """
         options = options or Options()
         if options.precision not in ("auto", "fp32", "fp64"):
-            raise UsageError(
-                f"the numpy backend computes in fp32 or fp64, not in {options.precision}; "
-                "use --precision fp32"
+            raise BackendUnavailableError(
+                f"precision '{options.precision}': the numpy backend computes in fp32 or fp64; "
+                "set run.precision to auto or fp32"
             )
         precision = "fp32" if options.precision == "auto" else options.precision
         names = self.rewrites if options.fusion else ()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.common.errors import ShapeError, UsageError
+from dnnstack.common.errors import BackendUnavailableError, ShapeError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.reference.kernels import KERNELS
@@ -134,7 +134,7 @@ def test_float64_throughout() -> None:
 
 
 def test_precisions_that_numpy_does_not_have() -> None:
-    with pytest.raises(UsageError, match="computes in fp32 or fp64, not in bf16"):
+    with pytest.raises(BackendUnavailableError, match="'bf16'.* fp32 or fp64; set"):
         ReferenceBackend(1).compile({}, Options("bf16"))
 
 
