@@ -134,7 +134,7 @@ def test_float64_throughout() -> None:
 
 
 def test_precisions_that_numpy_does_not_have() -> None:
-    with pytest.raises(BackendUnavailableError, match="'bf16'.* fp32 or fp64; set"):
+    with pytest.raises(BackendUnavailableError, match=r"'bf16'.* fp32 or fp64; set"):
         ReferenceBackend(1).compile({}, Options("bf16"))
 
 
