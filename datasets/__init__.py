@@ -5,7 +5,8 @@ from __future__ import annotations
 from .download import Downloads
 from .image_set import DataFile, DatasetInfo, ImageSet, Split
 from .loader import epoch_order, evaluation_order, split_validation, steps_per_epoch
-from .pictures import Picture, read_picture
+from .picture_files import find_pictures
+from .pictures import Picture, Preparation, read_picture
 from .registry import data_root, describe, files, load, names
 
 __all__ = [
@@ -14,12 +15,14 @@ __all__ = [
     "Downloads",
     "ImageSet",
     "Picture",
+    "Preparation",
     "Split",
     "data_root",
     "describe",
     "epoch_order",
     "evaluation_order",
     "files",
+    "find_pictures",
     "load",
     "names",
     "read_picture",

@@ -1,16 +1,31 @@
-"""A drawn or scanned digit -> MNIST's format: light ink on black, 20x20 box, centred by mass."""
+"""A drawn, scanned or photographed digit -> MNIST's format.
+
+Light ink on black, scaled into a box of 20x20 with its proportions kept, centred by mass in 28x28.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from .centring import BOX, FIELD, centre_by_mass
+from .components import label_regions
+from .photo import Ink, find_ink
 
-_LEAST_CONTRAST = 24
-# Ink is what stands out from the paper by this share of the strongest ink.
+# Larger pictures are scaled down to this before the digit is sought.
+_LONGEST = 800
+# Ink is what stands out from the paper by this share of a stroke's core.
 _INK_SHARE = 0.25
+# Regions with less than this share of the largest one's ink are specks.
+_SPECK = 0.04
+# In a noisy picture what is smaller than this share of its longer side is noise or dust.
+_LEAST_SHARE = 0.03
+# Strokes thinner than this, in pixels of the 20x20 box, are drawn thicker: MNIST's pen was broad.
+_THIN = 2.0
+_FINE = 5
 
 
 def is_prepared(grey: NDArray[np.uint8]) -> bool:
@@ -18,57 +33,132 @@ def is_prepared(grey: NDArray[np.uint8]) -> bool:
     return grey.shape == (FIELD, FIELD) and float(np.median(_border(grey))) < 64.0
 
 
-def prepare_digit(grey: NDArray[np.uint8], name: str, steps: list[str]) -> NDArray[np.uint8]:
+def prepare_digit(
+    grey: NDArray[np.uint8], name: str, steps: list[str], invert: bool | None = None
+) -> NDArray[np.uint8]:
     """MNIST's own preparation of one digit. grey: (H, W) uint8 -> (28, 28) uint8.
 
-    Ink is dark or light against the border's median; it is cropped, scaled into 20x20 with its
-    proportions kept, and centred by mass. What was done is appended to ``steps``. Raises
-    DatasetError, beginning with ``name``, where nothing stands out.
+    ``invert`` True: ink is darker than paper, False: lighter, None: as the border tells. Ink is
+    what departs from the paper around it; it is cropped, scaled into 20x20 with its proportions
+    kept, and centred by mass. What was done is appended to ``steps``. Raises DatasetError,
+    beginning with ``name``, where nothing stands out.
     """
-    ink = _ink(grey, name, steps)
-    rows = np.flatnonzero((ink >= _INK_SHARE).any(1))
-    columns = np.flatnonzero((ink >= _INK_SHARE).any(0))
-    ink = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    steps.append("crop_to_ink")
-    box = _into_box(ink)
+    ink = find_ink(_bounded(grey), invert)
+    digit = None if ink is None else _only_digit(ink, steps)
+    if ink is None or digit is None:
+        kind = {None: "", True: " darker than its paper", False: " lighter than its paper"}[invert]
+        raise DatasetError(
+            f"{name}: no digit found{kind}: the picture is blank or has hardly any contrast"
+        )
+    box = _into_box(digit, steps)
     steps.extend(("scale_to_20x20", "centre_of_mass"))
     field: NDArray[np.uint8] = centre_by_mass(box[None])[0]
     return field
 
 
-def _border(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])
+def _border(plane: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([plane[0], plane[-1], plane[:, 0], plane[:, -1]])
 
 
-def _ink(grey: NDArray[np.uint8], name: str, steps: list[str]) -> NDArray[np.float32]:
-    """How much ink is at each pixel, 0 (paper) to 1 (the strongest)."""
-    paper = float(np.median(_border(grey)))
-    darker = paper - float(grey.min())
-    lighter = float(grey.max()) - paper
-    if max(darker, lighter) < _LEAST_CONTRAST:
-        raise DatasetError(
-            f"{name}: no digit found: the picture is blank or has hardly any contrast"
-        )
-    level = grey.astype(np.float32) - np.float32(paper)
-    if darker > lighter:
-        level = -level
+def _bounded(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    longest = max(grey.shape)
+    if longest <= _LONGEST:
+        return grey
+    size = tuple(max(round(side * _LONGEST / longest), 1) for side in reversed(grey.shape))
+    return np.asarray(Image.fromarray(grey).resize(size, Image.Resampling.BOX))
+
+
+def _only_digit(ink: Ink, steps: list[str]) -> NDArray[np.float32] | None:
+    """The ink of the digit, cropped to it, without noise, specks and what the border cuts off.
+
+    None where there is nothing but noise.
+    """
+    level = ink.level
+    share = max(_INK_SHARE, min(4.0 * ink.noise, 0.6))
+    noisy = ink.noise > 0.01
+    labels, count = label_regions((ink.smooth if noisy else level) >= share)
+    if count == 0:
+        return None
+    mass = np.bincount(labels.reshape(-1), level.reshape(-1), count + 1)
+    mass[0] = 0.0
+    edge = np.zeros(count + 1, bool)
+    edge[np.unique(_border(labels))] = True
+    inner = np.where(edge, 0.0, mass)
+    if inner.max() >= 0.1 * mass.max():
+        mass = inner
+    kept = mass >= _SPECK * mass.max()
+    mask = kept[labels]
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    window = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    if noisy and _extent(labels == mass.argmax()) < _LEAST_SHARE * max(level.shape):
+        return None
+    if ink.inverted:
         steps.append("invert")
-    ink: NDArray[np.float32] = np.clip(level / np.float32(max(darker, lighter)), 0.0, 1.0)
-    return ink
+    if int(kept.sum()) < count:
+        steps.append("remove_specks")
+    steps.append("crop_to_ink")
+    # The soft edge of a stroke lies just outside of the mask.
+    around = _dilated(mask, 1.5)[window]
+    floor = min(4.0 * ink.noise, 0.4)
+    clean = np.clip((level[window] - floor) / (1.0 - floor), 0.0, 1.0)
+    return np.where(around, clean, np.float32(0.0)).astype(np.float32)
 
 
-def _into_box(ink: NDArray[np.float32]) -> NDArray[np.uint8]:
+def _extent(mask: NDArray[np.bool_]) -> int:
+    """The longer side of the rectangle around a mask."""
+    sides = (np.flatnonzero(mask.any(axis)) for axis in (0, 1))
+    return max(int(side[-1] - side[0]) + 1 for side in sides)
+
+
+def _into_box(ink: NDArray[np.float32], steps: list[str]) -> NDArray[np.uint8]:
     """Scaled with its proportions kept so that the longer side is 20: (20, 20) uint8."""
+    fine = _scaled(ink, BOX * _FINE)
+    width = _stroke_width(fine) / _FINE
+    if width < _THIN:
+        radius = (_THIN - width) * _FINE / 2.0
+        ink = _dilated(np.pad(fine, int(radius) + 1), radius)
+        steps.append("thicken")
+    scaled = _scaled(ink, BOX)
+    # A thin pen fades when scaled down; its strongest pixel is full ink again.
+    pixels = scaled * (255.0 / max(float(scaled.max()), 1e-6))
+    box = np.zeros((BOX, BOX), np.uint8)
+    height, across = pixels.shape
+    top, left = (BOX - height) // 2, (BOX - across) // 2
+    box[top : top + height, left : left + across] = np.rint(pixels).astype(np.uint8)
+    return box
+
+
+def _scaled(ink: NDArray[np.float32], longest: int) -> NDArray[np.float32]:
     from PIL import Image
 
     height, width = ink.shape
-    longest = max(height, width)
-    size = (max(round(BOX * width / longest), 1), max(round(BOX * height / longest), 1))
-    scaled = Image.fromarray(ink).resize(size, Image.Resampling.BICUBIC)
-    pixels = np.clip(np.asarray(scaled), 0.0, None)
-    # A thin pen fades when scaled down; its strongest pixel is full ink again.
-    pixels = pixels * (255.0 / max(float(pixels.max()), 1e-6))
-    box = np.zeros((BOX, BOX), np.uint8)
-    top, left = (BOX - size[1]) // 2, (BOX - size[0]) // 2
-    box[top : top + size[1], left : left + size[0]] = np.rint(pixels).astype(np.uint8)
-    return box
+    scale = longest / max(height, width)
+    size = (max(round(width * scale), 1), max(round(height * scale), 1))
+    scaled = np.asarray(Image.fromarray(ink).resize(size, Image.Resampling.BICUBIC))
+    result: NDArray[np.float32] = np.clip(scaled, 0.0, 1.0)
+    return result
+
+
+def _stroke_width(ink: NDArray[np.float32]) -> float:
+    """Mean width of the strokes in pixels: twice the area over the length of the outline."""
+    mask = np.pad(ink >= 0.5, 1)
+    area = int(mask.sum())
+    # Outlines counted along rows and columns are 4 / pi too long on the average of all directions.
+    sides = int((mask[1:] != mask[:-1]).sum()) + int((mask[:, 1:] != mask[:, :-1]).sum())
+    return 2.0 * area / max(sides * np.pi / 4.0, 1.0)
+
+
+def _dilated(values: NDArray[Any], radius: float) -> NDArray[Any]:
+    """The largest value within ``radius``, the picture's size unchanged."""
+    reach = int(radius)
+    result = values.copy()
+    padded = np.pad(values, reach)
+    height, width = values.shape
+    for y in range(-reach, reach + 1):
+        for x in range(-reach, reach + 1):
+            if 0 < x * x + y * y <= radius * radius:
+                part = padded[reach + y : reach + y + height, reach + x : reach + x + width]
+                np.maximum(result, part, out=result)
+    return result

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
@@ -9,8 +10,13 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.common.random import key
-from dnnstack.datasets import read_picture
+from dnnstack.datasets import Preparation, read_picture
+from dnnstack.datasets.digit_pictures import prepare_digit
 from dnnstack.datasets.strokes_draw import draw
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 DIGIT = (1, 28, 28)
@@ -210,9 +216,94 @@ def test_a_blank_picture_is_refused(tmp_path: Path, paper: int) -> None:
     refuse(path, "no digit found")
 
 
-def test_floating_point_pixels_are_refused(tmp_path: Path) -> None:
-    path = save(Image.fromarray(np.zeros((30, 30), np.float32)), tmp_path / "a.tif")
-    refuse(path, "floating-point pixels")
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_floating_point_pixels_are_0_to_1_or_stretched(tmp_path: Path, scale: float) -> None:
+    values = np.asarray(bar()).astype(np.float32) * np.float32(scale / 255.0)
+    found = read_picture(save(Image.fromarray(values), tmp_path / "a.tif"), DIGIT)
+    assert found.steps[0] == "float_to_8_bits"
+    expected = read_picture(save(bar(), tmp_path / "b.png"), DIGIT)
+    np.testing.assert_array_equal(found.image, expected.image)
+
+
+def test_pixels_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    values = np.full((30, 30), np.nan, np.float32)
+    refuse(save(Image.fromarray(values), tmp_path / "a.tif"), "not finite numbers")
+
+
+def test_a_lab_picture_gives_its_lightness(tmp_path: Path) -> None:
+    planes = [bar(), Image.new("L", (200, 200), 128), Image.new("L", (200, 200), 128)]
+    path = save(Image.merge("LAB", planes), tmp_path / "a.tif")
+    found = read_picture(path, DIGIT)
+    assert found.steps[0] == "lightness_alone"
+    expected = read_picture(save(bar(), tmp_path / "b.png"), DIGIT)
+    np.testing.assert_array_equal(found.image, expected.image)
+    assert read_picture(path, (3, 32, 32)).image.shape == (3, 32, 32)
+
+
+def test_raw_is_the_whole_picture_scaled(tmp_path: Path) -> None:
+    picture = bar((280, 140), (0, 0, 139, 139))
+    raw = Preparation(raw=True)
+    found = read_picture(save(picture, tmp_path / "a.png"), DIGIT, raw)
+    assert found.steps == ("scale",)
+    assert found.image[0, :, :13].max() == 0
+    assert found.image[0, :, 15:].min() == 255
+    turned = read_picture(tmp_path / "a.png", DIGIT, Preparation(raw=True, invert=True))
+    assert turned.steps == ("scale", "invert")
+    np.testing.assert_array_equal(turned.image, 255 - found.image)
+
+
+def test_raw_leaves_a_picture_of_the_right_size_alone(tmp_path: Path) -> None:
+    picture = bar((28, 28), (10, 3, 14, 24))
+    found = read_picture(save(picture, tmp_path / "a.png"), DIGIT, Preparation(raw=True))
+    np.testing.assert_array_equal(found.image[0], np.asarray(picture))
+    assert found.steps == ()
+
+
+def test_a_network_of_other_things_gets_no_digit_prepared(tmp_path: Path) -> None:
+    path = save(bar((280, 140)), tmp_path / "a.png")
+    found = read_picture(path, DIGIT, Preparation(digits=False))
+    assert found.steps == ("centre_crop", "scale")
+    assert np.flatnonzero((found.image[0] < 60).any(0)).tolist() == [4, 5, 6, 7]
+    turned = read_picture(path, DIGIT, Preparation(digits=False, invert=True))
+    assert turned.steps[-1] == "invert"
+    np.testing.assert_array_equal(turned.image, 255 - found.image)
+
+
+def test_a_prepared_picture_is_inverted_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Dark ink on a dark page is what the user says it is."""
+    picture = Image.new("L", (28, 28), 60)
+    ImageDraw.Draw(picture).rectangle((12, 4, 15, 23), fill=0)
+    path = save(picture, tmp_path / "a.png")
+    assert read_picture(path, DIGIT).steps == ()
+    found = read_picture(path, DIGIT, Preparation(invert=True))
+    assert found.steps[0] == "invert"
+    assert found.image.max() == 255
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pixels=arrays(np.uint8, array_shapes(min_dims=2, max_dims=2, max_side=70)),
+    invert=st.sampled_from([None, True, False]),
+)
+def test_any_pixels_at_all_give_an_input_or_a_clear_error(
+    pixels: NDArray[np.uint8], invert: bool | None
+) -> None:
+    with contextlib.suppress(DatasetError):
+        field = prepare_digit(pixels, "it", [], invert)
+        assert field.shape == (28, 28)
+        assert field.dtype == np.uint8
+        assert field.max() == 255
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_noise_of_any_size_is_no_accident(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = tuple(rng.integers(1, 400, 2).tolist())
+    pixels = rng.integers(0, 256, size, np.uint8)
+    if seed % 2:
+        pixels = np.where(rng.random(size) < 0.01, pixels, np.uint8(200))
+    with contextlib.suppress(DatasetError):
+        assert prepare_digit(pixels, "it", []).max() == 255
 
 
 def test_a_channel_count_without_pictures_is_refused(tmp_path: Path) -> None:

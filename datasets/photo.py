@@ -1,0 +1,199 @@
+"""Ink apart from paper, by a local threshold: also on a photograph in uneven light.
+
+Paper is what the border of the picture leads to by small steps: shading changes slowly, the edge of
+a stroke does not. Its brightness under the ink is filled in from around. What then departs from the
+paper by more than noise is ink.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Plane = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+# Cells along the longer side of the picture when the paper is sought, and bounds of the step of
+# brightness (of 255) from one cell of paper to the next: so many times the usual one, the first
+# number that will do.
+_CELLS = 64
+_AROUND = 3
+_LEAST_STEP, _MOST_STEP = 5.0, 12.0
+_STEPS = (3.0, 4.5, 6.0)
+_MOST_OF_PAGE = 0.6
+# A stroke departs from its paper by at least this much of 255, and by so many times the noise.
+_LEAST_CONTRAST = 16.0
+_NOISES = 6.0
+
+
+@dataclass(frozen=True)
+class Ink:
+    """level: (H, W), 0 on paper, 1 in the core of a stroke; smooth: the same with less noise.
+
+    ``noise`` is the standard deviation of ``smooth`` on paper, ``inverted``: the ink is darker than
+    the paper.
+    """
+
+    level: Plane
+    smooth: Plane
+    noise: float
+    inverted: bool
+
+
+def find_ink(grey: NDArray[np.uint8], invert: bool | None = None) -> Ink | None:
+    """Ink on a page that is lit unevenly. grey: (H, W).
+
+    ``invert`` True: darker than the paper, False: lighter, None: whichever departs more from the
+    paper of the border. None where nothing stands out.
+    """
+    bright = grey.astype(np.float32)
+    paper = _paper(bright)
+    darker = paper - bright
+    # Means of 3x3 pixels tell faint ink from noise; a small picture has no pixel to spare.
+    smooth = _mean3(darker) if min(grey.shape) > 40 else darker
+    noise = 1.4826 * float(np.median(np.abs(smooth)))
+    if invert is None:
+        floor = max(_NOISES * noise, _LEAST_CONTRAST) / 2.0
+        invert = _weight(smooth, floor) >= _weight(-smooth, floor)
+    sign = 1.0 if invert else -1.0
+    # Dark ink takes away a share of the light that falls on it, so what counts is the ratio.
+    scale = np.float32(sign * 255.0) / np.maximum(paper, 16.0) if invert else np.float32(sign)
+    level, smooth = darker * scale, smooth * scale
+    noise *= float(np.median(np.abs(scale)))
+    contrast = float(smooth.max())
+    if contrast < max(_LEAST_CONTRAST, _NOISES * noise):
+        return None
+    strong = level[(smooth > 0.5 * contrast) & (level > 0.5 * contrast)]
+    core = float(np.median(strong)) if strong.size else contrast
+    level, smooth = (np.clip(plane / core, 0.0, 1.0) for plane in (level, smooth))
+    return Ink(level, smooth, noise / core, invert)
+
+
+def _weight(departure: Plane, floor: float) -> float:
+    """How much of the picture departs from its paper to one side."""
+    return float(np.clip(departure - floor, 0.0, None).sum(dtype=np.float64))
+
+
+def _paper(bright: Plane) -> Plane:
+    """The brightness of the bare paper everywhere: (H, W)."""
+    height, width = bright.shape
+    share = min(_CELLS / max(height, width), 1.0)
+    cells = max(round(height * share), 2), max(round(width * share), 2)
+    coarse = _resized(bright, cells)
+    paper = _resized(_filled(coarse, _reached(coarse)), bright.shape)
+    # Once more without the strokes that were thinner than a cell. What a surface cannot follow is
+    # added as local means, which alone would be wrong wherever light falls off towards the border.
+    away = np.abs(bright - paper)
+    bare = away <= np.float32(max(4.5 * float(np.median(away)), 6.0))
+    weight = _resized(bare.astype(np.float32), cells)
+    total = _resized(np.where(bare, bright, np.float32(0.0)), cells)
+    found = weight > 0.2
+    means = np.where(found, total / np.where(found, weight, np.float32(1.0)), np.float32(0.0))
+    fit = _fit(means, found, 3)
+    rest = np.where(found, means - _surface(fit, cells), np.float32(0.0))
+    near = _box_mean(found.astype(np.float32), _AROUND)
+    known = near > 0.1
+    rest = np.where(known, _box_mean(rest, _AROUND) / np.where(known, near, np.float32(1.0)), rest)
+    return _surface(fit, bright.shape) + _resized(_filled(rest, known), bright.shape)
+
+
+def _resized(plane: Plane, shape: tuple[int, ...]) -> Plane:
+    """Means where it gets smaller, interpolated where it gets larger: (H, W)."""
+    from PIL import Image
+
+    smaller = shape[0] < plane.shape[0] or shape[1] < plane.shape[1]
+    how = Image.Resampling.BOX if smaller else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(plane).resize((shape[1], shape[0]), how))
+
+
+def _reached(cells: Plane) -> Mask:
+    """The cells that the border leads to by small steps."""
+    edge = np.zeros(cells.shape, bool)
+    edge[[0, -1]] = True
+    edge[:, [0, -1]] = True
+    away = np.abs(cells - _surface(_fit(cells, edge, 2), cells.shape))
+    start = edge & (away <= max(4.0 * float(np.median(away[edge])), _MOST_STEP))
+    usual = float(np.median(np.abs(np.diff(cells, axis=1))))
+    # The shorter the steps, the less does a faint or blurred stroke let through; they must do for
+    # all of the border and most of the page.
+    for steps in _STEPS:
+        reached = _flooded(cells, start, min(max(steps * usual, _LEAST_STEP), _MOST_STEP))
+        if reached[edge].all() and reached.mean() >= _MOST_OF_PAGE:
+            break
+    return reached
+
+
+def _flooded(cells: Plane, start: Mask, step: float) -> Mask:
+    """What the start leads to, a cell to the next, when none differs by more than a step."""
+    reached = start
+    while True:
+        weight = _mean3(reached.astype(np.float32))
+        around = _mean3(np.where(reached, cells, np.float32(0.0))) / np.maximum(weight, 1e-6)
+        grown = reached | ((weight > 0.0) & (np.abs(cells - around) <= step))
+        if np.array_equal(grown, reached):
+            return reached
+        reached = grown
+
+
+def _fit(values: Plane, known: Mask, degree: int) -> NDArray[np.float64]:
+    """The polynomial of x and y that fits most of the known values: coefficients by power."""
+    height, width = values.shape
+    powers = [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
+    rows, columns = np.nonzero(known)
+    y, x = (rows + 0.5) / height - 0.5, (columns + 0.5) / width - 0.5
+    terms = np.stack([y**i * x**j for i, j in powers], -1)
+    wanted = values[known].astype(np.float64)
+    away = np.abs(wanted - np.median(wanted))
+    for _ in range(5):
+        kept = away <= max(4.5 * float(np.median(away)), _MOST_STEP / 2.0)
+        solution = np.linalg.lstsq(terms[kept], wanted[kept], rcond=None)[0]
+        away = np.abs(terms @ solution - wanted)
+    coefficients = np.zeros((degree + 1, degree + 1))
+    for (i, j), value in zip(powers, solution, strict=True):
+        coefficients[i, j] = value
+    return coefficients
+
+
+def _surface(coefficients: NDArray[np.float64], shape: tuple[int, ...]) -> Plane:
+    """The polynomial at the middle of every pixel: (H, W)."""
+    y, x = ((np.arange(side) + 0.5) / side - 0.5 for side in shape)
+    columns = np.polynomial.polynomial.polyvander(x, len(coefficients) - 1)
+    rows = np.polynomial.polynomial.polyvander(y, len(coefficients) - 1)
+    return (rows @ coefficients @ columns.T).astype(np.float32)
+
+
+def _filled(values: Plane, known: Mask) -> Plane:
+    """Values that are not known become means of the nearest known ones."""
+    weights = known.astype(np.float32)
+    kept = np.where(known, values, np.float32(0.0))
+    filled = np.full(values.shape, kept.sum() / max(float(weights.sum()), 1.0), np.float32)
+    radius = max(values.shape)
+    while radius >= 1:
+        weight, total = _box_mean(weights, radius), _box_mean(kept, radius)
+        some = weight > 0.5 / (2 * radius + 1) ** 2
+        filled = np.where(some, total / np.where(some, weight, np.float32(1.0)), filled)
+        radius //= 2
+    return np.where(known, values, filled)
+
+
+def _box_mean(values: Plane, radius: int) -> Plane:
+    """Sums over squares of 2 radius + 1 pixels, zeros around, divided by their area: (H, W)."""
+    side = 2 * radius + 1
+    summed = values.astype(np.float64)
+    for axis in (0, 1):
+        pads = [(radius + 1, radius) if i == axis else (0, 0) for i in (0, 1)]
+        running = np.cumsum(np.pad(summed, pads), axis)
+        length = summed.shape[axis]
+        high = np.take(running, range(side, side + length), axis)
+        summed = high - np.take(running, range(length), axis)
+    return (summed / side**2).astype(np.float32)
+
+
+def _mean3(values: Plane) -> Plane:
+    """Means over 3x3 pixels, zeros around."""
+    padded = np.pad(values, 1)
+    rows = padded[:-2] + padded[1:-1] + padded[2:]
+    means: Plane = (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]) / np.float32(9.0)
+    return means

@@ -1,0 +1,152 @@
+"""Picture files: those that names, folders and patterns stand for; and one decoded and upright."""
+
+from __future__ import annotations
+
+import glob
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..common.errors import DatasetError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
+
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+# What is taken from a folder; a file that is named itself may be called anything.
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"),
+    *(".ppm", ".pgm", ".pbm", ".pnm"),
+)
+_MAX_PIXELS = 64_000_000
+_ORIENTATION = 0x0112
+
+
+def find_pictures(names: Iterable[str | Path]) -> Iterator[Path | DatasetError]:
+    """The picture files that each name stands for; for one that stands for none, the error.
+
+    A file is itself, whatever its suffix. A folder is every file below it with the suffix of a
+    picture, sorted, hidden ones left out. A name that does not exist and has ``*``, ``?`` or ``[``
+    is a pattern (``**`` for folders at any depth) and stands for what it matches, sorted.
+    """
+    for name in map(str, names):
+        if os.path.lexists(name) or not any(sign in name for sign in "*?["):
+            yield from _below(Path(name))
+            continue
+        matches = sorted(glob.glob(name, recursive=True))
+        if not matches:
+            yield DatasetError(f"{name}: no file matches this pattern")
+        # "**" matches a folder and also what lies in it.
+        seen: set[str] = set()
+        for found in (found for match in matches for found in _below(Path(match))):
+            if str(found) not in seen:
+                seen.add(str(found))
+                yield found
+
+
+def _below(path: Path) -> Iterator[Path | DatasetError]:
+    if not path.is_dir():
+        yield path
+        return
+    errors: list[OSError] = []
+    count = 0
+    for folder, folders, files in os.walk(path, onerror=errors.append):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                count += 1
+                yield Path(folder) / name
+    for error in errors:
+        yield DatasetError(f"{error.filename}: cannot be read: {error.strerror}")
+    if count == 0 and not errors:
+        yield DatasetError(f"{path}: no picture in this folder; looked for {', '.join(SUFFIXES)}")
+
+
+def open_picture(path: Path, steps: list[str]) -> PilImage:
+    """The first frame, decoded and brought to 8 bits: mode L or RGB, upright, on white paper.
+
+    Its size is checked before anything is decoded. What was done is appended to ``steps``. Raises
+    DatasetError, naming the file.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    if not path.exists():
+        raise DatasetError(f"{path}: no such file")
+    if not path.is_file():
+        raise DatasetError(f"{path}: is not a file; name the pictures themselves")
+    try:
+        with warnings.catch_warnings(), open(path, "rb") as file:
+            # Pillow's own size warning says less than the check below.
+            warnings.simplefilter("ignore")
+            image = Image.open(file, formats=FORMATS)
+            if image.width * image.height > _MAX_PIXELS:
+                raise DatasetError(
+                    f"{path}: {image.width} x {image.height} pixels are more than the "
+                    f"{_MAX_PIXELS // 1_000_000} million that are read; scale it down first"
+                )
+            image.load()
+            return _opaque(_eight_bits(_upright(image, steps), path, steps), steps)
+    except DatasetError:
+        raise
+    except UnidentifiedImageError:
+        raise DatasetError(
+            f"{path}: is not a picture of a known format ({', '.join(FORMATS)})"
+        ) from None
+    except Image.DecompressionBombError:
+        raise DatasetError(f"{path}: has far too many pixels; scale it down first") from None
+    except PermissionError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror}") from None
+    except Exception as error:
+        # Decoders of damaged files raise OSError, SyntaxError, ValueError, struct.error and more.
+        raise DatasetError(f"{path}: the picture is damaged or cannot be read ({error})") from None
+
+
+def _upright(image: PilImage, steps: list[str]) -> PilImage:
+    from PIL import ImageOps
+
+    if image.getexif().get(_ORIENTATION, 1) in (0, 1):
+        return image
+    steps.append("exif_rotation")
+    return ImageOps.exif_transpose(image)
+
+
+def _eight_bits(image: PilImage, path: Path, steps: list[str]) -> PilImage:
+    """16-bit whole numbers lose their lower half; numbers with a point are 0 to 1, or stretched."""
+    from PIL import Image
+
+    if image.mode.startswith("I"):
+        steps.append("16_to_8_bits")
+        wide = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
+        return Image.fromarray((wide >> 8).astype(np.uint8))
+    if image.mode == "F":
+        steps.append("float_to_8_bits")
+        values = np.asarray(image).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise DatasetError(f"{path}: has pixels that are not finite numbers")
+        low, high = float(values.min()), float(values.max())
+        if low >= 0.0 and high <= 1.0:
+            low, high = 0.0, 1.0
+        scaled = (values - low) * (255.0 / max(high - low, 1e-30))
+        return Image.fromarray(np.rint(scaled).astype(np.uint8))
+    if image.mode == "LAB":
+        # Pillow does not convert it; the first band is lightness.
+        steps.append("lightness_alone")
+        return image.getchannel(0)
+    return image
+
+
+def _opaque(image: PilImage, steps: list[str]) -> PilImage:
+    """Mode L or RGB, what is transparent on white."""
+    from PIL import Image
+
+    if not image.has_transparency_data:
+        return image.convert("L" if image.mode in ("1", "L") else "RGB")
+    steps.append("transparency_on_white")
+    image = image.convert("RGBA")
+    paper = Image.new("RGB", image.size, (255, 255, 255))
+    paper.paste(image, mask=image.getchannel("A"))
+    return paper

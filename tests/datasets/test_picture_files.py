@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import find_pictures
+from dnnstack.datasets.picture_files import FORMATS, SUFFIXES
+from PIL import Image
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with files of many names, in which the test runs."""
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        *("b.png", "a.JPG", "notes.txt", ".hidden.png", "c[1].png", "c1.png"),
+        *("sub/z.webp", "sub/deep/y.tiff", "sub/readme", ".git/x.png", "other/w.pgm"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+def found(names: Iterable[str | Path]) -> list[str]:
+    return [str(path) for path in find_pictures(names)]
+
+
+def test_a_file_is_itself_whatever_its_name(tree: Path) -> None:
+    assert found(["notes.txt", Path("b.png"), "missing.png"]) == [
+        *("notes.txt", "b.png", "missing.png")
+    ]
+
+
+def test_a_folder_is_the_pictures_below_it_sorted(tree: Path) -> None:
+    assert found(["."]) == [
+        *("a.JPG", "b.png", "c1.png", "c[1].png"),
+        *("other/w.pgm", "sub/z.webp", "sub/deep/y.tiff"),
+    ]
+    assert found(["sub/"]) == ["sub/z.webp", "sub/deep/y.tiff"]
+
+
+def test_a_folder_without_pictures_is_an_error(tree: Path) -> None:
+    (error,) = find_pictures(["empty"])
+    assert isinstance(error, DatasetError)
+    assert str(error).startswith("empty: no picture in this folder; looked for .png, .jpg")
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.scandir
+
+    def refusing(path: str) -> Iterator[os.DirEntry[str]]:
+        if os.fspath(path) == "sub":
+            raise PermissionError(errno.EACCES, "Permission denied", "sub")
+        return real(path)
+
+    # File modes would not do: the superuser may read everything.
+    monkeypatch.setattr(os, "scandir", refusing)
+    (error,) = find_pictures(["sub"])
+    assert isinstance(error, DatasetError)
+    assert str(error) == "sub: cannot be read: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.png", ["b.png", "c1.png", "c[1].png"]),
+        ("?.*", ["a.JPG", "b.png"]),
+        ("sub/**/*.*", ["sub/deep/y.tiff", "sub/z.webp"]),
+        ("s*", ["sub/z.webp", "sub/deep/y.tiff"]),
+        ("sub/**", ["sub/z.webp", "sub/deep/y.tiff", "sub/readme"]),
+        ("c[0-9].png", ["c1.png"]),
+    ],
+)
+def test_a_pattern_is_what_it_matches(tree: Path, pattern: str, expected: list[str]) -> None:
+    assert found([pattern]) == expected
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_itself(tree: Path) -> None:
+    assert found(["c[1].png"]) == ["c[1].png"]
+
+
+def test_a_pattern_without_a_match_is_an_error_and_the_rest_goes_on(tree: Path) -> None:
+    error, other = find_pictures(["*.bmp", "b.png"])
+    assert isinstance(error, DatasetError)
+    assert str(error) == "*.bmp: no file matches this pattern"
+    assert other == Path("b.png")
+
+
+def test_every_suffix_is_that_of_a_format_that_is_read() -> None:
+    Image.init()
+    for suffix in SUFFIXES:
+        assert Image.EXTENSION[suffix] in FORMATS
