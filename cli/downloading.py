@@ -38,7 +38,7 @@ class Shown:
             unit="B",
             unit_scale=True,
             file=sys.stderr,
-            disable=None,
+            disable=True if console.is_quiet() else None,
             leave=False,
             # tqdm shows nothing on a terminal that does not say how large it is.
             ncols=size.columns,

@@ -1,12 +1,11 @@
 """The command ``dnnstack``, and the one place where errors become messages and exit statuses.
 
-0: done. 1: something is wrong that the message explains. 2: wrong usage. 130 and 143: stopped by
-SIGINT or SIGTERM. Anything else is a bug and keeps its traceback.
+0: done. 1: something is wrong that the message explains. 2: wrong usage. 130, 143, 129: stopped by
+SIGINT, SIGTERM, SIGHUP. Anything else is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 
@@ -14,28 +13,22 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from ..common.errors import DnnstackError, UsageError
-from . import console, options
+from . import console, options, usage
 from .config import config
 from .data import data
 from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
 from .predict import predict
+from .runs import runs
 from .summary import summary
 from .train import train
 
 _INTERRUPTED = 130
 
 
-class _Commands(click.Group):
-    """Lists its commands in the order in which they are added: the order of a day's work."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
 @click.group(
-    cls=_Commands,
+    cls=usage.Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=options.examples(
         "dnnstack train --config digits.yaml",
@@ -61,10 +54,10 @@ def dnnstack() -> None:
     # The idle workers of NumPy's OpenBLAS spin after each product and slow oneDNN down threefold.
     # It counts only before NumPy is imported; the numpy backend raises it again for itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    logging.basicConfig(format="dnnstack: warning: %(message)s", level=logging.WARNING)
 
 
-for command in (train, evaluate, predict, data, summary, explain, config, doctor):
+for command in (train, evaluate, predict, runs, data, summary, explain, config, doctor):
+    command.params.extend(options.loudness())
     dnnstack.add_command(command)
 
 
@@ -81,6 +74,7 @@ def _version(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, ``sys.argv`` by default, and return its exit status."""
+    console.set_loudness()
     try:
         status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -102,11 +96,7 @@ def _wrong_usage(error: click.UsageError) -> int:
     if isinstance(error, NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return 2
-    hint = ""
-    if error.ctx is not None:
-        path = error.ctx.command_path
-        hint = f"\n{error.ctx.get_usage()}\nSee '{path} --help'."
-    return _complain(error.format_message() + hint, 2)
+    return _complain(usage.explained(error), 2)
 
 
 def _complain(message: str, status: int) -> int:

@@ -8,7 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
+from . import completion, console
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def examples(*lines: str) -> str:
@@ -23,6 +26,7 @@ def config(*, required: bool = True) -> Callable[[Command], Command]:
         "reference",
         required=required,
         metavar="FILE",
+        shell_complete=completion.configs,
         help="YAML file that describes the training; a bare name such as lenet.yaml is looked up "
         "in this folder, then among the configs of the package.",
     )
@@ -44,7 +48,8 @@ def device(default: str) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         command = click.option(
             "--threads",
-            type=click.IntRange(min=1),
+            # As in the schema: with very many, processes end in a crash.
+            type=click.IntRange(min=1, max=1024),
             metavar="N",
             help="CPU threads; default: the cores at the process's disposal.",
         )(command)
@@ -90,14 +95,52 @@ def trained(command: Command) -> Command:
         "--checkpoint",
         type=click.Path(path_type=Path),
         metavar="FILE",
+        callback=_either,
         help="Take this checkpoint, a .safetensors file of a run folder.",
     )(command)
     return click.option(
         "--run",
         metavar="RUN",
+        shell_complete=completion.runs,
+        callback=_either,
         help="Take the best, else the newest checkpoint of this run: its folder, or its name in "
         "the folder of the runs; default: the latest run.",
     )(command)
+
+
+def _either(ctx: click.Context, option: click.Parameter, value: T) -> T:
+    """Refuse a second of the options that name a trained network."""
+    if value is not None:
+        first = ctx.meta.setdefault(f"{__name__}.trained", option.opts[0])
+        if first != option.opts[0]:
+            raise click.UsageError(f"{first} and {option.opts[0]} exclude each other", ctx)
+    return value
+
+
+def loudness() -> list[click.Option]:
+    """``--quiet`` and ``--verbose``, which every command has; they act by themselves."""
+
+    def decide(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+        wanted = ctx.meta.setdefault(__name__, set())
+        wanted |= {option.name} if given else set()
+        if len(wanted) > 1:
+            raise click.UsageError("--quiet and --verbose exclude each other", ctx)
+        console.set_loudness(quiet="quiet" in wanted, verbose="verbose" in wanted)
+
+    texts = {
+        "quiet": "Say nothing but results, warnings and errors.",
+        "verbose": "Say more on standard error: where things came from, what was cached or chosen.",
+    }
+    return [
+        click.Option(
+            [f"-{name[0]}", f"--{name}"],
+            is_flag=True,
+            expose_value=False,
+            callback=decide,
+            help=text,
+        )
+        for name, text in texts.items()
+    ]
 
 
 def json_output(what: str) -> Callable[[Command], Command]:

@@ -29,6 +29,12 @@ def say(text: str) -> None:
         click.echo(text)
 
 
+def remark(text: str) -> None:
+    """A line that ``--quiet`` leaves out."""
+    if not console.is_quiet():
+        say(text)
+
+
 @contextmanager
 def _heard_or_not() -> Iterator[None]:
     try:
@@ -81,7 +87,8 @@ class Lines:
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         epoch = step / self._steps_per_epoch
         self._print(
-            f"epoch {epoch:.3g}: validation {_metrics(metrics, ', ')}" + (" (best)" if best else "")
+            f"epoch {epoch:.3g}: validation {_metrics(metrics, ', ')}"
+            + (f" {console.coloured('(best)', 'green', sys.stdout)}" if best else "")
         )
 
     def saving(self, step: int, path: Path) -> None:
@@ -149,8 +156,20 @@ class Bar(Lines):
             self._bar.write(line, file=sys.stdout)
 
 
+class Quiet(Lines):
+    """Hears of a training and prints nothing."""
+
+    def started(self, started: Started) -> None:
+        self._steps_per_epoch = started.steps_per_epoch
+
+    def _print(self, line: str) -> None:
+        """No line on the way is a result."""
+
+
 def listener() -> Lines:
-    """What suits standard output."""
+    """What suits standard output, and ``--quiet``."""
+    if console.is_quiet():
+        return Quiet()
     return Bar() if sys.stdout.isatty() else Lines()
 
 

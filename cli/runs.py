@@ -36,4 +36,4 @@ def runs(runs_dir: Path | None, as_json: bool) -> None:
     elif reports:
         click.echo(as_text(reports, get_terminal_size().columns))
     else:
-        click.echo(f"there is no run in {folder} (dnnstack train --config digits.yaml makes one)")
+        click.echo(f"no run in {folder} yet; dnnstack train --config digits.yaml makes one")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import console, downloading, options, progress
+from . import completion, console, downloading, options, progress
 from .signals import StopSignals
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _LATEST = "latest"
     is_flag=False,
     flag_value=_LATEST,
     metavar="[PATH]",
+    shell_complete=completion.runs,
     help="Go on from the newest checkpoint of the config's latest run, or from PATH: a run's "
     "folder or name, or a checkpoint file.",
 )
@@ -61,6 +62,7 @@ def train(
     from ..configs import load_config
     from ..datasets import data_root
     from ..layers.backends.select import open_backend
+    from ..training.plots import draw_curves
     from ..training.resume import open_resume
     from ..training.runs import find_run, latest_run_of
     from ..training.trainer import train as run_training
@@ -74,9 +76,9 @@ def train(
         flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
         loaded = load_config(reference, (*overrides, *flags))
         machine = loaded.config.run
-        progress.say(_config_line(loaded))
+        progress.remark(_config_line(loaded))
         backend = open_backend(machine.device, machine.threads, console.note)
-        progress.say(_device_line(backend))
+        progress.remark(_device_line(backend))
         runs = Path(machine.dir)
         where = ["--data-dir", str(data_dir)] if data_dir is not None else []
         where += ["--offline"] if offline else []
@@ -108,12 +110,13 @@ def train(
         if done.state == "interrupted":
             # With options the run's own config is shorter, and says the same.
             config = str(done.run / "config.yaml") if overrides or flags else reference
-            line = _again(where, config, (), (), str(done.run))
+            progress.say(_again(where, config, (), (), str(done.run)))
         elif _is_latest(done.run):
-            line = _command("next", "eval", *where)
+            progress.remark(_command("next", "eval", *where))
         else:
-            line = _command("next", "eval", "--run", str(done.run), *where)
-        progress.say(line)
+            progress.remark(_command("next", "eval", "--run", str(done.run), *where))
+        # Last, because everything worth waiting for is saved and said by now.
+        draw_curves(done.run, console.note)
     return stop.exit_status
 
 

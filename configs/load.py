@@ -6,6 +6,7 @@ configs have no use for (tags, anchors, aliases, several documents, deep nesting
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from .scalars import resolve
 from .schema import RunConfig
 from .validate import raise_problems, safe_name, validate
 
+_LOG = logging.getLogger("dnnstack.configs")
 DEEPEST = 50
 
 
@@ -40,6 +42,7 @@ def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedC
     Raises ConfigError with every problem, each with its place.
     """
     found = find_config(reference)
+    _LOG.info("config: %s", found.path)
     text = read_text(found)
     config = _parse(text, found.label, safe_name(found.path.stem), overrides)
     return LoadedConfig(config, found.path, found.packaged, text)

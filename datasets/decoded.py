@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,12 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
     folder = _folder() / f"{name}-{sha256_bytes(content_key.encode())[:16]}"
     found = _read(folder)
     if found is not None:
+        _LOG.info("%s: %d pictures, from the cache %s", name, len(found[0]), folder)
         return found
+    begin = time.perf_counter()
     images, labels = build()
+    seconds = time.perf_counter() - begin
+    _LOG.info("%s: %d pictures, read or drawn in %.1f s", name, len(images), seconds)
     images.setflags(write=False)
     labels.setflags(write=False)
     try:

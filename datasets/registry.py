@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from pathlib import Path
 from typing import get_args
@@ -12,6 +13,8 @@ from ..common.files import cache_dir
 from . import mnist, strokes
 from .download import Downloads
 from .image_set import DataFile, DatasetInfo, ImageSet, Options, Source, Split
+
+_LOG = logging.getLogger("dnnstack.datasets")
 
 _SOURCES: dict[str, Source] = {
     "mnist": mnist.SOURCE,
@@ -61,13 +64,16 @@ def files(name: str, root: Path) -> tuple[DataFile, ...]:
 
 def data_root(flag: Path | None = None, config_root: str | None = None) -> Path:
     """``--data-dir``, else ``DNNSTACK_DATA``, else ``data.root``, else the cache's own folder."""
-    if flag is not None:
-        return Path(flag).expanduser()
-    environment = os.environ.get("DNNSTACK_DATA")
-    if environment:
-        return Path(environment).expanduser()
-    if config_root:
-        return Path(config_root).expanduser()
+    named = {
+        "--data-dir": flag,
+        "DNNSTACK_DATA": os.environ.get("DNNSTACK_DATA"),
+        "data.root of the config": config_root,
+    }
+    for source, folder in named.items():
+        if folder is not None and str(folder):
+            _LOG.info("data folder: %s, by %s", folder, source)
+            return Path(folder).expanduser()
+    _LOG.info("data folder: %s, in the cache folder", cache_dir() / "data")
     return cache_dir() / "data"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from ..common.files import sha256_bytes
 from ..layers.graph import Shape
 from .state import State
 
+_LOG = logging.getLogger("dnnstack.training")
 FORMAT = 1
 MOMENTUM = "momentum/"
 
@@ -122,7 +124,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise DamagedCheckpointError(
             f"{tensors}: is damaged: its content does not have its SHA-256"
         )
-    return _decode(tensors, data)
+    checkpoint = _decode(tensors, data)
+    _LOG.info(
+        "%s: read and verified, %.1f MB, step %d", tensors, len(data) / 1e6, checkpoint.state.step
+    )
+    return checkpoint
 
 
 def _decode(path: Path, data: bytes) -> Checkpoint:

@@ -9,8 +9,10 @@ file has to agree with them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from .checkpoint import (
 )
 from .state import State
 
+_LOG = logging.getLogger("dnnstack.training")
 FOLDER = "checkpoints"
 _FILE = re.compile(r"step-(\d+)\.(safetensors|json)")
 
@@ -113,6 +116,7 @@ def write_checkpoint(
     over from a history that was given up or damaged, go. Raises OSError; the checkpoints of other
     steps are then untouched.
     """
+    begin = time.perf_counter()
     path = tensors_path(folder, state.step)
     manifest = path.with_suffix(".json")
     pieces = encode(arrays, state)
@@ -124,6 +128,8 @@ def write_checkpoint(
     if keep_best and state.best is not None:
         wanted.append(state.best.step)
     _prune(folder, {state.step, *wanted})
+    size, seconds = sum(map(len, pieces)) / 1e6, time.perf_counter() - begin
+    _LOG.info("%s: saved, %.1f MB in %.2f s", path, size, seconds)
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -25,6 +26,7 @@ from .plan import Plan
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
 
+_LOG = logging.getLogger("dnnstack.training")
 SOURCE = "train"
 Section = Literal["train", "evaluate"]
 
@@ -88,7 +90,10 @@ class Session:
             tuning=tuning,
             interrupt=interrupt,
         )
+        begin = perf_counter()
         self.executable = backend.compile(sections, options)
+        seconds = perf_counter() - begin
+        _LOG.info("compiled %s for %s in %.2f s", " and ".join(sections), backend.name, seconds)
         self._parameters = tuple(p.tensor for p in network.parameters())
         self._buffers = rule.buffers(network.parameters())
         self._feed(self.executable)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from ...common.files import atomic_write, cache_dir
 from ..graph import Graph, Op, Tensor
 from ..ops import SgdUpdate
 
+_LOG = logging.getLogger("dnnstack.layers")
 UNEQUAL = "results are right, but not equal to the last bit to those before"
 
 
@@ -76,6 +79,7 @@ def settle(
     if given is not None:
         reason = given.misfit(present) if trains else ""
         if not reason and given.backend == present.backend:
+            _LOG.info("tuning: the checkpoint's table, %s", _counted(given))
             return given, ()
         if reason:
             notes = (f"{UNEQUAL}: {reason}",)
@@ -83,9 +87,18 @@ def settle(
         return present, notes
     found = cached(present)
     if found is None:
+        begin = time.perf_counter()
         found = replace(present, choices=dict(search()))
+        seconds = time.perf_counter() - begin
+        _LOG.info("tuning: %s, timed in %.1f s, now in %s", _counted(found), seconds, _path(found))
         store(found)
+    else:
+        _LOG.info("tuning: %s, from the cache %s", _counted(found), _path(found))
     return found, notes
+
+
+def _counted(tuning: Tuning) -> str:
+    return f"{len(tuning.choices)} choices"
 
 
 def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:

@@ -13,7 +13,7 @@ import pytest
 from dnnstack.cli import main as entrance
 from dnnstack.common.errors import ConfigError, UsageError
 
-COMMANDS = ["train", "eval", "predict", "data", "summary", "explain", "config", "doctor"]
+COMMANDS = ["train", "eval", "predict", "runs", "data", "summary", "explain", "config", "doctor"]
 
 _HELP = """
 import contextlib, io, json, sys

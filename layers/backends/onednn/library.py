@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as C
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
@@ -17,6 +18,7 @@ from .constants import ENGINE_CPU, ISA_NAMES, MAX_NDIMS, STATUS, STREAM_IN_ORDER
 
 Dims = c_int64 * MAX_NDIMS
 _P, _I, _F = c_void_p, c_int, c_float
+_LOG = logging.getLogger("dnnstack.layers")
 SONAME = "libdnnl.so.3"
 PACKAGE = "onednn-cpu-gomp"
 
@@ -98,7 +100,9 @@ def _load() -> tuple[C.CDLL, str]:
     reasons: list[str] = []
     for path in _candidates():
         try:
-            return C.CDLL(path), path
+            loaded = C.CDLL(path)
+            _LOG.info("oneDNN: loaded from %s", path)
+            return loaded, path
         except OSError as error:
             reasons.append(str(error))
     if any("libgomp" in reason for reason in reasons):

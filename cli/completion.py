@@ -1,0 +1,30 @@
+"""What the tab key offers for values; how a shell is told to ask is in docs/commands.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+
+def configs(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The configs of this folder and of the package, else any file."""
+    from ..configs import packaged_configs
+
+    here = {path.name for path in Path().glob("*.y*ml")}
+    return _offered(here.union(packaged_configs()), typed, "file")
+
+
+def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The runs of the folder that ``--runs-dir`` names, else any folder."""
+    from ..training.runs import list_runs
+
+    return _offered(list_runs(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
+
+
+def _offered(names: Iterable[str], typed: str, otherwise: str) -> list[CompletionItem]:
+    found = [CompletionItem(name) for name in sorted(names) if name.startswith(typed)]
+    # Not both: bash drops the names where a completion of paths comes with them.
+    return found or [CompletionItem(typed, type=otherwise)]

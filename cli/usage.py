@@ -1,0 +1,143 @@
+"""Wrong usage: what was probably meant, and how it is typed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+_COMMANDS_ELSEWHERE = {
+    "fit": "train",
+    "resume": "train --resume",
+    "continue": "train --resume",
+    "test": "eval",
+    "evaluate": "eval",
+    "validate": "eval",
+    "infer": "predict",
+    "classify": "predict",
+    "recognise": "predict",
+    "recognize": "predict",
+    "list": "runs",
+    "ls": "runs",
+    "status": "runs",
+    "dataset": "data",
+    "datasets": "data",
+    "model": "summary",
+    "profile": "explain --measure",
+    "schema": "config --schema",
+    "check": "doctor",
+    "info": "doctor",
+    "help": "--help",
+    "version": "--version",
+}
+"""Words of other tools for what is called otherwise here."""
+
+_OPTIONS_ELSEWHERE = {
+    "--gpu": "--device cuda",
+    "--cuda": "--device cuda",
+    "--cpu": "--device cpu",
+    "--model": "--checkpoint FILE",
+    "--weights": "--checkpoint FILE",
+    "--data-root": "--data-dir FOLDER",
+    "--debug": "--verbose",
+    "--silent": "--quiet",
+}
+
+KEYS = {
+    "--epochs": "train.epochs=5",
+    "--max-steps": "train.max_steps=1000",
+    "--steps": "train.max_steps=1000",
+    "--patience": "train.patience=3",
+    "--lr": "optimizer.lr=0.05",
+    "--learning-rate": "optimizer.lr=0.05",
+    "--momentum": "optimizer.momentum=0.9",
+    "--weight-decay": "optimizer.weight_decay=5e-4",
+    "--batch-size": "data.batch_size=128",
+    "--validation": "data.validation=5000",
+    "--dataset": "data.dataset=mnist",
+    "--seed": "seed=2",
+    "--name": "name=second",
+    "--precision": "run.precision=fp32",
+}
+"""Options that other trainers have, and the ``--set`` that does the same."""
+
+
+class Commands(click.Group):
+    """Lists its commands in the order in which they are added: the order of a day's work."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.commands and not name.startswith("-"):
+            hint = _command_hint(name, self.commands)
+            ctx.fail(f"No such command '{name}'" + (f"; {hint}" if hint else ""))
+        return super().resolve_command(ctx, args)
+
+
+def explained(error: click.UsageError) -> str:
+    """The message of wrong usage: what is wrong, what was meant, where help is."""
+    message = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        message = f"No such option '{error.option_name}'"
+    hint = _hint(error)
+    message += f"; {hint}" if hint else ""
+    if error.ctx is None:
+        return message
+    return f"{message}\n{error.ctx.get_usage()}\nSee '{error.ctx.command_path} --help'."
+
+
+def _hint(error: click.UsageError) -> str:
+    ctx = error.ctx
+    if ctx is None:
+        return ""
+    if isinstance(error, click.NoSuchOption):
+        return _option_hint(error.option_name, ctx)
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        if error.param.name == "reference":
+            return f"name a YAML file, as in {ctx.command_path} --config digits.yaml"
+        if error.param.name == "paths":
+            return f"name pictures, as in {ctx.command_path} 5.png"
+    return ""
+
+
+def _command_hint(name: str, known: Iterable[str]) -> str:
+    if Path(name).suffix in (".yaml", ".yml"):
+        return f"did you mean 'dnnstack train --config {name}'?"
+    if Path(name).suffix:
+        return f"did you mean 'dnnstack predict {name}'?" if Path(name).is_file() else ""
+    elsewhere = _COMMANDS_ELSEWHERE.get(name.lower())
+    close = difflib.get_close_matches(name.lower(), known, n=1)
+    found = elsewhere or (close[0] if close else "")
+    return f"did you mean 'dnnstack {found}'?" if found else ""
+
+
+def _option_hint(name: str, ctx: click.Context) -> str:
+    own = _options(ctx.command)
+    elsewhere = _OPTIONS_ELSEWHERE.get(name, "")
+    if elsewhere.partition(" ")[0] in own:
+        return f"did you mean '{elsewhere}'?"
+    if name in KEYS and "--set" in own:
+        return f"it is a key of the config: --set {KEYS[name]}"
+    group = ctx.find_root().command
+    commands = group.commands if isinstance(group, click.Group) else {}
+    others = [other for other, command in commands.items() if name in _options(command)]
+    if others and ctx.command is group:
+        return f"it comes after the command, as in 'dnnstack {others[0]} {name}'"
+    close = difflib.get_close_matches(name, own, n=1, cutoff=0.7)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    if name == "--config" and "--checkpoint" in own:
+        return "a trained network brings its config: name it with --run or --checkpoint"
+    return f"it is an option of {', '.join(others)}" if others else ""
+
+
+def _options(command: click.Command) -> list[str]:
+    """The long names of a command's options."""
+    names = [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
+    return [name for name in [*names, "--help"] if name.startswith("--")]

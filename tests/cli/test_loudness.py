@@ -1,0 +1,130 @@
+"""How much is said, where, and in which colours."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dnnstack.cli.main import dnnstack
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--set", "train.epochs=1")
+
+
+def test_quiet_training_prints_how_it_ended(run: Run) -> None:
+    done = run(*TRAIN, "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    words = [line.split()[0] for line in done.stdout.splitlines()]
+    assert words == ["finished", "training", "validation", "saved"]
+
+
+def test_quiet_leaves_results_and_errors(run_in: Run, trained: Path) -> None:
+    loud = run_in(trained, "eval", "--device", "numpy", "--json")
+    quiet = run_in(trained, "eval", "--device", "numpy", "--json", "-q")
+    assert (quiet.stdout, quiet.stderr) == (loud.stdout, "")
+    assert "taking runs/tiny" in loud.stderr
+    wrong = run_in(trained, "eval", "--run", "tinny", "-q")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.startswith("dnnstack: error: tinny: no such run; did you mean 'tiny'?")
+
+
+def test_verbose_tells_where_things_came_from(run: Run) -> None:
+    first = run(*TRAIN, "--verbose")
+    again = run(*TRAIN, "--verbose", "--set", "train.epochs=2", "--resume")
+    assert first.returncode == again.returncode == 0
+    for line in first.stderr.splitlines() + again.stderr.splitlines():
+        assert line.startswith("dnnstack: ")
+    for piece in (
+        "config: tiny.yaml",
+        "data folder: ",
+        "strokes-train: 480 pictures, ",
+        "compiled train and evaluate for numpy in ",
+        "step-13.safetensors: saved, ",
+    ):
+        assert piece in first.stderr
+    assert "step-13.safetensors: read and verified, " in again.stderr
+    assert "strokes-train: 480 pictures, from the cache " in again.stderr
+
+
+def test_verbose_results_are_the_same(run_in: Run, trained: Path) -> None:
+    plain = run_in(trained, "eval", "--device", "cpu", "--json")
+    verbose = run_in(trained, "eval", "--device", "cpu", "--json", "-v")
+    assert verbose.stdout == plain.stdout
+    assert "oneDNN: loaded from " in verbose.stderr
+
+
+def test_every_command_has_both() -> None:
+    for command in dnnstack.commands.values():
+        names = {name for option in command.params for name in option.opts}
+        assert {"--quiet", "--verbose", "-q", "-v"} <= names
+
+
+def _on_a_terminal(
+    folder: Path, arguments: list[str], environment: dict[str, str]
+) -> tuple[int, str]:
+    """The exit status, and all that a terminal is sent."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        arguments, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        text = b""
+        try:
+            while piece := os.read(ours, 4096):
+                text += piece
+        except OSError:
+            # Linux says so when the other end has been closed.
+            pass
+        finally:
+            os.close(ours)
+    return process.returncode, text.decode()
+
+
+@pytest.mark.parametrize(
+    ("setting", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_colours(
+    setting: dict[str, str],
+    coloured: bool,
+    run: Run,
+    command: list[str],
+    environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    base = {key: value for key, value in environment.items() if key != "NO_COLOR"}
+    status, text = _on_a_terminal(
+        tmp_path, [*command, "eval"], {**base, "TERM": "xterm", **setting}
+    )
+    assert status == 1
+    assert ("dnnstack: \x1b[31merror:\x1b[0m runs: no run yet" in text) == coloured
+    assert ("\x1b" in text) == coloured
+    status, text = _on_a_terminal(
+        tmp_path, [*command, *TRAIN], {**base, "TERM": "xterm", **setting}
+    )
+    assert status == 0
+    assert ("\x1b[32m(best)\x1b[0m" in text) == coloured
+    assert "(best)" in text
+    assert bool(re.search(r"\x1b\[\d+m", text)) == coloured
+
+
+def test_a_pipe_has_neither_colours_nor_bars(run: Run) -> None:
+    done = run(*TRAIN)
+    for text in (done.stdout, done.stderr, run("eval", "--run", "no").stderr):
+        assert "\x1b" not in text
+        assert "\r" not in text
+
+
+def test_verbose_lines_do_not_break_the_bar(
+    run: Run, command: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    status, text = _on_a_terminal(
+        tmp_path, [*command, *TRAIN, "--verbose"], {**environment, "TERM": "xterm"}
+    )
+    assert status == 0
+    assert re.search(r"[\r\n]dnnstack: runs/tiny/checkpoints/step-13.safetensors: saved, ", text)

@@ -1,0 +1,130 @@
+"""Wrong usage: what was probably meant is named; and what the tab key offers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dnnstack.cli import main as entrance
+from dnnstack.cli import usage
+from dnnstack.configs import load_config
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("trian", "did you mean 'dnnstack train'?"),
+        ("Evaluate", "did you mean 'dnnstack eval'?"),
+        ("resume", "did you mean 'dnnstack train --resume'?"),
+        ("help", "did you mean 'dnnstack --help'?"),
+        ("lenet.yaml", "did you mean 'dnnstack train --config lenet.yaml'?"),
+        ("frobnicate", "No such command 'frobnicate'\n"),
+        ("train --confg lenet.yaml", "did you mean '--config'?"),
+        ("train --gpu", "did you mean '--device cuda'?"),
+        ("train --epochs 3", "it is a key of the config: --set train.epochs=5"),
+        ("eval --config lenet.yaml", "name it with --run or --checkpoint"),
+        ("eval --measure", "it is an option of explain"),
+        ("train --frobnicate", "No such option '--frobnicate'\n"),
+        ("--quiet train", "it comes after the command, as in 'dnnstack train --quiet'"),
+        ("train", "Missing option '--config' / '-c'; name a YAML file, as in"),
+        ("predict", "name pictures, as in dnnstack predict 5.png"),
+        ("eval --run a --checkpoint b.safetensors", "--run and --checkpoint exclude each other"),
+        ("runs --quiet --verbose", "--quiet and --verbose exclude each other"),
+    ],
+)
+def test_what_was_meant_is_named(
+    line: str, hint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert entrance.main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert hint in err
+    assert err.splitlines()[-1].startswith("See 'dnnstack ")
+    assert err.splitlines()[-1].endswith(" --help'.")
+
+
+def test_a_picture_in_the_place_of_a_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("5.png").touch()
+    assert entrance.main(["5.png"]) == 2
+    assert "did you mean 'dnnstack predict 5.png'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", sorted(usage.KEYS))
+def test_the_keys_named_for_options_are_keys(option: str) -> None:
+    load_config("digits.yaml", [usage.KEYS[option]])
+
+
+Complete = Callable[..., list[str]]
+
+
+@pytest.fixture
+def complete(command: list[str], environment: dict[str, str], trained: Path) -> Complete:
+    """What bash is offered for the last word, in a folder with ``tiny.yaml`` and its run."""
+
+    def offered(*words: str) -> list[str]:
+        given = " ".join(("dnnstack", *words))
+        done = subprocess.run(
+            command,
+            cwd=trained,
+            env={
+                **environment,
+                "COMP_WORDS": given,
+                "COMP_CWORD": str(len(words)),
+                "_DNNSTACK_COMPLETE": "bash_complete",
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.split()
+
+    return offered
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["tr"], ["plain,train"]),
+        (["train", "--resu"], ["plain,--resume"]),
+        (["eval", "--split", "v"], ["plain,validation"]),
+        (["train", "--config", "le"], ["plain,lenet.yaml", "plain,lenet5.yaml"]),
+        (["train", "--config", "t"], ["plain,tiny.yaml"]),
+        (["train", "--config", "../x"], ["file,../x"]),
+        (["eval", "--run", "t"], ["plain,tiny"]),
+        (["train", "--resume", "x/"], ["dir,x/"]),
+    ],
+)
+def test_the_tab_key(complete: Complete, words: list[str], offered: list[str]) -> None:
+    assert complete(*words) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_produced(
+    shell: str, command: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    if shell == "bash":
+        version = subprocess.run(
+            ["bash", "-c", "echo $((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))"],
+            capture_output=True,
+            text=True,
+            env=dict(os.environ),
+        )
+        if version.returncode or int(version.stdout) < 404:
+            pytest.skip("completion needs bash 4.4 or later")
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**environment, "_DNNSTACK_COMPLETE": f"{shell}_source"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"_DNNSTACK_COMPLETE={shell}_complete" in done.stdout
