@@ -189,6 +189,8 @@ class Loop:
 
     def _validate(self, stop_requested: Callable[[], bool]) -> bool:
         """Validate, log, save where that is due; False where a stop was requested meanwhile."""
+        if not self._watch.look():
+            raise self._recovery.diverged(stop_requested)
         session, keeper, began = self._session, self._keeper, perf_counter()
         found = session.validate(stop_requested)
         seconds = perf_counter() - began

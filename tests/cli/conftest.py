@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,45 @@ def run(run_in: Run, tmp_path: Path) -> Run:
         return run_in(tmp_path, *arguments)
 
     return here
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A child of ``children.py`` after its end; ``status`` is negative for a signal's number."""
+
+    status: int
+    seconds: float
+    text: str
+
+
+Child = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def child(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """Run a command line in a forked child, numpy alone; options are those of ``children.py``."""
+    out = tmp_path_factory.mktemp("child") / "out.txt"
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", str(Path(__file__).with_name("children.py"))],
+        env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+
+        def run(folder: Path, *argv: str, **options: object) -> Ended:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            job = {"argv": argv, "cwd": str(folder), "out": str(out), **options}
+            server.stdin.write(json.dumps(job) + "\n")
+            server.stdin.flush()
+            status, seconds = json.loads(server.stdout.readline())
+            code = os.waitstatus_to_exitcode(status)
+            return Ended(code, seconds, out.read_text("utf-8") if out.exists() else "")
+
+        yield run
+        assert server.stdin is not None
+        server.stdin.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,188 @@
+"""SIGKILL at random instants and at every point of the protocol of files, then a resume.
+
+What is compared with a run that nobody disturbed: every array of the last checkpoint, its metrics,
+all of ``metrics.csv``, and ``log.jsonl`` without times and without the lines that say when a
+process started and ended. ``DNNSTACK_KILLS`` sets the number of random kills.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dnnstack.training.checkpoint_store import newest_checkpoint
+
+Child = Callable[..., Any]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+KILLS = int(os.environ.get("DNNSTACK_KILLS", "30"))
+
+# 13 steps are an epoch; checkpoints, log lines and validations come at different steps.
+CONFIG = """\
+data:
+  dataset: {strokes: {train_count: 480, test_count: 100}}
+  batch_size: 32
+  validation: 64
+layers:
+  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
+  - relu
+  - max_pool2d
+  - flatten
+  - dense: {units: 10}
+  - softmax
+optimizer: {type: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 1e-4}
+schedule: {type: cosine, warmup: {steps: 20}}
+train: {max_steps: STEPS, log_every: 9, on_nan: rollback}
+checkpoint: {every_steps: EVERY, keep: 2, best: true}
+"""
+TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "--device")
+
+
+def _folder(parent: Path, name: str, steps: int, every: int) -> Path:
+    folder = parent / name
+    folder.mkdir()
+    text = CONFIG.replace("STEPS", str(steps)).replace("EVERY", str(every))
+    (folder / "net.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def _resume(folder: Path) -> tuple[str, ...]:
+    """Nothing to resume before there is a folder."""
+    return ("--resume",) if (folder / "runs" / "net" / "config.yaml").exists() else ()
+
+
+def _log(folder: Path) -> list[dict[str, Any]]:
+    untimed = {"seconds", "images_per_second", "time", "training_seconds"}
+    lines = (folder / "runs" / "net" / "log.jsonl").read_text("utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    return [
+        {key: value for key, value in entry.items() if key not in untimed}
+        for entry in entries
+        if entry["event"] not in ("start", "resume", "end")
+    ]
+
+
+def _assert_equal(undisturbed: Path, killed: Path) -> None:
+    assert [path.name for path in (killed / "runs").glob("net*")] == ["net"]
+    one, two = (newest_checkpoint(f / "runs/net/checkpoints") for f in (undisturbed, killed))
+    assert one.state == two.state
+    assert {name: a.tobytes() for name, a in one.arrays.items()} == {
+        name: a.tobytes() for name, a in two.arrays.items()
+    }
+    rows = [(f / "runs/net/metrics.csv").read_text("utf-8") for f in (undisturbed, killed)]
+    assert rows[0] == rows[1]
+    assert _log(undisturbed) == _log(killed)
+
+
+def test_random_kills(child: Child, tmp_path: Path) -> None:
+    chosen = random.Random(1)
+    steps, every = 300, 30
+    whole = _folder(tmp_path, "whole", steps, every)
+    done = child(whole, *TRAIN, "numpy")
+    assert done.status == 0, done.text
+    kills = resumed = 0
+    for attempt in itertools.count():
+        folder = _folder(tmp_path, f"killed-{attempt}", steps, every)
+        finished = False
+        while not finished:
+            # Late enough to get on, early enough to come often.
+            delay = chosen.uniform(0.0, done.seconds * 0.7)
+            options = {"kill_after": delay} if kills < KILLS else {}
+            resume = _resume(folder)
+            ended = child(folder, *TRAIN, "numpy", *resume, **options)
+            assert ended.status in (0, -signal.SIGKILL), ended.text
+            finished = ended.status == 0
+            kills += not finished
+            resumed += bool(resume) and not finished
+        _assert_equal(whole, folder)
+        if kills >= KILLS:
+            break
+    assert resumed > KILLS // 3, "too many came before the first checkpoint"
+
+
+def test_kills_of_onednn(run_in: Run, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Processes of their own, for oneDNN cannot be forked."""
+    chosen = random.Random(2)
+    steps, every = 1200, 90
+    whole, killed = (_folder(tmp_path, name, steps, every) for name in ("whole", "killed"))
+    done = run_in(whole, *TRAIN, "cpu")
+    assert done.returncode == 0, done.stderr
+    import sys
+
+    command = [sys.executable, "-m", "dnnstack.cli", *TRAIN, "cpu"]
+    for _ in range(max(3, KILLS // 10)):
+        with subprocess.Popen(
+            [*command, *_resume(killed)],
+            cwd=killed,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("steps"):
+                    break
+            try:
+                process.wait(chosen.uniform(0.0, 0.3))
+            except subprocess.TimeoutExpired:
+                process.kill()
+    ended = run_in(killed, *TRAIN, "cpu", *_resume(killed))
+    assert ended.returncode == 0, ended.stderr
+    _assert_equal(whole, killed)
+
+
+@pytest.mark.parametrize("case", ["saving", "rollback"])
+def test_a_kill_at_every_point_of_the_protocol(child: Child, tmp_path: Path, case: str) -> None:
+    """Before and after every open, write, fsync, rename, close and deletion of a whole run."""
+    steps, every = (5, 2) if case == "saving" else (4, 3)
+    fault = {"nan_at": 4, "nan_above": 0.025} if case == "rollback" else {}
+    argv = (*TRAIN, "numpy", "--set", "schedule=fixed", "--set", "optimizer.lr=0.03")
+    whole, counted = (_folder(tmp_path, name, steps, every) for name in ("whole", "counted"))
+    done = child(whole, *argv, **fault)
+    assert done.status == 0, done.text
+    # Counted apart, for a first run may also write the cache of the data.
+    count = tmp_path / "count"
+    done = child(counted, *argv, kill_at=0, count_file=str(count), **fault)
+    assert done.status == 0, done.text
+    rollbacks = [entry for entry in _log(whole) if entry["event"] == "rollback"]
+    assert len(rollbacks) == (1 if case == "rollback" else 0)
+    points = int(count.read_text())
+    assert points > 60
+    # About twenty of them by default, others in the other case; all from 200 kills on.
+    stride = max(1, 3 * points // (2 * KILLS)) if KILLS < 200 else 1
+    for point in range(1 + (case == "rollback"), points + 1, stride):
+        folder = _folder(tmp_path, f"killed-{point}", steps, every)
+        first = child(folder, *argv, kill_at=point, **fault)
+        assert first.status == -signal.SIGKILL, first.text
+        second = child(folder, *argv, *_resume(folder), **fault)
+        assert second.status == 0, f"point {point}: {second.text}"
+        if (folder / "runs" / "net-2").exists():
+            # Killed before it had a config: a folder that is no run yet.
+            assert not (folder / "runs" / "net" / "config.yaml").exists()
+            continue
+        _assert_equal(whole, folder)
+
+
+def test_a_kill_while_a_kill_is_recovered_from(child: Child, tmp_path: Path) -> None:
+    """The resume itself is killed at each of its points: cutting the log, the config, the saves."""
+    steps, every = 8, 3
+    whole = _folder(tmp_path, "whole", steps, every)
+    assert child(whole, *TRAIN, "numpy").status == 0
+    folder = _folder(tmp_path, "killed", steps, every)
+    assert child(folder, *TRAIN, "numpy", kill_at=50).status == -signal.SIGKILL
+    for point in itertools.count(1, 2):
+        ended = child(folder, *TRAIN, "numpy", *_resume(folder), kill_at=point)
+        if ended.status == 0:
+            break
+        assert ended.status == -signal.SIGKILL, ended.text
+    assert point > 3
+    _assert_equal(whole, folder)

@@ -1,0 +1,270 @@
+"""SIGINT, SIGTERM and SIGHUP in every phase of a training, by real signals to real processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
+
+Child = Callable[..., Any]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1")
+
+
+@pytest.fixture
+def folder(run: Run, tmp_path: Path) -> Path:
+    """It holds ``tiny.yaml``: 2 epochs of 13 steps, a validation after each."""
+    return tmp_path
+
+
+def _same_as(trained: Path, folder: Path) -> None:
+    """The run of ``folder`` ended in the bits of the undisturbed one, its metrics too."""
+    ends = [
+        newest_checkpoint(place / "runs" / "tiny" / "checkpoints") for place in (trained, folder)
+    ]
+    one, two = ({n: a.tobytes() for n, a in end.arrays.items()} for end in ends)
+    assert one == two
+    assert ends[0].state.best == ends[1].state.best
+    rows = [(place / "runs/tiny/metrics.csv").read_text("utf-8") for place in (trained, folder)]
+    assert rows[0] == rows[1]
+
+
+def _go_on(child: Child, folder: Path, text: str) -> str:
+    """Run the command that the last line names; what it prints."""
+    line = text.splitlines()[-1]
+    assert re.match(r"(go on|start) with  dnnstack train ", line), text
+    ended = child(folder, *shlex.split(line.partition("dnnstack ")[2]))
+    assert ended.status == 0, ended.text
+    return str(ended.text)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("phase", ["config", "data", "compile"])
+def test_before_the_first_step_there_is_nothing_to_save(
+    child: Child, folder: Path, trained: Path, phase: str, number: signal.Signals
+) -> None:
+    # Reading the data would take a minute, which nobody waits for.
+    seconds = 60.0 if phase == "data" else 0.0
+    ended = child(folder, *TRAIN, phase=phase, signal=number, seconds=seconds)
+    assert ended.status == SIGNALS[number], ended.text
+    assert "interrupted before the first step; there was nothing to save" in ended.text
+    assert not (folder / "runs").exists()
+    assert ended.seconds < 30
+    _go_on(child, folder, ended.text)
+    _same_as(trained, folder)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(("phase", "at_call"), [("train", 2), ("validation", 1), ("saving", 1)])
+def test_a_signal_saves_and_the_rest_is_as_if_it_had_not_come(
+    child: Child, folder: Path, trained: Path, phase: str, at_call: int, number: signal.Signals
+) -> None:
+    seconds = 0.3 if phase == "saving" else 0.0
+    ended = child(folder, *TRAIN, phase=phase, signal=number, at_call=at_call, seconds=seconds)
+    assert ended.status == SIGNALS[number], ended.text
+    match = re.search(r"^interrupted at step (\d+) of 26 ", ended.text, re.MULTILINE)
+    assert match is not None
+    step = int(match[1])
+    assert checkpoint_steps(folder / "runs/tiny/checkpoints")[0] == step
+    if phase == "validation":
+        assert step == 13
+        assert "validation loss" not in ended.text
+    resumed = _go_on(child, folder, ended.text)
+    assert f"resumed     at step {step} (epoch {step / 13:.2f}), from runs/tiny" in resumed
+    _same_as(trained, folder)
+
+
+@pytest.mark.parametrize("phase", ["before validation", "saving", "end"])
+def test_a_signal_in_the_last_moments(
+    child: Child, folder: Path, trained: Path, phase: str
+) -> None:
+    """The last validation is made up for; a training that has finished stays finished."""
+    at_call = 1 if phase == "end" else 2
+    seconds = 0.3 if phase == "saving" else 0.0
+    ended = child(folder, *TRAIN, phase=phase, signal=15, at_call=at_call, seconds=seconds)
+    assert ended.status == 143, ended.text
+    if phase == "before validation":
+        assert "interrupted at step 26 of 26" in ended.text
+        resumed = _go_on(child, folder, ended.text)
+        assert "already at its end" not in resumed
+        assert "epoch 2: validation loss" in resumed
+    else:
+        assert "finished    at step 26 of 26" in ended.text
+        assert ended.text.splitlines()[-1] == "next        dnnstack eval"
+    _same_as(trained, folder)
+
+
+def test_compiling_with_trials_can_be_interrupted() -> None:
+    from dnnstack.common.errors import Interrupted
+    from dnnstack.layers.backends.base import Options
+    from dnnstack.layers.backends.select import open_backend
+    from dnnstack.layers.losses import CrossEntropyLoss
+    from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+    from dnnstack.training.sgd import Sgd
+
+    backend = open_backend("cpu", 1)
+    if backend.name != "onednn":
+        pytest.skip("oneDNN cannot be loaded")
+    specs = [LayerSpec("conv2d", "", {"filters": 3, "kernel_size": 3})]
+    specs += [LayerSpec("flatten"), LayerSpec("dense", "", {"units": 4})]
+    network = Network(build_layers(specs, (1, 11, 13)), CrossEntropyLoss(), (1, 11, 13), 4)
+    graph = network.train_graph(5, "s", 50, 10, 10, Preprocessing((1.0,), (0.0,)), Sgd())
+    calls: list[int] = []
+
+    def interrupt() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise Interrupted("now")
+
+    with pytest.raises(Interrupted):
+        backend.compile({"train": graph}, Options(interrupt=interrupt))
+    assert len(calls) == 3
+
+
+@contextmanager
+def _start(
+    command: list[str], folder: Path, environment: dict[str, str], **more: Any
+) -> Iterator[Any]:
+    """A training without an end."""
+    text = (folder / "tiny.yaml").read_text("utf-8").replace("epochs: 2", "epochs: 100000")
+    (folder / "long.yaml").write_text(text, encoding="utf-8")
+    with subprocess.Popen(
+        [*command, "train", "--config", "long.yaml", "--device", "numpy", "--threads", "1"],
+        cwd=folder,
+        env=environment,
+        stdout=more.pop("stdout", subprocess.PIPE),
+        stderr=more.pop("stderr", subprocess.PIPE),
+        **more,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _wait_for_steps(process: Any) -> None:
+    for line in process.stdout:
+        if line.startswith(b"step "):
+            return
+    raise AssertionError(process.communicate())
+
+
+def test_a_second_interrupt_ends_at_once(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> None:
+    with _start(command, folder, environment) as process:
+        _wait_for_steps(process)
+        process.send_signal(signal.SIGSTOP)
+        # Both arrive before the first one can be acted upon.
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    # A process that its own signal kills; or it had saved between the two.
+    assert process.returncode in (-signal.SIGINT, 130)
+
+
+def test_a_second_interrupt_does_not_wait_for_saving(child: Child, folder: Path) -> None:
+    """The first comes while a step is computed, the second while that is saved, slowly."""
+    ended = child(
+        folder, *TRAIN, phase="saving", signal=signal.SIGINT, seconds=60.0, again=signal.SIGINT
+    )
+    assert ended.status == -signal.SIGINT
+    assert ended.seconds < 30
+
+
+def test_a_closed_terminal(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """The kernel sends SIGHUP and no word can be written any more; it saves all the same."""
+    parent, terminal = pty.openpty()
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    with _start(
+        command,
+        folder,
+        environment,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        preexec_fn=own_terminal,
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while b"loss" not in shown:
+            shown += os.read(parent, 4096)
+        os.close(parent)
+        assert process.wait(60) == 129
+    newest = newest_checkpoint(folder / "runs" / "long" / "checkpoints")
+    log = (folder / "runs" / "long" / "log.jsonl").read_text("utf-8").splitlines()
+    assert '"state": "interrupted"' in log[-1]
+    assert newest.state.step > 0
+
+
+def test_nohup_is_obeyed(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    ignoring = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", *command]
+    with _start(ignoring, folder, environment) as process:
+        _wait_for_steps(process)
+        process.send_signal(signal.SIGHUP)
+        for _ in range(3):
+            assert b"loss" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 143
+
+
+def test_a_reader_that_goes_away_does_not_end_a_training(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$@" | head -n 2; echo "${PIPESTATUS-}"', "sh", *command, *TRAIN],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stderr == ""
+    assert checkpoint_steps(folder / "runs/tiny/checkpoints")[0] == 26
+
+
+def test_two_processes_in_one_folder(
+    run: Run, command: list[str], folder: Path, environment: dict[str, str]
+) -> None:
+    with _start(command, folder, environment) as process:
+        _wait_for_steps(process)
+        resume = ("train", "--config", "long.yaml", "--resume", "--device", "numpy")
+        second = run(*resume)
+        assert second.returncode == 1
+        assert f"is locked by pid {process.pid} on " in second.stderr
+        assert "wait for it to end, or stop it" in second.stderr
+        listed = run("runs")
+        assert re.search(r"(?m)^long +running ", listed.stdout), listed.stdout
+        process.kill()
+        process.communicate()
+    assert re.search(r"(?m)^long +died ", run("runs").stdout)
+    third = run(*resume, "--set", "train={max_steps: 1000000}", "--set", "run.dir=elsewhere")
+    assert third.returncode == 1
+    assert "no run of 'long' to resume" in third.stderr
+    ended = newest_checkpoint(folder / "runs" / "long" / "checkpoints").state.step
+    fourth = run(*resume, "--set", f"train={{max_steps: {ended + 2}}}")
+    assert fourth.returncode == 0, fourth.stderr
+    assert f"finished    at step {ended + 2} " in fourth.stdout
