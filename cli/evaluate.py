@@ -10,8 +10,10 @@ import click
 from . import console, downloading, options
 
 if TYPE_CHECKING:
+    from ..datasets import ImageSet
     from ..layers.backends.select import Device
-    from ..training.evaluate import Part
+    from ..training.evaluate import Evaluation, Part
+    from ..training.trained import Trained
 
 
 @click.command(
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="The test set, or one of the two parts into which training has cut the training set.",
 )
+@click.option(
+    "--plots-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Folder for confusion.png and errors.png; default: eval-SPLIT in the run's folder.",
+)
+@click.option("--no-plots", is_flag=True, help="Draw neither.")
 @options.json_output("one JSON object")
 @options.device("auto")
 @options.data_dir
@@ -42,16 +51,19 @@ def evaluate(
     runs_dir: Path | None,
     dataset: str | None,
     part: Part,
+    plots_dir: Path | None,
+    no_plots: bool,
     as_json: bool,
     device: Device | None,
     threads: int | None,
     data_dir: Path | None,
     offline: bool,
 ) -> None:
-    """Evaluate a trained network: loss, accuracy, confusion matrix.
+    """Evaluate a trained network: loss, accuracy, classes, confusion matrix.
 
     Every picture of the split counts once. All that is needed comes from the checkpoint; without
-    --run and --checkpoint it is the best one of the latest run.
+    --run and --checkpoint it is the best one of the latest run. The confusion matrix and the worst
+    mistakes are also drawn, into the run's folder.
     """
     import json
 
@@ -68,3 +80,36 @@ def evaluate(
     with console.bar(len(index), "images") as advance:
         result = evaluation.evaluate(trained, backend, images, index, part, advance)
     click.echo(json.dumps(result.to_json()) if as_json else as_text(result))
+    if not no_plots:
+        _draw(result, images, plots_dir or _plots_dir(trained, result), as_json)
+
+
+def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
+    """``eval-<split>`` in the run's folder, with another set's name where it is another's."""
+    from ..training.runs import run_of_checkpoint
+
+    if run_of_checkpoint(trained.path) is None:
+        return None
+    own = result.dataset == trained.checkpoint.state.dataset
+    name = f"eval-{result.part}" if own else f"eval-{result.dataset}-{result.part}"
+    return trained.path.parent.parent / name
+
+
+def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool) -> None:
+    """Name the pictures after the text, or on stderr beside JSON; failing is not the end."""
+    from ..common.errors import DatasetError
+    from ..training.evaluate_plots import draw_plots
+
+    if folder is None:
+        console.note(
+            f"{result.checkpoint} lies in no run's folder: nothing is drawn; --plots-dir names one"
+        )
+        return
+    try:
+        for path in draw_plots(result, images, folder):
+            if as_json:
+                console.note(f"drawn: {path}")
+            else:
+                click.echo(f"drawn     {path}")
+    except (OSError, ImportError, DatasetError) as error:
+        console.note(f"the plots were not drawn: {error}")

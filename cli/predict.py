@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,62 +14,142 @@ from . import console, options
 
 if TYPE_CHECKING:
     from ..layers.backends.select import Device
+    from ..training.predict import Prediction
 
 
 @click.command(
     short_help="Recognise pictures.",
     epilog=options.examples(
         "dnnstack predict 5.png",
-        "dnnstack predict --run lenet --top 3 scans/*.jpg",
-        "dnnstack predict --json *.png > answers.jsonl",
+        "dnnstack predict --run lenet scans/ '2024-*/**/*.jpg'",
+        "dnnstack predict --json photo.jpg --save-input seen",
+        "find . -name '*.png' | dnnstack predict --csv - > answers.csv",
     ),
 )
-@click.argument(
-    "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path)
-)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @options.trained
 @click.option(
     "--top",
     type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
     metavar="K",
-    help="How many classes to name, the likeliest first.",
+    help="How many classes to name, the likeliest first; default: 3, in text all of up to 14.",
+)
+@click.option(
+    "--invert/--no-invert",
+    default=None,
+    help="Ink is dark on light, or light on dark; default: the border of the picture tells. "
+    "For networks of other things than digits --invert turns light into dark.",
+)
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Look for nothing and cut nothing off: scale the whole picture to the network's input.",
+)
+@click.option(
+    "--save-input",
+    "inputs",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write what the network saw of each picture as a PNG into this folder.",
 )
 @options.json_output("JSON Lines: one object for each picture")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, then a row a picture.")
 @options.device("auto")
 def predict(
-    paths: tuple[Path, ...],
+    paths: tuple[str, ...],
     run: str | None,
     checkpoint: Path | None,
     runs_dir: Path | None,
-    top: int,
+    top: int | None,
+    invert: bool | None,
+    raw: bool,
+    inputs: Path | None,
     as_json: bool,
+    as_csv: bool,
     device: Device | None,
     threads: int | None,
 ) -> int:
     """Recognise pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP or PPM of any size.
 
-    For digit networks a dark or light digit is found on its page and brought to MNIST's format. A
-    picture that cannot be read is reported, the others go on, and the exit status is 1.
+    PATH is a file, a folder (all pictures below it), a quoted pattern, or - for paths on standard
+    input, one a line. For digit networks the digit is found on its page, also on a photograph of
+    one on paper, and brought to MNIST's format. A picture that cannot be read is reported, the
+    others go on, and the exit status is 1.
     """
-    import json
-
-    from ..common.errors import DatasetError
+    from ..common.errors import DatasetError, UsageError
+    from ..datasets import find_pictures
     from ..layers.backends.select import open_backend
-    from ..training import predict as prediction
+    from ..training.predict import COLUMNS, InputFolder
+    from ..training.predict import predict as predictions
+    from ..training.predict_text import wanted
     from ..training.trained import find_trained
 
+    if as_json and as_csv:
+        raise UsageError("--json and --csv exclude each other")
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note)
-    width = max(len(str(path)) for path in paths)
+    folder = None if inputs is None else InputFolder(inputs)
+    count = (top or 3) if as_json or as_csv else wanted(len(trained.classes), top)
+    best_first = top is not None or count < len(trained.classes)
+    if as_csv:
+        click.echo(_row(COLUMNS))
     status = 0
-    for answer in prediction.predict(trained, backend, paths, top):
+    found = find_pictures(_names(paths))
+    for answer in predictions(trained, backend, found, count, invert=invert, raw=raw):
         if isinstance(answer, DatasetError):
             console.error(str(answer))
             status = 1
-        elif as_json:
-            click.echo(json.dumps(answer.to_json()))
-        else:
-            click.echo(prediction.as_text(answer, width))
+            continue
+        click.echo(_shown(answer, as_json, as_csv, best_first))
+        if folder is not None:
+            folder.save(answer)
     return status
+
+
+def _names(paths: tuple[str, ...]) -> Iterator[str]:
+    """The arguments, with the lines of standard input in the place of ``-``."""
+    from ..common.errors import UsageError
+
+    for path in paths:
+        if path != "-":
+            yield path
+            continue
+        text = sys.stdin.buffer.read()
+        # ``find -print0`` and its like end each path by a zero.
+        lines = text.split(b"\0") if b"\0" in text else text.splitlines()
+        names = [os.fsdecode(line) for line in lines if line.strip()]
+        if not names:
+            raise UsageError("-: no path came on standard input")
+        yield from names
+
+
+def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) -> str:
+    import json
+
+    from ..training.predict_text import as_text
+
+    if as_json:
+        return json.dumps(answer.to_json())
+    if as_csv:
+        return _row(answer.to_row())
+    name = "".join(sign if sign.isprintable() else "?" for sign in str(answer.path))
+    return as_text(answer, name, best_first, plain=not _has_blocks())
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    """A line of CSV without its end; bytes of a path that are no text are escaped."""
+    import csv
+    import io
+
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _has_blocks() -> bool:
+    """Whether standard output can show block characters."""
+    try:
+        "▀▄█▏▎▍▌▋▊▉…".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +17,34 @@ from .assemble import describe_data, load_data
 from .trained import Trained
 
 Part = Literal["train", "validation", "test"]
+Scores = NDArray[np.floating[Any]]
+
+
+_RANKS = (1, 2, 3, 5)
+_WORST = 40
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A picture that was taken for something else. index: in its data set; answer: what for.
+
+    ``probability`` is that of the answer, ``true_probability`` that of the label.
+    """
+
+    index: int
+    label: int
+    answer: int
+    probability: float
+    true_probability: float
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came out. confusion: (K, K) int64, rows are the true classes, columns the answers."""
+    """What came out. confusion: (K, K) int64, rows are the true classes, columns the answers.
+
+    ``top_k[k]``: how many pictures had their class among the k likeliest. ``worst``: the mistakes
+    that gave the true class the least probability, worst first.
+    """
 
     checkpoint: Path
     dataset: str
@@ -29,6 +52,8 @@ class Evaluation:
     classes: tuple[str, ...]
     loss: float
     confusion: NDArray[np.int64]
+    top_k: Mapping[int, int]
+    worst: tuple[Mistake, ...]
 
     @property
     def count(self) -> int:
@@ -42,10 +67,40 @@ class Evaluation:
     def accuracy(self) -> float:
         return self.correct / self.count
 
+    def per_class(self) -> list[dict[str, Any]]:
+        """For each class its counts and rates; a rate that has no meaning is None.
+
+        precision: of the pictures that were given this class, the share that is of it; recall: of
+        the pictures that are of it, the share that was given it; f1: their harmonic mean.
+        """
+        found = []
+        counts, given = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
+        for index, right in enumerate(np.diag(self.confusion).tolist()):
+            count = counts[index]
+            recall = right / count if count else None
+            found.append(
+                {
+                    "label": self.classes[index],
+                    "index": index,
+                    "count": count,
+                    "correct": right,
+                    "accuracy": recall,
+                    "precision": right / given[index] if given[index] else None,
+                    "recall": recall,
+                    "f1": 2 * right / (count + given[index]) if count else None,
+                }
+            )
+        return found
+
+    def confused(self, most: int) -> list[tuple[int, int, int]]:
+        """The commonest mistakes: (true class, answer, pictures), at most so many."""
+        wrong = self.confusion - np.diag(np.diag(self.confusion))
+        order = np.argsort(-wrong.reshape(-1), kind="stable")[:most]
+        pairs = [(*divmod(int(cell), len(wrong)), int(wrong.flat[cell])) for cell in order]
+        return [pair for pair in pairs if pair[2] > 0]
+
     def to_json(self) -> dict[str, Any]:
-        """The keys that scripts rely on; accuracy of a class without samples is None."""
-        counts = self.confusion.sum(1).tolist()
-        right = np.diag(self.confusion).tolist()
+        """The keys that scripts rely on."""
         return {
             "checkpoint": str(self.checkpoint),
             "dataset": self.dataset,
@@ -54,18 +109,51 @@ class Evaluation:
             "correct": self.correct,
             "accuracy": self.accuracy,
             "loss": self.loss,
-            "per_class": [
-                {
-                    "label": label,
-                    "index": index,
-                    "count": counts[index],
-                    "correct": right[index],
-                    "accuracy": right[index] / counts[index] if counts[index] else None,
-                }
-                for index, label in enumerate(self.classes)
-            ],
+            "per_class": self.per_class(),
             "confusion_matrix": self.confusion.tolist(),
+            "top_k": {str(k): right / self.count for k, right in self.top_k.items()},
         }
+
+
+class _Tally:
+    """Confusion, ranks and mistakes, batch after batch."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._cells = np.zeros(classes * classes, np.int64)
+        self._ranks = np.zeros(classes, np.int64)
+        self._wrong: list[Mistake] = []
+
+    def add(
+        self, index: NDArray[Any], labels: NDArray[Any], scores: Scores, probabilities: Scores
+    ) -> None:
+        """index, labels: (n,); scores, probabilities: (n, K), in the same order."""
+        rows = np.arange(len(labels))
+        answers = scores.argmax(1)
+        self._cells += np.bincount(labels * self._classes + answers, minlength=len(self._cells))
+        own = scores[rows, labels][:, None]
+        # Among equals the first class counts as the likelier, as it does for the answer.
+        before = np.arange(self._classes) < labels[:, None]
+        ranks = ((scores > own) | ((scores == own) & before)).sum(1)
+        self._ranks += np.bincount(ranks, minlength=self._classes)
+        for row in np.flatnonzero(answers != labels).tolist():
+            label, answer = int(labels[row]), int(answers[row])
+            p = probabilities[row]
+            self._wrong.append(
+                Mistake(int(index[row]), label, answer, float(p[answer]), float(p[label]))
+            )
+
+    @property
+    def confusion(self) -> NDArray[np.int64]:
+        return self._cells.reshape(self._classes, self._classes)
+
+    def top_k(self) -> dict[int, int]:
+        right = np.cumsum(self._ranks).tolist()
+        return {k: right[k - 1] for k in _RANKS if k < self._classes or k == 1}
+
+    def worst(self) -> tuple[Mistake, ...]:
+        order = sorted(self._wrong, key=lambda m: (m.true_probability, -m.probability, m.index))
+        return tuple(order[:_WORST])
 
 
 def load_part(
@@ -132,15 +220,15 @@ def evaluate(
         executable.write(graph["order"], order.reshape(-1))
         executable.write(graph["step"], np.zeros(1, np.int64))
         executable.write(graph["sums"], np.zeros(3))
-        size = len(trained.classes)
-        confusion = np.zeros(size * size, np.int64)
+        tally = _Tally(len(trained.classes))
         for batch in order:
             executable.run(graph.name)
-            answers = executable.read(graph["scores"]).argmax(1)
             real = batch >= 0
-            cells = images.labels[batch[real]] * size + answers[real]
-            confusion += np.bincount(cells, minlength=size * size)
-            progress(int(real.sum()))
+            found = batch[real]
+            scores = executable.read(graph["scores"])[real]
+            probabilities = executable.read(graph["probabilities"])[real]
+            tally.add(found, images.labels[found], scores, probabilities)
+            progress(len(found))
         sums = executable.read(graph["sums"])
     finally:
         executable.close()
@@ -150,7 +238,9 @@ def evaluate(
         part=part,
         classes=trained.classes,
         loss=float(sums[0] / sums[2]),
-        confusion=confusion.reshape(size, size),
+        confusion=tally.confusion,
+        top_k=tally.top_k(),
+        worst=tally.worst(),
     )
 
 

@@ -6,49 +6,97 @@ from .evaluate import Evaluation
 
 _WIDTH = 80
 _NAME = 12
+_LONG_NAME = 36
+_CONFUSED = 5
 
 
 def as_text(result: Evaluation) -> str:
-    """Accuracy and loss, then the confusion matrix, or classes alone where it is too wide."""
+    """Accuracy and loss, then classes, the commonest mistakes, and the confusion matrix.
+
+    The matrix is left out where it is too wide.
+    """
+    ranks = [f"{k}: {right / result.count:.2%}" for k, right in result.top_k.items() if k > 1]
     lines = [
         f"{result.checkpoint}",
         f"on {result.dataset}, split {result.part}: {result.count} pictures",
         "",
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
-        f"loss      {result.loss:.4f}",
-        "",
     ]
-    return "\n".join(lines + (_matrix(result) or _classes(result)))
-
-
-def _matrix(result: Evaluation) -> list[str] | None:
-    names = [_cut(name) for name in result.classes]
-    left = max(len("true"), *map(len, names))
-    cell = 2 + max(len(str(result.confusion.max())), *map(len, names))
-    if left + cell * len(names) + len("   right") > _WIDTH:
-        return None
-    lines = ["confusion: a row is a true class, a column what the network answered", ""]
-    lines.append(" " * left + "".join(f"{name:>{cell}}" for name in names) + "   right")
-    for name, row, part in zip(names, result.confusion.tolist(), _parts(result), strict=True):
-        # Most cells are zero; a dot lets the mistakes stand out.
-        cells = "".join(f"{number or '.':>{cell}}" for number in row)
-        lines.append(f"{name:>{left}}{cells}{part:>8}")
-    return lines
+    if ranks:
+        lines.append(f"top-k     {', '.join(ranks)}  (true class among the k likeliest)")
+    lines += [f"loss      {result.loss:.4f}", "", *_classes(result)]
+    matrix = _matrix(result)
+    if matrix is None:
+        lines += ["", "(--json has the confusion matrix)"]
+    return "\n".join([*lines, *_confused(result), *(matrix or [])])
 
 
 def _classes(result: Evaluation) -> list[str]:
-    left = max(len("class"), *(len(_cut(name, 40)) for name in result.classes))
-    lines = [f"{'class':<{left}}  pictures  right"]
-    for name, row, part in zip(result.classes, result.confusion, _parts(result), strict=True):
-        lines.append(f"{_cut(name, 40):<{left}}  {int(row.sum()):>8}  {part:>6}")
-    return [*lines, "", "(--json has the confusion matrix)"]
+    entries = result.per_class()
+    left = max(len("class"), *(len(_cut(entry["label"], _LONG_NAME)) for entry in entries))
+    lines = [f"{'class':<{left}}  pictures    right  precision   recall       F1"]
+    for entry in entries:
+        name = _cut(entry["label"], _LONG_NAME)
+        lines.append(
+            f"{name:<{left}}  {entry['count']:>8}  {entry['correct']:>7}"
+            f"  {_share(entry['precision']):>9}  {_share(entry['recall']):>7}"
+            f"  {_share(entry['f1']):>7}"
+        )
+    means = [
+        _share(sum(found) / len(found))
+        for key in ("precision", "recall", "f1")
+        if (found := [entry[key] for entry in entries if entry[key] is not None])
+    ]
+    if len(means) == 3:
+        sums = f"{result.count:>8}  {result.correct:>7}"
+        lines.append(f"{'mean':<{left}}  {sums}  {means[0]:>9}  {means[1]:>7}  {means[2]:>7}")
+    return lines
 
 
-def _parts(result: Evaluation) -> list[str]:
-    """The share of each class that was right."""
-    pairs = zip(result.confusion.diagonal().tolist(), result.confusion.sum(1).tolist(), strict=True)
-    return [f"{right / count:.1%}" if count else "-" for right, count in pairs]
+def _confused(result: Evaluation) -> list[str]:
+    pairs = result.confused(_CONFUSED)
+    if not pairs:
+        return []
+    lines = ["", "most confused"]
+    names = [_cut(name, 16) for name in result.classes]
+    width = max(len(str(count)) for _, _, count in pairs)
+    for label, answer, count in pairs:
+        share = count / int(result.confusion[label].sum())
+        lines.append(
+            f"  {count:>{width}} x  {names[label]} taken for {names[answer]}  "
+            f"({share:.1%} of {names[label]})"
+        )
+    return lines
+
+
+def _matrix(result: Evaluation) -> list[str] | None:
+    """The matrix, its columns under the classes' names, or under their numbers to be narrower."""
+    names = [_cut(name) for name in result.classes]
+    numbers = [str(index) for index in range(len(names))]
+    digits = len(str(result.confusion.max()))
+    note = ""
+    for heads in (names, numbers):
+        if heads is numbers and names != numbers:
+            names = [f"{name} {number}" for name, number in zip(names, numbers, strict=True)]
+            note = ", by number"
+        left = max(map(len, names))
+        cell = 2 + max(digits, *map(len, heads))
+        if left + cell * len(names) <= _WIDTH:
+            break
+    else:
+        return None
+    lines = ["", f"confusion: a row is a true class, a column what the network answered{note}", ""]
+    lines.append(" " * left + "".join(f"{head:>{cell}}" for head in heads))
+    for name, row in zip(names, result.confusion.tolist(), strict=True):
+        # Most cells are zero; a dot lets the mistakes stand out.
+        cells = "".join(f"{number or '.':>{cell}}" for number in row)
+        lines.append(f"{name:>{left}}{cells}")
+    return lines
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2%}"
 
 
 def _cut(name: str, width: int = _NAME) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..common.errors import DatasetError
-from ..datasets import read_picture
+from ..datasets import Picture, Preparation, read_picture
 from ..layers.backends.base import Backend
 from .trained import Trained
+
+_DIGITS = tuple("0123456789")
+COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing")
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,20 @@ class Answer:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest classes of one picture, best first, and what was done to the picture."""
+    """The likeliest classes of one picture, best first, and what the network saw of it."""
 
     path: Path
     top: tuple[Answer, ...]
-    preprocessing: tuple[str, ...]
+    picture: Picture
 
     @property
     def best(self) -> Answer:
         return self.top[0]
+
+    @property
+    def preprocessing(self) -> tuple[str, ...]:
+        """What was done to the picture, in order."""
+        return self.picture.steps
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -44,23 +52,41 @@ class Prediction:
             "preprocessing": list(self.preprocessing),
         }
 
+    def to_row(self) -> tuple[str, ...]:
+        """The same under ``COLUMNS``: lists in one cell each, their items apart by spaces."""
+        best = self.best
+        top = " ".join(f"{answer.label}={answer.probability:.6f}" for answer in self.top)
+        figures = (str(best.index), f"{best.probability:.6f}")
+        return (str(self.path), best.label, *figures, top, " ".join(self.preprocessing))
+
 
 def predict(
-    trained: Trained, backend: Backend, paths: Sequence[Path], top: int
+    trained: Trained,
+    backend: Backend,
+    paths: Iterable[Path | DatasetError],
+    top: int,
+    *,
+    invert: bool | None = None,
+    raw: bool = False,
 ) -> Iterator[Prediction | DatasetError]:
     """For each path in turn a prediction, or the error that says why there is none.
 
-    Pictures go through the network one by one, so an answer never depends on its neighbours.
+    An error among the paths is passed on. ``invert`` and ``raw``: see ``Preparation``. Pictures go
+    through the network one by one, so an answer never depends on its neighbours.
     """
     graph = trained.network.infer_graph(1)
     scaling = trained.checkpoint.state.preprocessing
     scale = np.array(scaling.scale, np.float32)[:, None, None]
     shift = np.array(scaling.shift, np.float32)[:, None, None]
+    preparation = Preparation(trained.classes == _DIGITS, invert, raw)
     executable = trained.compile(backend, graph)
     try:
         for path in paths:
+            if isinstance(path, DatasetError):
+                yield path
+                continue
             try:
-                picture = read_picture(path, trained.input_shape)
+                picture = read_picture(path, trained.input_shape, preparation)
             except DatasetError as error:
                 yield error
                 continue
@@ -71,15 +97,47 @@ def predict(
             answers = tuple(
                 Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best
             )
-            yield Prediction(path, answers, picture.steps)
+            yield Prediction(path, answers, picture)
     finally:
         executable.close()
 
 
-def as_text(prediction: Prediction, width: int = 0) -> str:
-    """One line: the path, filled up to ``width``, the answer, the next ones."""
-    best, *others = prediction.top
-    line = f"{prediction.path!s:<{width}}  {best.label}  {best.probability:6.1%}"
-    if others:
-        line += "  (then " + ", ".join(f"{a.label} {a.probability:.1%}" for a in others) + ")"
-    return line
+class InputFolder:
+    """A folder that keeps what the network saw, ``<name of the picture>-input.png``.
+
+    The ending keeps it from overwriting the pictures themselves.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises DatasetError where the folder cannot be made."""
+        self._folder = folder
+        self._names: set[str] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+    def save(self, prediction: Prediction) -> Path:
+        """Write one; a second picture of the same name gets ``-2``. Raises DatasetError."""
+        from PIL import Image
+
+        stem = name = prediction.path.stem
+        number = 1
+        while name in self._names:
+            number += 1
+            name = f"{stem}-{number}"
+        self._names.add(name)
+        path = self._folder / f"{name}-input.png"
+        planes = prediction.picture.image
+        pixels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
+        try:
+            Image.fromarray(np.ascontiguousarray(pixels)).save(path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        return path
+
+
+def _unwritable(path: Path, error: OSError) -> DatasetError:
+    return DatasetError(
+        f"{path}: cannot be written: {error.strerror}; name another folder with --save-input"
+    )

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dnnstack.cli.evaluate import _plots_dir
+from PIL import Image
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 STEPS = 26
-CHECKPOINT = f"runs/tiny/checkpoints/step-{STEPS}.safetensors"
+RUN = "tiny"
+CHECKPOINT = f"runs/{RUN}/checkpoints/step-{STEPS}.safetensors"
 KEYS = [
     *("checkpoint", "dataset", "split", "count", "correct", "accuracy", "loss"),
-    *("per_class", "confusion_matrix"),
+    *("per_class", "confusion_matrix", "top_k"),
 ]
 
 
@@ -44,13 +49,22 @@ def test_json_counts_every_picture_once(
     assert 0 < found["loss"] < 10
     for index, entry in enumerate(found["per_class"]):
         right, many = matrix[index][index], sum(matrix[index])
+        given = sum(row[index] for row in matrix)
         assert entry == {
             "label": str(index),
             "index": index,
             "count": many,
             "correct": right,
             "accuracy": right / many,
+            "precision": right / given if given else None,
+            "recall": right / many,
+            "f1": 2 * right / (many + given),
         }
+    ranks = found["top_k"]
+    assert list(ranks) == ["1", "2", "3", "5"]
+    assert ranks["1"] == found["accuracy"]
+    assert list(ranks.values()) == sorted(ranks.values())
+    assert ranks["5"] > ranks["1"]
 
 
 def test_validation_is_what_training_said(run_in: Run, trained: Path) -> None:
@@ -65,6 +79,7 @@ def test_validation_is_what_training_said(run_in: Run, trained: Path) -> None:
 def test_text_fits_80_columns(run_in: Run, trained: Path) -> None:
     done = run_in(trained, "eval", "--checkpoint", CHECKPOINT, "--device", "numpy")
     assert (done.returncode, done.stderr) == (0, "")
+    assert "most confused" in done.stdout
     found = _json(run_in, trained, "--checkpoint", CHECKPOINT, "--device", "numpy")
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
@@ -72,7 +87,10 @@ def test_text_fits_80_columns(run_in: Run, trained: Path) -> None:
     accuracy = f"accuracy  {found['accuracy']:.2%}  ({found['correct']} right, "
     assert any(line.startswith(accuracy) for line in lines)
     assert f"loss      {found['loss']:.4f}" in lines
-    rows = [line.split() for line in lines[-10:]]
+    folder = f"runs/{RUN}/eval-test"
+    drawn = [f"drawn     {folder}/{name}.png" for name in ("confusion", "errors")]
+    assert lines[-2:] == drawn
+    rows = [line.split() for line in lines[-12:-2]]
     cells = [[0 if cell == "." else int(cell) for cell in row[1:11]] for row in rows]
     assert cells == found["confusion_matrix"]
 
@@ -91,3 +109,74 @@ def test_a_checkpoint_needs_nothing_else(run_in: Run, trained: Path, tmp_path: P
     assert alone["checkpoint"] == "alone.safetensors"
     there = _json(run_in, trained, "--checkpoint", CHECKPOINT, "--device", "numpy")
     assert {**alone, "checkpoint": ""} == {**there, "checkpoint": ""}
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.png")}
+
+
+@pytest.fixture
+def own(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, to be written to."""
+    shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
+    for path in (tmp_path / "runs").glob("*/*.png"):
+        path.unlink()
+    for path in (tmp_path / "runs" / RUN).glob("eval-*"):
+        shutil.rmtree(path)
+    return tmp_path
+
+
+def test_plots_go_into_the_run_folder(run_in: Run, own: Path) -> None:
+    done = run_in(own, "eval", "--device", "numpy", "--split", "validation", "--json")
+    assert done.returncode == 0, done.stderr
+    folder = f"runs/{RUN}/eval-validation"
+    assert _files(own) == {f"{folder}/confusion.png", f"{folder}/errors.png"}
+    # Beside JSON the paths are on stderr.
+    json.loads(done.stdout)
+    assert f"drawn: {folder}/confusion.png" in done.stderr
+    for name in _files(own):
+        with Image.open(own / name) as picture:
+            picture.load()
+            assert picture.width > 500
+
+
+def test_plots_can_go_elsewhere_or_be_left_out(run_in: Run, own: Path) -> None:
+    done = run_in(own, "eval", "--device", "numpy", "--no-plots")
+    assert "drawn" not in done.stdout + done.stderr
+    assert _files(own) == set()
+    run_in(own, "eval", "--device", "numpy", "--plots-dir", "here/there")
+    assert _files(own) == {"here/there/confusion.png", "here/there/errors.png"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"), [("strokes", "eval-test"), ("mnist", "eval-mnist-test")]
+)
+def test_another_data_set_has_a_folder_of_its_own(own: Path, dataset: str, name: str) -> None:
+    path = own / CHECKPOINT
+    state = SimpleNamespace(dataset="strokes")
+    trained: Any = SimpleNamespace(path=path, checkpoint=SimpleNamespace(state=state))
+    result: Any = SimpleNamespace(dataset=dataset, part="test")
+    assert _plots_dir(trained, result) == own / "runs" / RUN / name
+
+
+def test_a_checkpoint_of_no_run_draws_where_it_is_told(run_in: Run, own: Path) -> None:
+    (own / "alone.safetensors").write_bytes((own / CHECKPOINT).read_bytes())
+    shutil.rmtree(own / "runs")
+    done = run_in(own, "eval", "--checkpoint", "alone.safetensors", "--device", "numpy")
+    assert done.returncode == 0, done.stderr
+    assert "alone.safetensors lies in no run's folder: nothing is drawn; --plots-dir" in done.stderr
+    assert _files(own) == set()
+
+
+def test_plots_that_fail_are_said_and_do_not_fail_the_evaluation(run_in: Run, own: Path) -> None:
+    (own / "runs" / RUN / "eval-test").touch()
+    done = run_in(own, "eval", "--device", "numpy")
+    assert done.returncode == 0
+    assert "accuracy  " in done.stdout
+    assert "the plots were not drawn: " in done.stderr
+
+
+def test_training_leaves_curves_in_the_run_folder(trained: Path) -> None:
+    with Image.open(trained / "runs" / RUN / "curves.png") as picture:
+        picture.load()
+        assert picture.format == "PNG"

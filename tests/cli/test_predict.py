@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import os
+import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -63,16 +68,171 @@ def test_an_answer_does_not_depend_on_its_neighbours(
     assert sum(a["probability"] for a in json.loads(alone[0])["top"]) == pytest.approx(1, abs=1e-6)
 
 
-def test_text_is_one_line_a_picture(run_in: Run, trained: Path, pictures: list[str]) -> None:
+def test_text_shows_the_picture_beside_a_chart(
+    run_in: Run, trained: Path, pictures: list[str]
+) -> None:
     done = run_in(trained, "predict", "--device", "numpy", *pictures)
-    lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == pictures
-    assert all("%  (then " in line for line in lines)
-    assert len({line.index("%") for line in lines}) == 1
+    assert done.returncode == 0, done.stderr
     assert "taking runs/tiny, the latest run" in done.stderr
-    single = run_in(trained, "predict", "--device", "numpy", "--top", "1", pictures[0])
-    assert single.stdout.startswith("0.png  ")
-    assert "then" not in single.stdout
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    heads = [i for i, line in enumerate(lines) if line.split(":")[0] in pictures]
+    assert [lines[i].split(":")[0] for i in heads] == pictures
+    found = run_in(trained, "predict", "--json", "--device", "numpy", "--top", "10", *pictures)
+    for start, line in zip(heads, found.stdout.splitlines(), strict=True):
+        answer = json.loads(line)
+        assert lines[start] == f"{answer['path']}: {answer['label']}  {answer['probability']:.1%}"
+        # Ten bars beside the picture, in the order of the classes.
+        shares = {entry["label"]: entry["probability"] for entry in answer["top"]}
+        for k, row in enumerate(lines[start + 1 : start + 11]):
+            mark = ">" if str(k) == answer["label"] else " "
+            assert row[28:].startswith(f"  {mark} {k} {shares[str(k)]:6.1%}")
+    # The picture of a digit fills some of the rows.
+    assert sum("█" in line[:28] for line in lines) > 20
+
+
+def test_top_names_the_best_first(run_in: Run, trained: Path, pictures: list[str]) -> None:
+    done = run_in(trained, "predict", "--device", "numpy", "--top", "2", pictures[0])
+    rows = [line for line in done.stdout.splitlines() if re.search(r"\d\.\d%", line)]
+    assert len(rows) == 3
+    assert rows[1][28:].startswith("  > ")
+    shares = [float(re.search(r"([\d.]+)%", row)[1]) for row in rows[1:]]  # type: ignore[index]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_text_without_block_characters(
+    command: list[str], environment: dict[str, str], trained: Path, pictures: list[str]
+) -> None:
+    """A terminal that knows ASCII alone gets ASCII alone, and no error."""
+    done = subprocess.run(
+        [*command, "predict", "--device", "numpy", pictures[0]],
+        cwd=trained,
+        env={**environment, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert b"##" in done.stdout
+
+
+def test_csv(run_in: Run, trained: Path, pictures: list[str]) -> None:
+    done = run_in(trained, "predict", "--csv", "--device", "numpy", *pictures)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert list(rows[0]) == KEYS
+    found = run_in(trained, "predict", "--json", "--device", "numpy", *pictures).stdout
+    for row, answer in zip(rows, map(json.loads, found.splitlines()), strict=True):
+        assert row["path"] == answer["path"]
+        assert int(row["index"]) == answer["index"]
+        assert float(row["probability"]) == pytest.approx(answer["probability"], abs=1e-6)
+        assert [item.split("=")[0] for item in row["top"].split()] == [
+            entry["label"] for entry in answer["top"]
+        ]
+        assert row["preprocessing"].split() == answer["preprocessing"]
+
+
+def test_json_and_csv_exclude_each_other(run_in: Run, trained: Path) -> None:
+    done = run_in(trained, "predict", "--csv", "--json", "0.png")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--json and --csv exclude each other" in done.stderr
+
+
+def _paths(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [json.loads(line)["path"] for line in done.stdout.splitlines()]
+
+
+def test_folders_and_quoted_patterns(run_in: Run, trained: Path, pictures: list[str]) -> None:
+    (trained / "scans" / "sub").mkdir(parents=True, exist_ok=True)
+    for name, copy in (("1.png", "scans/b.png"), ("2.png", "scans/sub/a.png")):
+        shutil.copy(trained / name, trained / copy)
+    (trained / "scans" / "notes.txt").write_text("no picture", encoding="utf-8")
+    predict = ("predict", "--json", "--device", "numpy")
+    assert _paths(run_in(trained, *predict, "scans")) == ["scans/b.png", "scans/sub/a.png"]
+    done = run_in(trained, *predict, "[01].png", "nothing-*.png", "scans/**/a.*")
+    assert done.returncode == 1
+    assert _paths(done) == ["0.png", "1.png", "scans/sub/a.png"]
+    assert "dnnstack: error: nothing-*.png: no file matches this pattern" in done.stderr
+
+
+@pytest.mark.parametrize("end", ["\n", "\0", "\r\n"])
+def test_paths_on_standard_input(
+    command: list[str], environment: dict[str, str], trained: Path, pictures: list[str], end: str
+) -> None:
+    done = subprocess.run(
+        [*command, "predict", "--json", "--device", "numpy", pictures[2], "-", pictures[0]],
+        cwd=trained,
+        env=environment,
+        input="".join(f"{path}{end}" for path in (pictures[1], pictures[3])).encode(),
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line)["path"] for line in done.stdout.splitlines()]
+    assert found == [pictures[2], pictures[1], pictures[3], pictures[0]]
+
+
+def test_an_empty_standard_input_is_an_error(run_in: Run, trained: Path) -> None:
+    done = run_in(trained, "predict", "--device", "numpy", "-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no path came on standard input" in done.stderr
+
+
+def test_a_name_that_is_no_text_is_shown_and_written(
+    command: list[str], environment: dict[str, str], trained: Path, tmp_path: Path
+) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff\x1b5.png"
+    Image.new("L", (28, 28)).save(tmp_path / "a.png")
+    os.rename(tmp_path / "a.png", name)
+    for options in ((), ("--csv",), ("--json",)):
+        done = subprocess.run(
+            [*command, "predict", "--device", "numpy", *options, os.fsdecode(name)],
+            cwd=trained,
+            env=environment,
+            capture_output=True,
+        )
+        assert done.returncode == 0, done.stderr
+        if not options:
+            assert b"\x1b" not in done.stdout
+            assert b"/??5.png: " in done.stdout
+
+
+def test_raw_and_invert_change_what_is_seen(
+    run_in: Run, trained: Path, tmp_path: Path, pictures: list[str]
+) -> None:
+    predict = ("predict", "--json", "--device", "numpy", "page.jpg", "--save-input")
+    steps = {}
+    for options in ((), ("--raw",), ("--raw", "--invert"), ("--invert",)):
+        folder = tmp_path / "-".join(["seen", *options])
+        done = run_in(trained, *predict, str(folder), *options)
+        assert done.returncode == 0, done.stderr
+        steps[options] = json.loads(done.stdout)["preprocessing"]
+        assert [path.name for path in folder.iterdir()] == ["page-input.png"]
+    assert steps[()] == steps["--invert",]
+    assert steps[()][0] == "invert"
+    assert steps["--raw",] == ["scale"]
+    assert steps["--raw", "--invert"] == ["scale", "invert"]
+    refused = run_in(trained, *predict, str(tmp_path / "x"), "--no-invert")
+    # Light ink on this page is nothing but the fringes of JPEG.
+    assert refused.returncode == 1
+    assert "no digit found lighter than its paper" in refused.stderr
+    with Image.open(tmp_path / "seen" / "page-input.png") as picture:
+        assert picture.size == (28, 28)
+        corner, most = picture.getpixel((0, 0)), picture.getextrema()[1]
+        assert (corner, most) == (0, 255)
+    with Image.open(tmp_path / "seen---raw" / "page-input.png") as picture:
+        assert picture.getpixel((0, 0)) > 200
+
+
+def test_a_folder_for_inputs_that_cannot_be_made(
+    run_in: Run, trained: Path, tmp_path: Path, pictures: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    done = run_in(
+        trained, "predict", "--device", "numpy", "0.png", "--save-input", str(tmp_path / "file/x")
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be written" in done.stderr
+    assert "name another folder with --save-input" in done.stderr
 
 
 def test_a_bad_picture_does_not_stop_the_rest(

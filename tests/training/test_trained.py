@@ -88,7 +88,7 @@ def test_a_class_without_samples_has_no_accuracy(
     ] == ("-")
 
 
-def test_many_classes_are_listed_instead(
+def test_classes_with_long_names_are_listed_with_numbers(
     trained: Trained, reference: Backend, tmp_path: Path
 ) -> None:
     images, index = load_part(trained, "test", tmp_path)
@@ -98,7 +98,7 @@ def test_many_classes_are_listed_instead(
     # The first line is the checkpoint's path, which may be of any length.
     assert max(map(len, text.splitlines()[1:])) <= 80
     assert all(name in text for name in names)
-    assert "--json has the confusion matrix" in text
+    assert "confusion: a row is a true class, a column what the network answered, by number" in text
 
 
 def test_prediction_is_what_the_network_says(

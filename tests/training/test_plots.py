@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.training.plots import CURVES, draw_curves, read_metrics
+from dnnstack.training.run_log import CSV, HEADER
+from PIL import Image
+
+ROWS = """\
+5,0.5,train,2.0,0.25,0.1
+10,1.0,train,0.9,0.5,0.09
+10,1.0,validation,0.8,0.625,0.09
+20,2.0,train,0.1,0.875,0.05
+20,2.0,validation,0.3,0.75,0.05
+"""
+
+
+def silent(text: str) -> None:
+    raise AssertionError(text)
+
+
+def run_folder(folder: Path, rows: str = ROWS) -> Path:
+    (folder / CSV).write_text(HEADER + rows, encoding="utf-8")
+    return folder
+
+
+def test_metrics_are_parted_by_split(tmp_path: Path) -> None:
+    points = read_metrics(run_folder(tmp_path) / CSV)
+    assert points["train"]["epoch"] == [0.5, 1.0, 2.0]
+    assert points["train"]["learning_rate"] == [0.1, 0.09, 0.05]
+    assert points["validation"]["loss"] == [0.8, 0.3]
+    assert points["validation"]["accuracy"] == [0.625, 0.75]
+
+
+def test_curves_are_drawn_into_the_run_folder(tmp_path: Path) -> None:
+    assert draw_curves(run_folder(tmp_path), silent) == tmp_path / CURVES
+    with Image.open(tmp_path / CURVES) as picture:
+        assert picture.format == "PNG"
+        assert picture.width > 600
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20) or []}
+    # Training, validation and the learning rate each have a line.
+    assert {(0x4C, 0x78, 0xA8), (0xE4, 0x57, 0x56), (0x54, 0x80, 0x6A)} <= colours
+
+
+def test_equal_runs_draw_equal_files(tmp_path: Path) -> None:
+    draw_curves(run_folder(tmp_path), silent)
+    first = (tmp_path / CURVES).read_bytes()
+    draw_curves(tmp_path, silent)
+    assert (tmp_path / CURVES).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "5,0.5,train,2.0,0.25,0.1\n",
+        "5,0.5,validation,2.0,0.25,0.1\n",
+        "5,0.5,train,nan,0.25,0.1\n6,0.6,train,inf,0.25,0.1\n7,0.7,train,0.0,1.0,0.0\n",
+        "".join(f"{i},{i / 9},train,{9.0 / i},0.5,0.1\n" for i in range(1, 2000)),
+    ],
+    ids=["one point", "validation alone", "not finite", "many points"],
+)
+def test_any_metrics_can_be_drawn(tmp_path: Path, rows: str) -> None:
+    assert draw_curves(run_folder(tmp_path, rows), silent) == tmp_path / CURVES
+
+
+def test_nothing_logged_is_nothing_drawn(tmp_path: Path) -> None:
+    assert draw_curves(run_folder(tmp_path, ""), silent) is None
+    assert not (tmp_path / CURVES).exists()
+
+
+@pytest.mark.parametrize("fault", ["no metrics", "torn metrics", "no place"])
+def test_a_failure_is_said_and_goes_no_further(tmp_path: Path, fault: str) -> None:
+    if fault == "torn metrics":
+        run_folder(tmp_path, ROWS + "21,2.1,tr")
+    elif fault == "no place":
+        run_folder(tmp_path)
+        (tmp_path / CURVES).mkdir()
+    heard: list[str] = []
+    assert draw_curves(tmp_path, heard.append) is None
+    (text,) = heard
+    assert text.startswith(f"{tmp_path / CURVES}: the curves were not drawn (")
+
+
+def test_matplotlib_is_loaded_when_it_draws_and_not_before(tmp_path: Path) -> None:
+    run_folder(tmp_path)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from dnnstack.training import plots, trainer\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        f"assert plots.draw_curves(Path({str(tmp_path)!r}), print)\n"
+        "assert 'matplotlib' in sys.modules\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_loss_axis_is_logarithmic_only_over_a_wide_range(tmp_path: Path) -> None:
+    """The same curve, narrow and wide, must not look the same."""
+    pictures = []
+    for low in (0.5, 0.001):
+        rows = f"1,1.0,train,1.0,0.5,0.1\n2,2.0,train,0.75,0.5,0.1\n3,3.0,train,{low},0.5,0.1\n"
+        draw_curves(run_folder(tmp_path, rows), silent)
+        with Image.open(tmp_path / CURVES) as picture:
+            pixels = np.asarray(picture.convert("RGB")).astype(int)
+        line = np.abs(pixels - (0x4C, 0x78, 0xA8)).sum(2) == 0
+        middle = np.flatnonzero(line[: len(line) // 3, pixels.shape[1] // 2])
+        pictures.append(float(middle.mean()) / len(line))
+    # 0.75 lies in the middle of 0.5 .. 1, and near the top of 0.001 .. 1 in logarithms.
+    assert pictures[0] > 0.14
+    assert pictures[1] < 0.1

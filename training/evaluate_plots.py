@@ -1,0 +1,207 @@
+"""An evaluation as pictures: ``confusion.png`` and ``errors.png``.
+
+Drawn with Pillow alone, within a fraction of a second: loading a plotting library would take longer
+than most evaluations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..datasets import ImageSet
+from .contact_sheet import write_png
+from .evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
+    from PIL.ImageFont import FreeTypeFont, ImageFont
+
+CONFUSION = "confusion.png"
+ERRORS = "errors.png"
+
+_WHITE, _BLACK, _GREY, _LINE = (255, 255, 255), (30, 30, 30), (110, 110, 110), (225, 225, 225)
+_RIGHT, _WRONG = (46, 125, 80), (200, 40, 40)
+_MARGIN = 20
+_TITLE, _TEXT = 18, 15
+_LONGEST_NAME = 18
+
+# The matrix is about this many pixels wide; cells are not smaller or larger than these.
+_MATRIX = 640
+_SMALL, _LARGE = 6, 64
+# Below this size a cell has no room for its number, and only some of the classes are named.
+_READABLE = 26
+
+# The sheet of mistakes is about this many pixels wide.
+_SHEET = 1130
+_PICTURE, _LARGEST_PICTURE = 112, 200
+
+
+def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]:
+    """Write both pictures into the folder, made if it is missing; without mistakes the first alone.
+
+    images: the set that was evaluated. Raises OSError or DatasetError where that cannot be done.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / CONFUSION]
+    write_png(confusion_picture(result), written[0])
+    if result.worst:
+        written.append(folder / ERRORS)
+        write_png(errors_picture(result, images), written[1])
+    else:
+        # One of an earlier evaluation would show mistakes that are none any more.
+        with contextlib.suppress(FileNotFoundError):
+            (folder / ERRORS).unlink()
+    return written
+
+
+def confusion_picture(result: Evaluation) -> PilImage:
+    """The matrix with its numbers: right answers green, mistakes red, both by their share."""
+    from PIL import Image, ImageDraw
+
+    text, small = _font(_TEXT), _font(13)
+    size = len(result.classes)
+    cell = min(max(_MATRIX // size, _SMALL), _LARGE)
+    names = [_cut(name) for name in result.classes]
+    # Where rows are narrower than a line of text, every n-th class is named.
+    every = max(1, -(-(_TEXT + 3) // cell))
+    widest = max(round(text.getlength(name)) for name in names)
+    upright = widest <= cell - 4
+    above = _MARGIN + 64 + (_TEXT if upright else widest) + 10
+    left = _MARGIN + 26 + widest + 10
+    width = max(left + cell * size + _MARGIN, 520)
+    picture = Image.new("RGB", (width, above + cell * size + _MARGIN), _WHITE)
+    draw = ImageDraw.Draw(picture)
+    draw.text((_MARGIN, _MARGIN - 6), _headline(result), _BLACK, _font(_TITLE))
+    middle = left + cell * size // 2
+    draw.text((middle, _MARGIN + 36), "answer of the network", _GREY, text, anchor="mm")
+    _turned(picture, "true class", (_MARGIN + 4, above + cell * size // 2), _GREY, text, "centre")
+    shares = result.confusion / np.maximum(result.confusion.sum(1, keepdims=True), 1)
+    wrong = shares - np.diag(np.diag(shares))
+    most = max(float(wrong.max()), 1e-9)
+    for row in range(size):
+        y = above + row * cell
+        if row % every == 0:
+            draw.text((left - 8, y + cell // 2), names[row], _BLACK, text, anchor="rm")
+            x = left + row * cell + cell // 2
+            if upright:
+                draw.text((x, above - 8), names[row], _BLACK, text, anchor="ms")
+            else:
+                _turned(picture, names[row], (x, above - 8), _BLACK, text, "bottom")
+        for column in range(size):
+            x = left + column * cell
+            number = int(result.confusion[row, column])
+            if row == column:
+                shade = 0.15 + 0.75 * float(shares[row, row]) if number else 0.0
+                colour = _mixed(_RIGHT, shade)
+            else:
+                # The square root lets single mistakes be seen beside common ones.
+                shade = float(np.sqrt(wrong[row, column] / most)) * 0.85
+                colour = _mixed(_WRONG, 0.1 + shade * 0.9 if number else 0.0)
+            line = _LINE if cell >= _READABLE else None
+            draw.rectangle((x, y, x + cell, y + cell), colour, line)
+            if number and cell >= _READABLE:
+                ink = _WHITE if shade > 0.62 else _BLACK
+                font = text if cell > 44 else small
+                if font.getlength(str(number)) <= cell - 2:
+                    draw.text((x + cell // 2, y + cell // 2), str(number), ink, font, anchor="mm")
+    draw.rectangle((left, above, left + cell * size, above + cell * size), None, _GREY)
+    return picture
+
+
+def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
+    """The worst mistakes: the picture, its true class and the answer, each with its probability."""
+    from PIL import Image, ImageDraw
+
+    text = _font(_TEXT)
+    wrong = result.count - result.correct
+    longest = max(text.getlength(_cut(name)) for name in result.classes)
+    tile = max(_PICTURE + 28, round(longest + text.getlength("said    100.0%")) + 28)
+    columns = min(max(len(result.worst), -(-520 // tile)), max(_SHEET // tile, 1))
+    rows = -(-len(result.worst) // columns)
+    room = min(tile - 28, _LARGEST_PICTURE)
+    high = room + 2 * (_TEXT + 4) + 22
+    above = _MARGIN + 62
+    size = 2 * _MARGIN + columns * tile, above + rows * high + _MARGIN - 14
+    picture = Image.new("RGB", size, _WHITE)
+    draw = ImageDraw.Draw(picture)
+    what = "worst of" if len(result.worst) < wrong else "of"
+    title = f"{len(result.worst)} {what} {wrong} mistakes on {result.dataset}, {result.part}"
+    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, _font(_TITLE))
+    key = "true class and answer of the network, with their probabilities; the worst first"
+    draw.text((_MARGIN, _MARGIN + 24), key, _GREY, text)
+    for position, mistake in enumerate(result.worst):
+        down, across = divmod(position, columns)
+        x, y = _MARGIN + across * tile, above + down * high
+        picture.paste(_fitted(images, mistake.index, room), (x, y))
+        lines = (
+            ("true", mistake.label, mistake.true_probability, _RIGHT),
+            ("said", mistake.answer, mistake.probability, _WRONG),
+        )
+        for line, (word, label, share, colour) in enumerate(lines):
+            below = y + room + 4 + line * (_TEXT + 4)
+            number = f"{share:.1%}"
+            draw.text((x, below), f"{word}  {_cut(result.classes[label])}", colour, text)
+            draw.text((x + tile - 22, below), number, colour, text, anchor="ra")
+    return picture
+
+
+def _headline(result: Evaluation) -> str:
+    return (
+        f"{result.dataset}, {result.part}: {result.accuracy:.2%} right "
+        f"({result.correct} of {result.count})"
+    )
+
+
+def _fitted(images: ImageSet, index: int, room: int) -> PilImage:
+    """One picture as RGB, no side longer than ``room``; enlarged by a whole number."""
+    from PIL import Image
+
+    planes = images.images[index]
+    pixels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
+    picture = Image.fromarray(np.ascontiguousarray(pixels)).convert("RGB")
+    longest = max(picture.size)
+    if longest > room:
+        picture.thumbnail((room, room), Image.Resampling.BOX)
+        return picture
+    times = room // longest
+    return picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
+
+
+def _turned(
+    picture: PilImage,
+    words: str,
+    place: tuple[int, int],
+    colour: tuple[int, int, int],
+    font: FreeTypeFont | ImageFont,
+    anchor: str,
+) -> None:
+    """Words that read upwards; place: the middle of their lower end, or of their left edge."""
+    from PIL import Image, ImageDraw
+
+    length, height = round(font.getlength(words)) + 2, _TEXT + 6
+    mask = Image.new("L", (length, height))
+    ImageDraw.Draw(mask).text((0, height // 2), words, 255, font, anchor="lm")
+    mask = mask.transpose(Image.Transpose.ROTATE_90)
+    x, y = place
+    corner = (x, y - length // 2) if anchor == "centre" else (x - height // 2, y - length)
+    picture.paste(colour, (*corner, corner[0] + height, corner[1] + length), mask)
+
+
+def _mixed(colour: tuple[int, int, int], share: float) -> tuple[int, int, int]:
+    """The colour on white, thinned to a share."""
+    red, green, blue = (round(255 + (part - 255) * min(share, 1.0)) for part in colour)
+    return red, green, blue
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _font(size: int) -> FreeTypeFont | ImageFont:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(size)

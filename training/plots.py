@@ -1,0 +1,111 @@
+"""``curves.png``: how loss, accuracy and learning rate went, drawn once, at a training's end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ..common.files import atomic_write
+from .run_log import CSV
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CURVES = "curves.png"
+_COLUMNS = ("epoch", "loss", "accuracy", "learning_rate")
+_TRAIN, _VALIDATION, _RATE = "#4c78a8", "#e45756", "#54806a"
+
+Points = dict[str, list[float]]
+Splits = dict[Literal["train", "validation"], Points]
+
+
+def draw_curves(run: Path, notice: Callable[[str], None]) -> Path | None:
+    """Draw the run's ``metrics.csv``; returns the file, or None where nothing was drawn.
+
+    Whatever goes wrong is told to ``notice`` and goes no further: a training is worth more than its
+    picture. Before the first line of the log there is nothing to draw.
+    """
+    try:
+        points = read_metrics(run / CSV)
+        if not any(points[split]["epoch"] for split in points):
+            return None
+        atomic_write(run / CURVES, _png(points, run.name))
+    except Exception as error:
+        notice(f"{run / CURVES}: the curves were not drawn ({type(error).__name__}: {error})")
+        return None
+    return run / CURVES
+
+
+def read_metrics(path: Path) -> Splits:
+    """The columns of ``metrics.csv`` by split; raises OSError, KeyError or ValueError."""
+    points: Splits = {
+        "train": {key: [] for key in _COLUMNS},
+        "validation": {key: [] for key in _COLUMNS},
+    }
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            split = points["train" if row["split"] == "train" else "validation"]
+            for key in _COLUMNS:
+                split[key].append(float(row[key]))
+    return points
+
+
+def _png(points: Splits, title: str) -> bytes:
+    # Without a home to write to, matplotlib warns of its font cache; that is no concern of a run.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    # Neither pyplot nor a window system is needed for a file, and pyplot takes long to load.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 9.0), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    loss, accuracy, rate = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
+    train, validation = points["train"], points["validation"]
+    for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
+        _line(axes, train, key, _TRAIN, "training")
+        _line(axes, validation, key, _VALIDATION, "validation")
+        axes.set_ylabel(key)
+        axes.legend(loc="best", frameon=False)
+    _spread(loss, [*train["loss"], *validation["loss"]])
+    accuracy.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    rates = sorted(
+        (epoch, value)
+        for split in points.values()
+        for epoch, value in zip(split["epoch"], split["learning_rate"], strict=True)
+    )
+    rate.plot(*zip(*rates, strict=True), color=_RATE, linewidth=1.5)
+    rate.set_ylim(bottom=0.0)
+    rate.set_ylabel("learning rate")
+    rate.set_xlabel("epoch")
+    for axes in (loss, accuracy, rate):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.align_ylabels()
+    figure.suptitle(title)
+    buffer = io.BytesIO()
+    # No date and version inside: equal runs draw equal files.
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _line(axes: Axes, points: Points, key: str, colour: str, label: str) -> None:
+    if points["epoch"]:
+        # A few points are marked; of many, the line alone is clearer.
+        marker = "o" if len(points["epoch"]) <= 40 else None
+        axes.plot(
+            points["epoch"], points[key], color=colour, label=label, linewidth=1.5,
+            marker=marker, markersize=3.5,
+        )  # fmt: skip
+
+
+def _spread(axes: Axes, values: list[float]) -> None:
+    """A logarithmic axis where the loss falls by more than ten times."""
+    finite = [value for value in values if math.isfinite(value)]
+    if finite and 0.0 < 10.0 * min(finite) < max(finite):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
