@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -318,3 +320,82 @@ def test_a_damaged_file_that_was_named_gives_way_to_what_is_there(
     alone = path.rename(tmp_path / "alone.safetensors")
     with pytest.raises(CheckpointError, match=r"SHA-256; copy it anew .* or train again"):
         named_checkpoint(alone)
+
+
+def test_the_same_step_is_replaced_without_a_moment_in_which_none_counts(
+    folder: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a rollback does: equal step, another state. Any call may be the last."""
+
+    def put(factor: float) -> None:
+        arrays = {"a": np.full(3, 3, np.float32)}
+        changed = replace(state, step=3, best=None, rate_factor=factor)
+        write_checkpoint(folder, arrays, changed, 3)
+
+    put(1.0)
+    failures, found = 0, set()
+    for n in range(1, 200):
+        faults = _Faults(n)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "os", faults)
+            with contextlib.suppress(OSError):
+                put(0.5)
+        failures += faults.failed
+        notices: list[str] = []
+        factor = newest_checkpoint(folder, notices.append).state.rate_factor
+        assert notices == []
+        found.add(factor)
+        if not faults.failed:
+            assert factor == 0.5
+            break
+        # Whatever was left there, it can be replaced again.
+        put(1.0)
+        assert newest_checkpoint(folder).state.rate_factor == 1.0
+    assert failures > 20
+    assert found == {1.0, 0.5}
+    assert "replaces" not in json.loads((folder / "step-3.json").read_text())
+
+
+@pytest.mark.parametrize("damage", ["tensors", "manifest", "missing"])
+def test_a_damaged_file_of_the_same_step_is_no_obstacle(
+    folder: Path, save: Save, damage: str
+) -> None:
+    path = save(2)
+    if damage == "tensors":
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    elif damage == "manifest":
+        path.with_suffix(".json").write_text("{")
+    else:
+        path.unlink()
+    save(2)
+    assert taken(folder) == (2, [])
+
+
+def test_a_manifest_that_announces_two_files_takes_no_third(folder: Path, save: Save) -> None:
+    path = save(2)
+    manifest = path.with_suffix(".json")
+    table = json.loads(manifest.read_text())
+    other = {"bytes": 5, "sha256": "0" * 64}
+    manifest.write_text(json.dumps({**other, "step": 2, "replaces": table}))
+    assert taken(folder) == (2, [])
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        newest_checkpoint(folder)
+
+
+def test_the_writer_does_first_what_it_is_told(folder: Path, state: State) -> None:
+    done: list[int] = []
+    writer = CheckpointWriter(folder, 2, True, lambda: done.append(len(checkpoint_steps(folder))))
+    for step in (1, 2):
+        writer.save({"a": np.full(3, step, np.float32)}, replace(state, step=step, best=None))
+    writer.wait()
+    assert done == [0, 1]
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    writer = CheckpointWriter(folder, 2, True, full)
+    writer.save({"a": np.zeros(3, np.float32)}, replace(state, step=3))
+    with pytest.raises(CheckpointError, match="No space left"):
+        writer.wait()
+    assert checkpoint_steps(folder) == [2, 1]

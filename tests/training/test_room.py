@@ -1,0 +1,97 @@
+"""The folder of the runs, before anything is done: writable, and large enough."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from dnnstack.common.errors import CheckpointError
+from dnnstack.configs import RunConfig
+from dnnstack.layers.backends.base import Backend
+from dnnstack.training import room
+from dnnstack.training.room import check_room, checkpoint_bytes
+from dnnstack.training.trainer import train
+
+Make = Callable[..., RunConfig]
+MB = 1_000_000
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def set_free(count: int) -> None:
+        state = SimpleNamespace(f_bavail=count // 1000, f_frsize=1000)
+        monkeypatch.setattr(room.os, "statvfs", lambda path: state)
+
+    return set_free
+
+
+def test_the_size_of_a_checkpoint(tiny: Make, reference: Backend) -> None:
+    config = tiny("train.max_steps=1", "optimizer.momentum=0.9")
+    done = train(config, reference, Path("unused"))
+    assert done.checkpoint is not None
+    shapes = {"a": (4, 1, 5, 5), "b": (4,), "c": (10, 144), "d": (10,)}
+    guess = checkpoint_bytes({**shapes, **{f"momentum/{n}": s for n, s in shapes.items()}})
+    assert 0.5 * guess < done.checkpoint.stat().st_size <= guess
+
+
+def test_room_for_all_that_stay_and_one_more(tmp_path: Path, free: Callable[[int], None]) -> None:
+    free(42 * MB)
+    check_room(tmp_path, 10 * MB, 3)
+    free(40 * MB)
+    with pytest.raises(CheckpointError) as caught:
+        check_room(tmp_path / "runs" / "deep", 10 * MB, 3)
+    text = str(caught.value)
+    assert "has 40.0 MB free, the checkpoints need 41.0 MB" in text
+    assert "(3 kept and one being written, 10.0 MB each)" in text
+    assert "checkpoint.keep" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoints_that_are_there_make_room(tmp_path: Path, free: Callable[[int], None]) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for step in (1, 2, 3):
+        with (folder / f"step-{step}.safetensors").open("wb") as file:
+            file.truncate(10 * MB)
+    free(12 * MB)
+    check_room(tmp_path, 10 * MB, 3)
+    free(10 * MB)
+    with pytest.raises(CheckpointError, match=r"need 11\.0 MB"):
+        check_room(tmp_path, 10 * MB, 3)
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"is not a folder; choose another place"):
+        check_room(tmp_path / "runs" / "deep", 1, 1)
+
+
+def test_a_folder_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def read_only(path: Any, flags: int, *more: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(30, "Read-only file system", str(path))
+        return real(path, flags, *more)
+
+    monkeypatch.setattr(room.os, "open", read_only)
+    with pytest.raises(CheckpointError, match="Read-only file system; choose another place"):
+        check_room(tmp_path, 1, 1)
+
+
+def test_it_is_asked_before_data_is_read(
+    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch, free: Callable[[int], None]
+) -> None:
+    def never(*args: Any) -> None:
+        raise AssertionError("data was read")
+
+    monkeypatch.setattr("dnnstack.training.trainer.load_data", never)
+    free(1000)
+    config = tiny()
+    with pytest.raises(CheckpointError, match="MB free, the checkpoints need"):
+        train(config, reference, Path("unused"))
+    assert not Path(config.run.dir).exists()

@@ -1,0 +1,152 @@
+"""What `dnnstack runs` says of each run, from its log and its lock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dnnstack.configs import RunConfig
+from dnnstack.layers.backends.base import Backend
+from dnnstack.training.report import Progress, Silent
+from dnnstack.training.resume import open_resume
+from dnnstack.training.runs import create_run, reopen_run
+from dnnstack.training.runs_report import RunReport, as_text, report_runs
+from dnnstack.training.trainer import train
+
+Make = Callable[..., RunConfig]
+
+
+def write(folder: Path, name: str, *entries: dict[str, Any], tail: str = "") -> Path:
+    with create_run(folder, name, f"name: {name}\n", print) as run:
+        lines = "".join(json.dumps(entry) + "\n" for entry in entries)
+        (run.path / "log.jsonl").write_text(lines + tail)
+        return run.path
+
+
+def event(name: str, step: int, **fields: Any) -> dict[str, Any]:
+    return {"event": name, "step": step, **fields}
+
+
+START = event("start", 0, time=100.0, total_steps=40)
+TRAINED = event("train", 10, seconds=2.0)
+BEST = event("validation", 10, accuracy=0.75, best=True)
+WORSE = event("validation", 20, accuracy=0.5, best=False)
+
+
+def only(folder: Path) -> RunReport:
+    (report,) = report_runs(folder)
+    return report
+
+
+@pytest.mark.parametrize("state", ["finished", "interrupted", "failed"])
+def test_how_it_ended(tmp_path: Path, state: str) -> None:
+    end = event("end", 25, state=state, training_seconds=5.0, error="Oops: x")
+    write(tmp_path, "net", START, TRAINED, BEST, WORSE, end)
+    assert only(tmp_path).to_json() == {
+        "run": "net",
+        "path": str(tmp_path / "net"),
+        "config": "net",
+        "state": state,
+        "early": False,
+        "step": 25,
+        "total_steps": 40,
+        "best_accuracy": 0.75,
+        "best_step": 10,
+        "seconds": 5.0,
+        "started": 100.0,
+        "error": "Oops: x",
+    }
+
+
+def test_without_an_end_it_died_unless_somebody_holds_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "net", START, TRAINED, tail='{"event": "val')
+    report = only(tmp_path)
+    assert (report.state, report.step, report.seconds) == ("died", 10, 2.0)
+    with reopen_run(path, print):
+        assert only(tmp_path).state == "running"
+    assert only(tmp_path).state == "died"
+    assert report.best_accuracy is None
+
+
+def test_a_resume_begins_anew_and_adds_up(tmp_path: Path) -> None:
+    end = event("end", 20, state="interrupted", training_seconds=3.0)
+    again = event("resume", 20, time=500.0, total_steps=80)
+    path = write(tmp_path, "net", START, TRAINED, end, again, event("train", 30, seconds=1.5))
+    report = only(tmp_path)
+    assert (report.state, report.step, report.total_steps) == ("died", 30, 80)
+    assert (report.seconds, report.started) == (4.5, 100.0)
+    with reopen_run(path, print):
+        assert only(tmp_path).state == "running"
+
+
+def test_a_rollback_takes_steps_back(tmp_path: Path) -> None:
+    back = event("rollback", 10, rollback=1)
+    write(tmp_path, "net", START, TRAINED, event("train", 30), back)
+    assert only(tmp_path).step == 10
+
+
+def test_order_and_strangers(tmp_path: Path) -> None:
+    write(tmp_path, "b", {**START, "time": 1.0})
+    write(tmp_path, "a", {**START, "time": 2.0})
+    write(tmp_path, "c")
+    (tmp_path / "notes").mkdir()
+    assert [one.run for one in report_runs(tmp_path)] == ["c", "b", "a"]
+    assert report_runs(tmp_path / "missing") == []
+
+
+def test_of_real_runs(tiny: Make, reference: Backend) -> None:
+    class Stop(Silent):
+        step = 0
+
+        def progressed(self, progress: Progress) -> None:
+            self.step = progress.step
+
+    config = tiny("checkpoint.best=true")
+    whole = train(config, reference, Path("unused"))
+    ear = Stop()
+    half = train(
+        config, reference, Path("unused"), listener=ear, stop_requested=lambda: ear.step >= 12
+    )
+    finished, interrupted = report_runs(Path(config.run.dir))
+    assert (finished.state, finished.step, finished.total_steps) == ("finished", 25, 25)
+    assert whole.best is not None
+    assert finished.best_accuracy == whole.best.accuracy
+    assert finished.best_step == whole.best.step
+    assert finished.seconds == pytest.approx(whole.training_seconds, rel=0.5)
+    assert (interrupted.state, interrupted.step) == ("interrupted", half.step)
+    train(config, reference, Path("unused"), resume=open_resume(half.run, print))
+    assert [one.state for one in report_runs(Path(config.run.dir))] == ["finished"] * 2
+
+
+def test_the_table_fits_its_width() -> None:
+    def one(run: str, config: str, **more: Any) -> RunReport:
+        values = {
+            "path": Path(run),
+            "state": "interrupted",
+            "early": False,
+            "step": 1234567,
+            "total_steps": 2345678,
+            "best_accuracy": 0.98765,
+            "best_step": 3,
+            "seconds": 3723.4,
+            "started": 1.0,
+            "error": None,
+        }
+        return RunReport(run=run, config=config, **{**values, **more})
+
+    long = "a-very-long-name-that-somebody-gave-to-a-run-of-sixty-four-chars"
+    table = as_text([one(f"{long}-12", long), one("net", "net", total_steps=None)], 80)
+    lines = table.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("a-very-long-name-")
+    assert "…" in lines[1]
+    assert "interrupted  98.77%  1234567/2345678  1:02:03" in lines[1]
+    assert [line.index("interrupted") for line in lines[1:]] == [lines[0].index("state")] * 2
+    wide = as_text([one(f"{long}-12", long)], 200)
+    assert f"{long}-12 " in wide
+    assert wide.endswith(long)
+    new = one("net", "net", best_accuracy=None, step=0, total_steps=None, seconds=0.4)
+    assert as_text([new]).splitlines()[1].split() == ["net", "interrupted", "-", "0", "0:00", "net"]
