@@ -81,7 +81,7 @@ class Lines:
         width = len(str(progress.total_steps))
         self._print(
             f"step {progress.step:>{width}}/{progress.total_steps}  "
-            f"epoch {progress.epoch:.2f}/{progress.total_epochs:g}  " + _figures(progress, "  ")
+            f"epoch {progress.epoch:.2f}/{progress.total_epochs:.4g}  " + _figures(progress, "  ")
         )
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
@@ -132,7 +132,7 @@ class Bar(Lines):
         self._bar.ncols = get_terminal_size().columns
         with _heard_or_not():
             self._bar.set_description_str(
-                f"epoch {progress.epoch:.1f}/{progress.total_epochs:g} {_short_figures(progress)}"
+                f"epoch {progress.epoch:.1f}/{progress.total_epochs:.4g} {_short_figures(progress)}"
             )
 
     def logged(self, progress: Progress) -> None:

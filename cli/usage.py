@@ -98,6 +98,8 @@ def _hint(error: click.UsageError) -> str:
         return ""
     if isinstance(error, click.NoSuchOption):
         return _option_hint(error.option_name, ctx)
+    if "unexpected extra argument" in error.format_message() and "--run" in _options(ctx.command):
+        return "a run is named with --run, a checkpoint with --checkpoint"
     if isinstance(error, click.MissingParameter) and error.param is not None:
         if error.param.name == "reference":
             return f"name a YAML file, as in {ctx.command_path} --config digits.yaml"

@@ -35,9 +35,11 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
     try:
         config = RunConfig.model_validate({"name": name, **root.plain()})
     except ValidationError as error:
-        for details in error.errors(include_url=False):
+        errors = error.errors(include_url=False)
+        meant = _meant(root, errors)
+        for details in errors:
             found = _problem(root, details)
-            if found:
+            if found and not (details["type"] == "missing" and found.path in meant):
                 problems.append(found)
     if problems or config is None:
         raise_problems(label, problems)
@@ -110,6 +112,16 @@ def _locate(root: Node, location: tuple[int | str, ...]) -> _Spot:
     return spot
 
 
+def _meant(root: Node, errors: list[ErrorDetails]) -> set[str]:
+    """The paths of the keys that unknown keys beside them were probably meant to be."""
+    spots = [_locate(root, e["loc"]) for e in errors if e["type"] == "extra_forbidden"]
+    return {
+        ".".join([*spot.path[:-1], near])
+        for spot in spots
+        if spot.above and (near := nearest(spot.path[-1], keys(spot.above)))
+    }
+
+
 def _problem(root: Node, details: ErrorDetails) -> Problem | None:
     kind = details["type"]
     context: dict[str, Any] = details.get("ctx", {})
@@ -130,6 +142,9 @@ def _problem(root: Node, details: ErrorDetails) -> Problem | None:
         return Problem(spot.key_place or spot.node.place, path, _missing(spot))
     if kind == "union_tag_invalid":
         return _unknown_kind(spot, path)
+    if spot.missing and kind == "literal_error":
+        message = f"expected {listed(_words(context))}"
+        return Problem(spot.key_place or spot.node.place, path, message)
     if spot.missing or "at_key" in context:
         return Problem(spot.key_place or spot.node.place, path, details["msg"])
     return Problem(spot.node.place, path, _wrong_value(kind, context, details["msg"], spot.node))
@@ -198,10 +213,15 @@ _EXPECTED = {
 }
 
 
+def _words(context: dict[str, Any]) -> list[str]:
+    """The words that a literal may be."""
+    return re.findall(r"'([^']*)'", context["expected"])
+
+
 def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -> str:
     got = node.described()
     if kind == "literal_error":
-        words = re.findall(r"'([^']*)'", context["expected"])
+        words = _words(context)
         found = nearest(node.text, words)
         hint = f"; did you mean '{found}'?" if found else ""
         return f"expected {listed(words)} (got {got}{hint})"

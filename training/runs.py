@@ -98,7 +98,9 @@ def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
             return _latest(path.parent)
         if is_run(path):
             return path
-    raise CheckpointError(f"{reference}: no such run; {_listed(runs_dir, Path(reference).name)}")
+    none = "" if list_runs(runs_dir) else f" and no other in {runs_dir}"
+    listed = _listed(runs_dir, Path(reference).name)
+    raise CheckpointError(f"{reference}: no such run{none}; {listed}")
 
 
 def latest_run_of(name: str, runs_dir: Path) -> Path:

@@ -123,9 +123,7 @@ def test_a_newer_format_is_refused(
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(
-        CheckpointError, match=r"x\.safetensors: no such file; a run.s"
-    ):
+    with pytest.raises(CheckpointError, match=r"x\.safetensors: no such file; a run.s"):
         read_checkpoint(tmp_path / "x.safetensors")
 
 

@@ -1,0 +1,79 @@
+"""A mistake as a table has it, and what several tables need to make one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+Prepare = Callable[[pytest.MonkeyPatch], object]
+
+TINY = """\
+data:
+  dataset: {strokes: {train_count: 480, test_count: 100}}
+  batch_size: 32
+  validation: 64
+layers:
+  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
+  - relu
+  - max_pool2d
+  - flatten
+  - dense: {units: 10}
+  - softmax
+optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
+train: {epochs: 2}
+"""
+USAGE = 2
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A command line typed in a folder with ``tiny.yaml``, and what must be in the answer."""
+
+    name: str
+    line: str
+    pieces: tuple[str, ...]
+    status: int = 1
+    prepare: Prepare | None = None
+
+
+def changed(old: str, new: str) -> Prepare:
+    """``tiny.yaml`` with another text in the place of one."""
+
+    def prepare(patch: pytest.MonkeyPatch) -> None:
+        assert TINY.count(old) == 1
+        Path("tiny.yaml").write_text(TINY.replace(old, new), encoding="utf-8")
+
+    return prepare
+
+
+def config(content: str | bytes) -> Prepare:
+    """``tiny.yaml`` with this content."""
+    data = content.encode() if isinstance(content, str) else content
+    return lambda patch: Path("tiny.yaml").write_bytes(data)
+
+
+TRAIN = "train --config tiny.yaml --device numpy"
+EVAL = "eval --device numpy"
+PREDICT = "predict --device numpy"
+
+
+def check(mistake: Mistake, status: int, out: str, err: str) -> None:
+    assert status == mistake.status, err
+    assert "Traceback" not in err
+    # Notes may come before it; training says what it trains on.
+    begins = [line.split()[0] for line in out.splitlines()]
+    assert begins == [] or (
+        begins == ["config", "device"][: len(begins)] and "train" in mistake.line
+    )
+    notes, mark, error = err.partition("dnnstack: error: ")
+    assert mark
+    assert "dnnstack: error: " not in error
+    for line in notes.splitlines():
+        assert line.startswith("dnnstack: ")
+    for piece in mistake.pieces:
+        assert piece in error
+    usage = f"See 'dnnstack{'' if error.startswith('No such command') else ' '}"
+    assert (usage in error) == (mistake.status == USAGE)

@@ -1,0 +1,249 @@
+"""Mistakes in the config, about the machine, and on the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from dnnstack.training import room
+from mistakes import TINY, TRAIN, USAGE, Mistake, Prepare, changed, config
+
+CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
+SEVERAL_CONFIGS = "configs in the package: digits.yaml, lenet.yaml"
+
+
+def cupy_as(found: Callable[[], object]) -> Prepare:
+    """What the CUDA backend finds in the place of CuPy, whatever this machine has."""
+
+    def prepare(patch: pytest.MonkeyPatch) -> None:
+        import dnnstack.layers.backends.cuda.backend  # noqa: F401
+
+        for name, module in list(sys.modules.items()):
+            if name.startswith("dnnstack.layers.backends.cuda.") and hasattr(module, "cupy"):
+                patch.setattr(module, "cupy", found)
+
+    return prepare
+
+
+def without_cupy(patch: pytest.MonkeyPatch) -> None:
+    from dnnstack.layers.backends.cuda import runtime
+
+    patch.setitem(sys.modules, "cupy", None)
+    # Imported afresh, even where an earlier test had it.
+    cupy_as(runtime.cupy.__wrapped__)(patch)
+
+
+def no_devices() -> object:
+    return SimpleNamespace(
+        cuda=SimpleNamespace(
+            runtime=SimpleNamespace(getDeviceCount=lambda: 0, CUDARuntimeError=ValueError)
+        )
+    )
+
+
+def disk_full(patch: pytest.MonkeyPatch) -> None:
+    full = SimpleNamespace(f_bavail=10, f_frsize=4096)
+    patch.setattr(room.os, "statvfs", lambda place: full)
+
+
+CONFIGS = [
+    Mistake(
+        "typo in a key",
+        "config --config tiny.yaml",
+        ("tiny.yaml:3:3: data.batchsize: unknown key; did you mean 'batch_size'?",),
+        prepare=changed("batch_size", "batchsize"),
+    ),
+    Mistake(
+        "several errors come at once, in order",
+        "explain --config tiny.yaml",
+        (
+            "tiny.yaml: 2 errors\ntiny.yaml:6:14: layers.0.conv2d.filter: unknown key; ",
+            "tiny.yaml:12:28: optimizer.lr: expected a number (got 'fast')",
+        ),
+        prepare=config(TINY.replace("filters", "filter").replace("lr: 0.1", "lr: fast")),
+    ),
+    Mistake(
+        "wrong type",
+        "summary --config tiny.yaml",
+        ("tiny.yaml:6:23: layers.0.conv2d.filters: expected a whole number (got 'four')",),
+        prepare=changed("filters: 4", "filters: four"),
+    ),
+    Mistake(
+        "a number out of range",
+        f"{TRAIN} --set optimizer.lr=-0.1",
+        ("--set optimizer.lr=-0.1: optimizer.lr: expected a number above 0 (got -0.1)",),
+    ),
+    Mistake(
+        "unknown layer",
+        TRAIN,
+        ("tiny.yaml:8:5: layers.2: unknown layer 'maxpool'; did you mean 'max_pool2d'?",),
+        prepare=changed("max_pool2d", "maxpool"),
+    ),
+    Mistake(
+        "unknown optimizer",
+        f"{TRAIN} --set optimizer.type=adam",
+        ("optimizer.type: expected sgd (got 'adam')",),
+    ),
+    Mistake(
+        "unknown data set",
+        f"{TRAIN} --set data.dataset=mnits",
+        ("unknown dataset 'mnits'; did you mean 'mnist'?",),
+    ),
+    Mistake(
+        "missing key",
+        "config --config tiny.yaml",
+        ("tiny.yaml:1:1: train: required key is missing (How long to train.)",),
+        prepare=changed("train: {epochs: 2}\n", ""),
+    ),
+    Mistake(
+        "epochs and max_steps",
+        TRAIN,
+        ("tiny.yaml:13:", "train.max_steps: give either epochs or max_steps, not both"),
+        prepare=changed("epochs: 2", "epochs: 2, max_steps: 10"),
+    ),
+    Mistake(
+        "nesterov without momentum",
+        TRAIN,
+        ("tiny.yaml:12:", "optimizer.nesterov: nesterov needs a momentum above 0, such as 0.9"),
+        prepare=changed("momentum: 0.9", "nesterov: true"),
+    ),
+    Mistake(
+        "key written twice",
+        "config --config tiny.yaml",
+        ("tiny.yaml:14:1: train: the key appears twice, first in line 13; keep one",),
+        prepare=config(TINY + "train: {epochs: 3}\n"),
+    ),
+    Mistake(
+        "tab in YAML",
+        "config --config tiny.yaml",
+        ("tiny.yaml:3:1: ", "a tab; YAML is indented with spaces"),
+        prepare=changed("  batch_size", "\tbatch_size"),
+    ),
+    Mistake(
+        "alias in YAML",
+        "config --config tiny.yaml",
+        ("anchor '&d': anchors are not read; remove it", "alias '*d': aliases are not read"),
+        prepare=config("data: &d {dataset: strokes}\ntrain: *d\n"),
+    ),
+    Mistake(
+        "not UTF-8",
+        "config --config tiny.yaml",
+        ("tiny.yaml:1:10: not UTF-8 text; save the file as UTF-8",),
+        prepare=config(b"name: caf\xe9\n"),
+    ),
+    Mistake(
+        "empty config",
+        "config --config tiny.yaml",
+        ("tiny.yaml:1:1: the file is empty; a config needs data, layers, optimizer and train",),
+        prepare=config(""),
+    ),
+    Mistake(
+        "a checkpoint as config",
+        f"config --config {CHECKPOINT}",
+        ("is not text; --config wants a YAML file",),
+    ),
+    Mistake("a folder as config", "config --config .", (".: is a folder; --config wants a YAML",)),
+    Mistake(
+        "unknown config",
+        "train --config digit",
+        ("digit: no such file; did you mean 'digits.yaml'?", SEVERAL_CONFIGS),
+    ),
+    Mistake(
+        "a --set that sets nothing",
+        f"{TRAIN} --set optimizer.lr",
+        ("--set optimizer.lr: expected key.path=value, as in optimizer.lr=0.05",),
+    ),
+    Mistake(
+        "a --set of an unknown key",
+        f"{TRAIN} --set optimizer.learning_rate=1",
+        ("--set optimizer.learning_rate=1", "unknown key; did you mean 'lr'?"),
+    ),
+    # The network and the schedule.
+    Mistake(
+        "missing flatten",
+        TRAIN,
+        ("tiny.yaml: layer 4 'dense_1' (dense): ", "(4, 6, 6); insert 'flatten' before it"),
+        prepare=changed("  - flatten\n", ""),
+    ),
+    Mistake(
+        "kernel larger than the picture",
+        "explain --config tiny.yaml --device numpy",
+        (
+            "tiny.yaml: layer 1 'conv2d_1' (conv2d): a window of 29x29 does not fit",
+            "use a smaller kernel, 'padding: same'",
+        ),
+        prepare=changed("kernel_size: 5", "kernel_size: 29"),
+    ),
+    Mistake(
+        "too few units at the end",
+        "summary --config tiny.yaml",
+        ("tiny.yaml: the last layer gives (12,)", "end the stack with 'dense: {units: 10}'"),
+        prepare=changed("units: 10", "units: 12"),
+    ),
+    Mistake(
+        "milestones beyond the end",
+        f"{TRAIN} --set 'schedule={{type: multistep, milestones: [10, 5000]}}'",
+        ("schedule.milestones: step 5000 is never reached", "26 steps", "train longer"),
+    ),
+    Mistake(
+        "batch larger than the data",
+        f"{TRAIN} --set data.batch_size=1000",
+        ("data.batch_size: 1000 is more than the 416 samples", "set it to 416 or less"),
+    ),
+    Mistake(
+        "validation that leaves nothing",
+        f"{TRAIN} --set data.validation=480",
+        ("data.validation: 480 of 480 training samples leaves 0", "from 0 to 479"),
+    ),
+    # The machine.
+    Mistake(
+        "bf16 on the CPU",
+        "train --config tiny.yaml --device cpu --threads 1 --set run.precision=bf16",
+        ("precision 'bf16': oneDNN computes in fp32", "set run.precision to auto or fp32"),
+    ),
+    Mistake(
+        "bf16 in NumPy",
+        f"{TRAIN} --set run.precision=bf16",
+        ("precision 'bf16': the numpy backend", "set run.precision to auto or fp32"),
+    ),
+    Mistake(
+        "cuda without CuPy",
+        "eval --device cuda",
+        ("device 'cuda': CuPy cannot be imported", "pip install 'dnnstack[cuda", "--device cpu"),
+        prepare=without_cupy,
+    ),
+    Mistake(
+        "no GPU",
+        "train --config tiny.yaml --device cuda",
+        ("device 'cuda': there is no GPU here; use --device cpu",),
+        prepare=cupy_as(no_devices),
+    ),
+    Mistake(
+        "a folder that cannot be written",
+        f"{TRAIN} --runs-dir /sys/dnnstack",
+        ("/sys/dnnstack: runs cannot be written there: ", "choose another place with run.dir"),
+    ),
+    Mistake(
+        "a file in the place of the folder",
+        f"{TRAIN} --runs-dir tiny.yaml",
+        ("tiny.yaml: is not a folder; choose another place with run.dir",),
+    ),
+    Mistake(
+        "no room for checkpoints",
+        TRAIN,
+        ("runs: has 0.0 MB free, the checkpoints need 1.", "free some room, keep fewer"),
+        prepare=disk_full,
+    ),
+    # The command line; more of it in test_usage.py.
+    Mistake("unknown command", "trian", ("'trian'; did you mean 'dnnstack train'?",), USAGE),
+    Mistake("unknown option", "train --confg x", ("'--confg'; did you mean '--config'?",), USAGE),
+    Mistake(
+        "no class to name", "predict 5.png --top 0", ("'--top': 0 is not in the range",), USAGE
+    ),
+    Mistake("no thread", f"{TRAIN} --threads 0", ("'--threads': 0 is not in the range",), USAGE),
+    Mistake("absurd threads", f"{TRAIN} --threads 100000", ("100000 is not in the range",), USAGE),
+    Mistake("unknown split", "eval --split tset", ("'tset' is not one of 'train', ",), USAGE),
+    Mistake("a run as argument", "eval runs/tiny", ("a run is named with --run",), USAGE),
+]

@@ -1,0 +1,244 @@
+"""Mistakes with files: data, runs, checkpoints, pictures."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mistakes import EVAL, PREDICT, TRAIN, Mistake, Prepare
+from PIL import Image
+
+CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
+ON_MNIST = f"{TRAIN} --set data.dataset=mnist --set data.validation=10 --data-dir data"
+
+
+def idx(shape: tuple[int, ...], data: bytes, kind: int = 8) -> bytes:
+    return bytes((0, 0, kind, len(shape))) + struct.pack(f">{len(shape)}I", *shape) + data
+
+
+PICTURES = idx((60, 28, 28), bytes(60 * 784))
+LABELS = idx((60,), bytes(i % 10 for i in range(60)))
+MNIST = {
+    "train-images-idx3-ubyte": PICTURES,
+    "train-labels-idx1-ubyte": LABELS,
+    "t10k-images-idx3-ubyte": PICTURES,
+    "t10k-labels-idx1-ubyte": LABELS,
+}
+
+
+def mnist(**files: bytes | None) -> Prepare:
+    """``data/mnist`` with other files in the place of the small but sound ones."""
+
+    def prepare(patch: pytest.MonkeyPatch) -> None:
+        folder = Path("data/mnist")
+        folder.mkdir(parents=True)
+        for name, content in MNIST.items():
+            given = files.get(name.partition("-idx")[0].replace("-", "_"), gzip.compress(content))
+            if given is not None:
+                (folder / f"{name}.gz").write_bytes(given)
+
+    return prepare
+
+
+def checkpoint(change: Callable[[bytearray], object]) -> Prepare:
+    """The run's newest checkpoint, its bytes changed."""
+
+    def prepare(patch: pytest.MonkeyPatch) -> None:
+        data = bytearray(Path(CHECKPOINT).read_bytes())
+        change(data)
+        Path(CHECKPOINT).write_bytes(data)
+
+    return prepare
+
+
+def flip(data: bytearray) -> None:
+    data[-5] ^= 4
+
+
+def no_manifests(patch: pytest.MonkeyPatch) -> None:
+    for path in Path("runs/tiny/checkpoints").glob("*.json"):
+        path.unlink()
+
+
+def no_run(patch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree("runs")
+
+
+def giant(patch: pytest.MonkeyPatch) -> None:
+    """A small file that says it is a picture of 3,600 million pixels."""
+    header = struct.pack(">IIBBBBB", 60000, 60000, 8, 0, 0, 0, 0)
+    chunks = {b"IHDR": header, b"IDAT": zlib.compress(bytes(100)), b"IEND": b""}
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, data in chunks.items():
+        content += struct.pack(">I", len(data)) + kind + data
+        content += struct.pack(">I", zlib.crc32(kind + data))
+    Path("giant.png").write_bytes(content)
+
+
+FILES = [
+    Mistake(
+        "missing data, offline",
+        f"{ON_MNIST} --offline",
+        (
+            "MNIST is not in data/mnist: missing train-images-idx3-ubyte.gz, ",
+            "https://",
+            "--offline",
+            "Put the four standard IDX files there",
+            "dnnstack train --config digits.yaml",
+        ),
+    ),
+    Mistake(
+        "one file is missing",
+        "eval --device numpy --data mnist --data-dir data",
+        ("MNIST is not in data/mnist: missing t10k-labels-idx1-ubyte.gz. ", "or name the folder"),
+        prepare=mnist(t10k_labels=None),
+    ),
+    Mistake(
+        "truncated gzip",
+        ON_MNIST,
+        (
+            "data/mnist/train-images-idx3-ubyte.gz: damaged gzip file (",
+            "end-of-stream",
+            "fetch the file again",
+        ),
+        prepare=mnist(train_images=gzip.compress(PICTURES)[:-20]),
+    ),
+    Mistake(
+        "swapped files",
+        ON_MNIST,
+        ("train-images-idx3-ubyte.gz: holds labels, not pictures", "were two files swapped?"),
+        prepare=mnist(train_images=gzip.compress(LABELS), train_labels=gzip.compress(PICTURES)),
+    ),
+    Mistake(
+        "label out of range",
+        ON_MNIST,
+        ("train-labels-idx1-ubyte.gz: label 12 of picture 7 is not a digit", "fetch the file"),
+        prepare=mnist(train_labels=gzip.compress(idx((60,), b"\7" * 7 + b"\14" + bytes(52)))),
+    ),
+    Mistake(
+        "wrong IDX type",
+        ON_MNIST,
+        ("it begins with 00 00 0d 03, not 00 00 08 03; fetch the file again",),
+        prepare=mnist(train_images=gzip.compress(idx((60, 28, 28), b"", kind=13))),
+    ),
+    Mistake(
+        "a web page in the place of a file",
+        ON_MNIST,
+        ("train-labels-idx1-ubyte.gz: is not an IDX file", "looks like a web page; fetch"),
+        prepare=mnist(train_labels=b"<html>404</html>"),
+    ),
+    Mistake(
+        "extra bytes",
+        ON_MNIST,
+        ("has trailing bytes beyond the 47056 that its header promises; fetch the file again",),
+        prepare=mnist(train_images=gzip.compress(PICTURES + b"more")),
+    ),
+    Mistake(
+        "files of two different sets",
+        ON_MNIST,
+        ("holds 60 pictures, but ", "holds 50 labels: ", "fetch both again"),
+        prepare=mnist(train_labels=gzip.compress(idx((50,), bytes(50)))),
+    ),
+    Mistake(
+        "a file as data folder",
+        f"{ON_MNIST[:-4]} tiny.yaml",
+        ("tiny.yaml: is not a folder; name the folder that 'mnist' lies in",),
+    ),
+    # Runs and checkpoints.
+    Mistake("no run yet", EVAL, ("runs: no run yet; dnnstack train --config",), prepare=no_run),
+    Mistake(
+        "no run to recognise with",
+        f"{PREDICT} 5.png",
+        ("runs: no run yet; dnnstack train --config digits.yaml makes one",),
+        prepare=no_run,
+    ),
+    Mistake(
+        "a run that does not exist",
+        f"{EVAL} --run tinny",
+        ("tinny: no such run; did you mean 'tiny'? Runs in runs: tiny",),
+    ),
+    Mistake(
+        "nothing to resume",
+        f"{TRAIN} --set name=other --resume",
+        ("runs: no run of 'other' to resume; start one without --resume", "runs in runs: tiny"),
+    ),
+    Mistake(
+        "resume of a run that does not exist",
+        f"{TRAIN} --resume elsewhere/tiny --runs-dir elsewhere",
+        ("elsewhere/tiny: no such run and no other in elsewhere; dnnstack train",),
+    ),
+    Mistake(
+        "a run without manifests",
+        EVAL,
+        ("step-26.safetensors: has no manifest, its save was cut short", "with --checkpoint"),
+        prepare=no_manifests,
+    ),
+    Mistake(
+        "another network's checkpoint",
+        f"{TRAIN} --set layers.dense.units=10 --set layers.conv2d.filters=5 --resume",
+        (CHECKPOINT, "filters: 4 -> 5", "take these back, or start a new run without --resume"),
+    ),
+    Mistake(
+        "flipped byte",
+        f"{EVAL} --checkpoint {CHECKPOINT}",
+        (
+            f"{CHECKPOINT}: is damaged: its SHA-256",
+            "take another of runs/tiny/checkpoints: step-13",
+        ),
+        prepare=checkpoint(flip),
+    ),
+    Mistake(
+        "checkpoint cut short",
+        f"{TRAIN} --resume {CHECKPOINT}",
+        (f"{CHECKPOINT}: is damaged: it has ", "its manifest says ", "take another"),
+        prepare=checkpoint(lambda data: data.__delitem__(slice(-10, None))),
+    ),
+    Mistake(
+        "something else as checkpoint",
+        f"{EVAL} --checkpoint tiny.yaml",
+        ("tiny.yaml: is damaged, or no checkpoint of dnnstack",),
+    ),
+    Mistake(
+        "a checkpoint that does not exist",
+        f"{EVAL} --checkpoint step-9.safetensors",
+        ("step-9.safetensors: no such file; a run's checkpoints are in its folder",),
+    ),
+    Mistake(
+        "a folder as checkpoint",
+        f"{EVAL} --checkpoint runs/tiny",
+        ("runs/tiny: is a folder; name a .safetensors file in it, or a run with --run",),
+    ),
+    Mistake(
+        "unknown data set to evaluate on",
+        f"{EVAL} --data mnits",
+        ("unknown dataset 'mnits'; did you mean 'mnist'? Known: mnist, strokes",),
+    ),
+    # Pictures.
+    Mistake(
+        "not a picture", f"{PREDICT} tiny.yaml", ("tiny.yaml: is not a picture of a known", "PNG")
+    ),
+    Mistake("no such picture", f"{PREDICT} 5.png", ("5.png: no such file",)),
+    Mistake(
+        "giant picture",
+        f"{PREDICT} giant.png",
+        ("giant.png: ", "pixels", "scale it down first"),
+        prepare=giant,
+    ),
+    Mistake(
+        "blank picture",
+        f"{PREDICT} blank.png",
+        ("blank.png: no digit found", "blank or has hardly any contrast"),
+        prepare=lambda patch: Image.new("L", (50, 50), 255).save("blank.png"),
+    ),
+    Mistake(
+        "empty folder of pictures",
+        f"{PREDICT} scans",
+        ("scans: no picture in this folder; looked for .png, ",),
+        prepare=lambda patch: Path("scans").mkdir(),
+    ),
+]

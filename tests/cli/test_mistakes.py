@@ -1,0 +1,128 @@
+"""What people do wrong: exit status, no traceback, and what, where and what to do next in the text.
+
+Most mistakes are made in this process; a bug's exception would reach pytest. The last ones are made
+by processes of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dnnstack.cli.main import main
+from dnnstack.common.files import lock
+from mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check
+from mistakes_in_configs import CONFIGS
+from mistakes_with_files import FILES
+from PIL import Image
+
+MISTAKES = [*CONFIGS, *FILES]
+
+
+@pytest.fixture
+def here(trained: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with ``tiny.yaml`` and its finished run, to be spoilt."""
+    shutil.copytree(trained / "runs", tmp_path / "runs", symlinks=True)
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
+    monkeypatch.setenv("DNNSTACK_OFFLINE", "1")
+    monkeypatch.delenv("DNNSTACK_DATA", raising=False)
+    return tmp_path
+
+
+def test_there_are_forty_of_them() -> None:
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 40
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake(
+    mistake: Mistake,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if mistake.prepare is not None:
+        mistake.prepare(monkeypatch)
+    runs = sorted(here.glob("runs/*"))
+    status = main(shlex.split(mistake.line))
+    check(mistake, status, *capsys.readouterr())
+    assert sorted(here.glob("runs/*")) == runs
+
+
+def test_a_run_in_use(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with lock("runs/tiny/lock"):
+        assert main(shlex.split(f"{TRAIN} --resume")) == 1
+    error = capsys.readouterr().err
+    assert f"dnnstack: error: runs/tiny/lock is locked by pid {os.getpid()} on " in error
+    assert "wait for it to end, or stop it" in error
+
+
+def test_validation_of_a_run_that_held_back_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = "--set data.validation=0 --set train={max_steps:\\ 1}"
+    assert main(shlex.split(f"{TRAIN} {few}")) == 0
+    capsys.readouterr()
+    assert main(shlex.split(f"{EVAL} --split validation")) == 1
+    error = capsys.readouterr().err
+    assert "without validation samples" in error
+    assert "--split test" in error
+
+
+def test_a_bad_picture_does_not_keep_a_good_one_from_its_answer(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Image.new("L", (60, 60), 255)
+    page.paste(0, (25, 10, 32, 50))
+    page.save("1.png")
+    assert main(shlex.split(f"{PREDICT} --json tiny.yaml 1.png 2.png")) == 1
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    assert err.count("dnnstack: error: ") == 2
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["typo in a key", "missing flatten", "no run yet", "flipped byte", "unknown command"],
+)
+def test_the_same_in_a_process(
+    name: str, here: Path, run_in: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake = next(mistake for mistake in MISTAKES if mistake.name == name)
+    if mistake.prepare is not None:
+        mistake.prepare(monkeypatch)
+    done = run_in(here, *shlex.split(mistake.line))
+    check(mistake, done.returncode, done.stdout, done.stderr)
+
+
+def test_a_disk_that_is_full_in_the_middle(
+    here: Path, command: list[str], environment: dict[str, str]
+) -> None:
+    """No file may grow beyond 10 kB: the first checkpoint fails, as on a full disk."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    done = subprocess.run(
+        [*command, *shlex.split(f"{TRAIN} --runs-dir full")],
+        env=environment,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "full/tiny/checkpoints: cannot save a checkpoint: File too large" in done.stderr
+    assert "free some room or choose another folder with run.dir, then resume" in done.stderr
+    assert list(Path("full/tiny/checkpoints").glob("step-*")) == []
