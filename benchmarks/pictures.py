@@ -6,8 +6,9 @@
 page, half of them dark on light, saved as PNG or JPEG in turn. ``photographs`` imitate a phone: the
 digit in pen or pencil on paper that is not white, turned a little, in uneven light (a gradient, a
 vignette, some with a soft shadow), blurred, noisy, saved as JPEG in colour. ``thin`` are
-photographs whose strokes are first thinned to their middle lines and drawn anew with a finer pen.
-``mnist`` are the same digits unchanged, the most that can be had. Everything follows from --seed.
+photographs whose strokes are first thinned to their middle lines and drawn anew with a finer pen,
+``sheets`` photographs of a whole sheet of paper with the table around it. ``mnist`` are the same
+digits unchanged, the most that can be had. Everything follows from --seed.
 
 With --keep DIR the pictures stay there, with a contact sheet of each kind's mistakes: the page at
 the left, what the network saw at the right.
@@ -69,6 +70,12 @@ def thin(digit: Digit, rng: Rng, stem: Path, number: int) -> Path:
     return _photograph(wide / 255.0, rng, stem)
 
 
+def sheet(digit: Digit, rng: Rng, stem: Path, number: int) -> Path:
+    """A photograph of a sheet of paper that lies on a darker table, a little askew."""
+    side = int(rng.integers(90, 300))
+    return _photograph(_outline(digit, side), rng, stem, table=True)
+
+
 def mnist(digit: Digit, rng: Rng, stem: Path, number: int) -> Path:
     path = stem.with_suffix(".png")
     Image.fromarray(digit).save(path)
@@ -80,6 +87,7 @@ KINDS: dict[str, Callable[[Digit, Rng, Path, int], Path]] = {
     "pages": page,
     "photographs": photograph,
     "thin": thin,
+    "sheets": sheet,
 }
 
 
@@ -110,7 +118,7 @@ def _skeleton(ink: NDArray[np.bool_]) -> NDArray[np.bool_]:
 _AROUND = [(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)]
 
 
-def _photograph(ink: Plane, rng: Rng, stem: Path) -> Path:
+def _photograph(ink: Plane, rng: Rng, stem: Path, table: bool = False) -> Path:
     side = len(ink)
     height, width = (int(side * rng.uniform(1.3, 3.0)) for _ in range(2))
     canvas = Image.new("L", (width, height))
@@ -124,7 +132,11 @@ def _photograph(ink: Plane, rng: Rng, stem: Path) -> Path:
     if pencil:
         coverage = coverage * np.clip(rng.normal(0.9, 0.2, coverage.shape), 0.3, 1.1)
     paper = rng.uniform(120, 235) * (1 + 0.02 * _cloud(height, width, rng))
-    grey = paper * (1 - strength * coverage) * _light(height, width, rng)
+    grey = paper * (1 - strength * coverage)
+    if table:
+        grey = _on_table(grey, rng)
+        height, width = grey.shape
+    grey = grey * _light(height, width, rng)
 
     tint = np.array([1.0, rng.uniform(0.93, 1.0), rng.uniform(0.82, 1.0)])
     colour = grey[..., None] * tint
@@ -136,6 +148,23 @@ def _photograph(ink: Plane, rng: Rng, stem: Path) -> Path:
     path = stem.with_suffix(".jpg")
     Image.fromarray(final).save(path, quality=int(rng.integers(50, 93)))
     return path
+
+
+def _on_table(grey: Plane, rng: Rng) -> Plane:
+    """The sheet on something that is darker by a third or more: larger than the sheet."""
+    height, width = grey.shape
+    table = float(grey.max()) * rng.uniform(0.2, 0.65)
+    across, down = int(width * rng.uniform(1.15, 1.6)), int(height * rng.uniform(1.15, 1.6))
+    canvas = Image.new("F", (across, down), table)
+    place = (
+        int(rng.uniform(0.3, 0.7) * (across - width)),
+        int(rng.uniform(0.3, 0.7) * (down - height)),
+    )
+    canvas.paste(Image.fromarray(grey.astype(np.float32)), place)
+    turned = canvas.rotate(rng.uniform(-5, 5), Image.Resampling.BILINEAR, fillcolor=table)
+    clouded = np.asarray(turned, np.float64) * (1 + 0.03 * _cloud(down, across, rng))
+    result: Plane = np.clip(clouded, 0.0, 255.0)
+    return result
 
 
 def _light(height: int, width: int, rng: Rng) -> Plane:

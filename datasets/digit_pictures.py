@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from .centring import BOX, FIELD, centre_by_mass
 from .components import label_regions
-from .photo import Ink, find_ink
+from .photo import Ink, find_ink, find_sheet
 
 # Larger pictures are scaled down to this before the digit is sought.
 _LONGEST = 800
@@ -43,9 +43,12 @@ def prepare_digit(
     kept, and centred by mass. What was done is appended to ``steps``. Raises DatasetError,
     beginning with ``name``, where nothing stands out.
     """
-    ink = find_ink(_bounded(grey), invert)
-    digit = None if ink is None else _only_digit(ink, steps)
-    if ink is None or digit is None:
+    page = _bounded(grey)
+    digit = _on_sheet(page, steps, invert)
+    if digit is None:
+        ink = find_ink(page, invert)
+        digit = None if ink is None else _only_digit(ink, steps)
+    if digit is None:
         kind = {None: "", True: " darker than its paper", False: " lighter than its paper"}[invert]
         raise DatasetError(
             f"{name}: no digit found{kind}: the picture is blank or has hardly any contrast"
@@ -68,6 +71,19 @@ def _bounded(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return grey
     size = tuple(max(round(side * _LONGEST / longest), 1) for side in reversed(grey.shape))
     return np.asarray(Image.fromarray(grey).resize(size, Image.Resampling.BOX))
+
+
+def _on_sheet(
+    page: NDArray[np.uint8], steps: list[str], invert: bool | None
+) -> NDArray[np.float32] | None:
+    """The digit on a sheet of paper with something around it; None where there is no such thing."""
+    window = find_sheet(page)
+    ink = None if window is None else find_ink(page[window], invert)
+    tried = ["crop_to_paper"]
+    digit = None if ink is None else _only_digit(ink, tried)
+    if digit is not None:
+        steps.extend(tried)
+    return digit
 
 
 def _only_digit(ink: Ink, steps: list[str]) -> NDArray[np.float32] | None:

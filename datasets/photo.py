@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .components import label_regions
+
 Plane = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
@@ -23,6 +25,10 @@ _AROUND = 3
 _LEAST_STEP, _MOST_STEP = 5.0, 12.0
 _STEPS = (3.0, 4.5, 6.0)
 _MOST_OF_PAGE = 0.6
+# A sheet covers at least these shares of the picture and of the rectangle around it; its rim, which
+# is never quite straight, is a share of its sides.
+_SHEET_OF_PAGE, _SHEET_OF_BOX = 0.15, 0.68
+_RIM = 0.09
 # A stroke departs from its paper by at least this much of 255, and by so many times the noise.
 _LEAST_CONTRAST = 16.0
 _NOISES = 6.0
@@ -71,6 +77,37 @@ def find_ink(grey: NDArray[np.uint8], invert: bool | None = None) -> Ink | None:
     return Ink(level, smooth, noise / core, invert)
 
 
+def find_sheet(grey: NDArray[np.uint8]) -> tuple[slice, slice] | None:
+    """Rows and columns of a sheet of paper that lies on something darker or lighter. grey: (H, W).
+
+    That is one large region that the border does not lead to, nearly a rectangle, most of which
+    departs from the border to the same side; a bold digit is no rectangle. Its rim is left out.
+    """
+    height, width = grey.shape
+    cells = _resized(grey.astype(np.float32), _cells(grey.shape))
+    edge = _edge(cells.shape)
+    away = cells - _surface(_fit(cells, edge, 2), cells.shape)
+    inside = ~_reached(cells)
+    if inside.mean() < _SHEET_OF_PAGE:
+        return None
+    usual = float(np.median(away[inside]))
+    departs = inside & (away * np.sign(usual) > max(abs(usual) / 2.0, _LEAST_CONTRAST))
+    labels, count = label_regions(departs)
+    areas = np.bincount(labels.reshape(-1), minlength=count + 1)
+    areas[0] = 0
+    region = labels == areas.argmax()
+    rows, columns = np.flatnonzero(region.any(1)), np.flatnonzero(region.any(0))
+    box = (rows[-1] - rows[0] + 1) * (columns[-1] - columns[0] + 1)
+    if areas.max() < max(_SHEET_OF_PAGE * cells.size, _SHEET_OF_BOX * box):
+        return None
+    found = []
+    for places, cell in ((rows, height / cells.shape[0]), (columns, width / cells.shape[1])):
+        low, high = places[0] * cell, (places[-1] + 1) * cell
+        rim = _RIM * (high - low)
+        found.append(slice(round(low + rim), round(high - rim)))
+    return found[0], found[1]
+
+
 def _weight(departure: Plane, floor: float) -> float:
     """How much of the picture departs from its paper to one side."""
     return float(np.clip(departure - floor, 0.0, None).sum(dtype=np.float64))
@@ -78,9 +115,7 @@ def _weight(departure: Plane, floor: float) -> float:
 
 def _paper(bright: Plane) -> Plane:
     """The brightness of the bare paper everywhere: (H, W)."""
-    height, width = bright.shape
-    share = min(_CELLS / max(height, width), 1.0)
-    cells = max(round(height * share), 2), max(round(width * share), 2)
+    cells = _cells(bright.shape)
     coarse = _resized(bright, cells)
     paper = _resized(_filled(coarse, _reached(coarse)), bright.shape)
     # Once more without the strokes that were thinner than a cell. What a surface cannot follow is
@@ -99,6 +134,19 @@ def _paper(bright: Plane) -> Plane:
     return _surface(fit, bright.shape) + _resized(_filled(rest, known), bright.shape)
 
 
+def _cells(shape: tuple[int, ...]) -> tuple[int, int]:
+    """How many cells a picture is cut into, down and across."""
+    share = min(_CELLS / max(shape), 1.0)
+    return max(round(shape[0] * share), 2), max(round(shape[1] * share), 2)
+
+
+def _edge(shape: tuple[int, ...]) -> Mask:
+    edge = np.zeros(shape, bool)
+    edge[[0, -1]] = True
+    edge[:, [0, -1]] = True
+    return edge
+
+
 def _resized(plane: Plane, shape: tuple[int, ...]) -> Plane:
     """Means where it gets smaller, interpolated where it gets larger: (H, W)."""
     from PIL import Image
@@ -110,9 +158,7 @@ def _resized(plane: Plane, shape: tuple[int, ...]) -> Plane:
 
 def _reached(cells: Plane) -> Mask:
     """The cells that the border leads to by small steps."""
-    edge = np.zeros(cells.shape, bool)
-    edge[[0, -1]] = True
-    edge[:, [0, -1]] = True
+    edge = _edge(cells.shape)
     away = np.abs(cells - _surface(_fit(cells, edge, 2), cells.shape))
     start = edge & (away <= max(4.0 * float(np.median(away[edge])), _MOST_STEP))
     usual = float(np.median(np.abs(np.diff(cells, axis=1))))
@@ -148,7 +194,10 @@ def _fit(values: Plane, known: Mask, degree: int) -> NDArray[np.float64]:
     away = np.abs(wanted - np.median(wanted))
     for _ in range(5):
         kept = away <= max(4.5 * float(np.median(away)), _MOST_STEP / 2.0)
-        solution = np.linalg.lstsq(terms[kept], wanted[kept], rcond=None)[0]
+        some = terms[kept]
+        # The last summand decides where too few values are left to fix every coefficient.
+        square = some.T @ some + 1e-9 * len(terms) * np.eye(len(powers))
+        solution = np.linalg.solve(square, some.T @ wanted[kept])
         away = np.abs(terms @ solution - wanted)
     coefficients = np.zeros((degree + 1, degree + 1))
     for (i, j), value in zip(powers, solution, strict=True):

@@ -145,6 +145,49 @@ def test_a_page_that_is_darker_at_one_side_than_its_ink_at_the_other() -> None:
     assert not outside.any()
 
 
+@pytest.mark.parametrize("table", [40, 250])
+def test_a_sheet_of_paper_on_a_table_is_cut_out(
+    tmp_path: Path, digits: NDArray[np.uint8], table: int
+) -> None:
+    for seed, digit in enumerate(digits[:8]):
+        path = photograph(digit, seed, tmp_path / "a.jpg")
+        alone = read_picture(path, DIGIT)
+        with Image.open(path) as picture:
+            sheet = picture.convert("L")
+        if table == 250:
+            sheet = sheet.point(lambda value: value // 2)
+        page = Image.new("L", (sheet.width * 4 // 3, sheet.height * 4 // 3), table)
+        page.paste(sheet, (sheet.width // 9, sheet.height // 4))
+        page.rotate(4, Image.Resampling.BICUBIC, fillcolor=table).save(tmp_path / "b.png")
+        found = read_picture(tmp_path / "b.png", DIGIT)
+        assert found.steps[0] == "crop_to_paper"
+        assert "invert" in found.steps
+        assert "crop_to_paper" not in alone.steps
+        # A turn of 4 degrees changes a digit a little.
+        assert likeness(found.image, digit) > 0.8
+
+
+@pytest.mark.parametrize("ink", [0, 255])
+@pytest.mark.parametrize("shape", ["disc", "ring", "bar", "block"])
+def test_a_bold_digit_is_no_sheet(tmp_path: Path, shape: str, ink: int) -> None:
+    """Neither a zero that fills its page nor a thick one is taken for paper."""
+    page = Image.new("L", (200, 240), 255 - ink)
+    pen = ImageDraw.Draw(page)
+    if shape == "bar":
+        pen.rectangle((80, 20, 130, 220), fill=ink)
+    elif shape == "block":
+        pen.rectangle((20, 20, 180, 220), fill=ink)
+    else:
+        hole = {"disc": 70, "ring": 55}[shape]
+        pen.ellipse((20, 20, 180, 220), fill=ink)
+        pen.ellipse((hole, hole, 200 - hole, 240 - hole), fill=255 - ink)
+    page.save(tmp_path / "a.jpg", quality=80)
+    found = read_picture(tmp_path / "a.jpg", DIGIT)
+    assert "crop_to_paper" not in found.steps
+    rows = np.flatnonzero((found.image[0] > 127).any(1))
+    assert len(rows) == 20
+
+
 @pytest.mark.parametrize("invert", [True, False])
 def test_the_word_of_the_user_counts_more_than_the_border(tmp_path: Path, invert: bool) -> None:
     """A dark frame around a light page: the border says that ink is light."""
