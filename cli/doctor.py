@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from . import options
+from . import console, options
 
 if TYPE_CHECKING:
     from ..training.doctor import Finding
@@ -65,5 +66,7 @@ def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
 
 def _line(finding: Finding) -> str:
     mark = {"ok": " ", "note": "!", "missing": "X"}[finding.state]
+    if finding.state == "missing":
+        mark = console.coloured(mark, "red", sys.stdout)
     line = f"{mark} {finding.name:<{_LEFT - 2}}{finding.value}"
     return f"{line}\n{'':<{_LEFT}}{finding.advice}" if finding.advice else line

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "eval",
+    short_help="Evaluate a trained network on a whole split.",
     epilog=options.examples(
         "dnnstack eval",
         "dnnstack eval --run lenet-2 --split validation",

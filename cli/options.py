@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..configs.find import packaged_configs
 from . import completion, console
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -27,8 +28,8 @@ def config(*, required: bool = True) -> Callable[[Command], Command]:
         required=required,
         metavar="FILE",
         shell_complete=completion.configs,
-        help="YAML file that describes the training; a bare name such as lenet.yaml is looked up "
-        "in this folder, then among the configs of the package.",
+        help="YAML file that describes the training; a bare name is looked up in this folder, then "
+        f"among the configs of the package: {', '.join(packaged_configs())}.",
     )
 
 

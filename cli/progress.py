@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from ..training.report import Progress, Started, Summary
 
 
+_ECHO = 3
+"""Columns left free: the ^C that a terminal echoes would wrap, and the bar stay behind."""
+_WIDE = 100
+"""Columns from which on the bar has room for the learning rate."""
+
+
 def say(text: str) -> None:
     """A line on standard output, if that can be written."""
     with _heard_or_not():
@@ -118,7 +124,7 @@ class Bar(Lines):
                 file=sys.stdout,
                 leave=False,
                 # tqdm shows nothing on a terminal that does not say how large it is.
-                ncols=size.columns,
+                ncols=size.columns - _ECHO,
                 nrows=size.lines,
                 # The loop calls several times a second; tqdm need not hold back any of it.
                 mininterval=0.0,
@@ -129,10 +135,12 @@ class Bar(Lines):
         if self._bar is None:
             return
         self._bar.n = progress.step
-        self._bar.ncols = get_terminal_size().columns
+        columns = get_terminal_size().columns
+        self._bar.ncols = columns - _ECHO
+        figures = _short_figures(progress, columns)
         with _heard_or_not():
             self._bar.set_description_str(
-                f"epoch {progress.epoch:.1f}/{progress.total_epochs:.4g} {_short_figures(progress)}"
+                f"epoch {progress.epoch:.1f}/{progress.total_epochs:.4g} {figures}"
             )
 
     def logged(self, progress: Progress) -> None:
@@ -203,16 +211,13 @@ def _figures(progress: Progress, gap: str) -> str:
     return gap.join(parts)
 
 
-def _short_figures(progress: Progress) -> str:
-    """The same for the bar, which has to leave room for itself on 80 columns."""
+def _short_figures(progress: Progress, columns: int) -> str:
+    """The same for the bar, which has to leave room for itself."""
     metrics = progress.metrics
     parts = [f"loss {metrics.loss:.3f} acc {metrics.accuracy:.1%}"] if metrics is not None else []
     minutes, seconds = divmod(round(progress.seconds_left), 60)
-    parts += [
-        f"lr {progress.learning_rate:.2g}",
-        f"{progress.images_per_second:.0f}/s",
-        f"{minutes}:{seconds:02d} left",
-    ]
+    parts += [f"lr {progress.learning_rate:.2g}"] if columns >= _WIDE else []
+    parts += [f"{progress.images_per_second:.0f}/s", f"{minutes}:{seconds:02d} left"]
     return " ".join(parts)
 
 

@@ -28,8 +28,8 @@ def _command_lines() -> Iterator[str]:
                 yield line[line.index("dnnstack ") :]
     for group in (dnnstack, *dnnstack.commands.values()):
         for line in str(group.epilog).splitlines():
-            if line.strip().startswith("dnnstack "):
-                yield line.strip()
+            if "dnnstack " in line:
+                yield line[line.index("dnnstack ") :]
 
 
 @pytest.mark.parametrize("line", sorted(set(_command_lines())))
@@ -39,6 +39,11 @@ def test_every_command_line_can_be_typed(line: str) -> None:
     reference = parsed.params.get("reference")
     if reference is not None and reference.partition(".")[0] in ("digits", "lenet", "mlp"):
         load_config(reference, parsed.params["overrides"])
+
+
+def test_every_command_has_an_example() -> None:
+    for name, command in dnnstack.commands.items():
+        assert f"dnnstack {name}" in str(command.epilog)
 
 
 def test_every_option_and_command_is_described() -> None:

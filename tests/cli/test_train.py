@@ -150,14 +150,20 @@ def _ended(line: str) -> bool:
     return line.startswith("interrupted")
 
 
+@pytest.mark.parametrize(("columns", "rate"), [(80, ""), (120, "lr 0.1 ")])
 def test_a_terminal_gets_a_bar(
-    run: Run, tmp_path: Path, environment: dict[str, str], command: list[str]
+    run: Run,
+    tmp_path: Path,
+    environment: dict[str, str],
+    command: list[str],
+    columns: int,
+    rate: str,
 ) -> None:
     parent, child = pty.openpty()
     with subprocess.Popen(
         [*command, "train", "--config", "tiny.yaml", "--device", "numpy"],
         cwd=tmp_path,
-        env={**environment, "COLUMNS": "80", "LINES": "24"},
+        env={**environment, "COLUMNS": str(columns), "LINES": "24"},
         stdout=child,
         stderr=subprocess.PIPE,
     ) as process:
@@ -174,8 +180,9 @@ def test_a_terminal_gets_a_bar(
     shown = b"".join(pieces).decode()
     assert process.returncode == 0
     bars = [part for part in re.split(r"[\r\n]+", shown) if "|" in part]
-    assert max(map(len, bars)) <= 80
-    full = r"26/26 100% \|.*\| epoch 2\.0/2 loss \d\.\d+ acc \d+\.\d% lr 0\.1 \d+/s 0:00 left"
+    # A terminal that echoes ^C behind the bar must not wrap it.
+    assert max(map(len, bars)) <= columns - len("^C")
+    full = r"26/26 100% \|.*\| epoch 2\.0/2 loss \d\.\d+ acc \d+\.\d% " + rate + r"\d+/s 0:00 left"
     assert any(re.fullmatch(full, bar.strip()) for bar in bars)
     assert not re.search(r"(?m)^step ", shown)
     assert "epoch 2: validation loss" in shown
