@@ -15,11 +15,13 @@ from dnnstack.layers.backends.base import Backend
 from dnnstack.layers.backends.reference.executable import ReferenceExecutable
 from dnnstack.layers.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.layers.ops import Conv2dBackwardFilter, MatMul
-from dnnstack.training import divergence, recovery
+from dnnstack.training import divergence
 from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.metrics import Metrics
 from dnnstack.training.report import Silent
 from dnnstack.training.resume import open_resume
 from dnnstack.training.session import Session, Snapshot
+from dnnstack.training.state import Best
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
@@ -91,12 +93,13 @@ def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     return
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(("value", "step"), [(np.nan, 14), (np.inf, 14), (np.nan, 12)])
 @pytest.mark.usefixtures("looks")
 def test_a_bad_gradient_is_named_and_never_saved(
-    tiny: Make, reference: Backend, spoil: Callable[..., None], value: float
+    tiny: Make, reference: Backend, spoil: Callable[..., None], value: float, step: int
 ) -> None:
-    spoil(Conv2dBackwardFilter, value, 13, "conv2d_1")
+    # Step 12 is saved at once; its loss knows nothing of the gradient.
+    spoil(Conv2dBackwardFilter, value, step - 1, "conv2d_1")
     config = tiny("checkpoint={every_steps: 6, keep: 9, best: false}", "train.log_every=9")
     ear = Ear()
     with pytest.raises(NonFiniteError) as caught:
@@ -104,13 +107,14 @@ def test_a_bad_gradient_is_named_and_never_saved(
     text = str(caught.value)
     kind = "nan" if np.isnan(value) else "inf"
     assert text.startswith(
-        "step 14: Conv2dBackwardFilter of layer 'conv2d_1' (backward) gave the first values that "
-        f"are not finite: 1 {kind} of 100 in 'conv2d_1.weight.grad' (4, 1, 5, 5)\n"
+        f"step {step}: Conv2dBackwardFilter of layer 'conv2d_1' (backward) gave the first values "
+        f"that are not finite: 1 {kind} of 100 in 'conv2d_1.weight.grad' (4, 1, 5, 5)\n"
     )
     assert "the last good checkpoint is" in text
-    assert "step-12.safetensors" in text
+    saved = [12, 6] if step == 14 else [6]
+    assert f"step-{saved[0]}.safetensors" in text
     assert "looking for the first bad value" in ear.notices[-1]
-    assert checkpoint_steps(folder_of(config)) == [12, 6]
+    assert checkpoint_steps(folder_of(config)) == saved
     for array in newest_checkpoint(folder_of(config)).arrays.values():
         assert np.isfinite(array).all()
     end = log_of(folder_of(config).parent)[-1]
@@ -276,31 +280,56 @@ def test_three_rollbacks_are_enough(
     with pytest.raises(NonFiniteError, match=r"gave up after 3 rollbacks; lower optimizer\.lr"):
         train(config, reference, NOWHERE)
     run = folder_of(config).parent
-    factors = [e["rate_factor"] for e in log_of(run) if e["event"] == "rollback"]
-    assert factors == [recovery.RATE_FACTOR**n for n in range(1, recovery.ROLLBACKS + 1)]
+
+    def factors() -> list[float]:
+        return [e["rate_factor"] for e in log_of(run) if e["event"] == "rollback"]
+
+    assert factors() == [0.5, 0.25, 0.125]
     # A resume does not begin to count anew.
     source = open_resume(run, print)
     with pytest.raises(NonFiniteError, match="gave up after 3 rollbacks"):
         train(config, reference, NOWHERE, resume=source)
+    assert factors() == [0.5, 0.25, 0.125]
 
 
 def test_momentum_and_best_go_back_too(
     tiny: Make, reference: Backend, spoil: Callable[..., None]
 ) -> None:
     """After the rollback all is as in a training that was resumed there with half the rate."""
-    more = ("optimizer.momentum=0.9", "train.validate_every_epochs=1")
-    spoil(Conv2dBackwardFilter, np.nan, 13, "conv2d_1", rate_above=0.03)
-    rolled = train(tiny(*ROLLBACK, *more), reference, NOWHERE)
-    first = train(tiny(*ROLLBACK, *more, "train.max_steps=12"), reference, NOWHERE)
-    source = open_resume(first.run / "checkpoints" / "step-12.safetensors", print)
-    half = tiny(*ROLLBACK, *more, "optimizer.lr=0.025")
-    done = train(half, reference, NOWHERE, resume=source)
+    more = (*ROLLBACK, "optimizer.momentum=0.9")
+    spoil(Conv2dBackwardFilter, np.nan, 10, "conv2d_1", rate_above=0.03)
+    ear = Ear()
+    rolled = train(tiny(*more), reference, NOWHERE, listener=ear)
+    assert "going back to step 6" in ear.notices[-1]
+    half = tiny(*more, "optimizer.lr=0.025")
+    steps: list[int] = []
+
+    class Stop(Silent):
+        def saving(self, step: int, path: Path) -> None:
+            steps.append(step)
+
+    begun = train(
+        tiny(*more), reference, NOWHERE, listener=Stop(), stop_requested=lambda: steps == [6]
+    )
+    assert begun.step == 6
+    done = train(half, reference, NOWHERE, resume=open_resume(begun.run, print))
     one, two = (newest_checkpoint(run / "checkpoints") for run in (rolled.run, done.run))
     for name, array in one.arrays.items():
         assert array.tobytes() == two.arrays[name].tobytes(), name
-    assert rolled.best is not None
-    assert done.best is not None
-    assert rolled.best.accuracy >= done.best.accuracy
+    assert one.state.best == two.state.best
+
+
+def test_the_best_of_a_given_up_attempt_is_forgotten(
+    tiny: Make, reference: Backend, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def validate(self: Session, stop_requested: Any) -> Metrics:
+        return Metrics(1.0, 31 if self.rates[0] > 0.03 else 7, 32)
+
+    monkeypatch.setattr(Session, "validate", validate)
+    spoil(Conv2dBackwardFilter, np.nan, 10, "conv2d_1", rate_above=0.03)
+    done = train(tiny(*ROLLBACK), reference, NOWHERE)
+    assert done.best == Best(10, 7 / 32, 1.0)
+    assert newest_checkpoint(done.run / "checkpoints").state.unimproved == 2
 
 
 def test_looking_takes_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
