@@ -61,6 +61,7 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
     try:
         if path.is_dir() and run is not None:
             if not checkpoint_steps(run.checkpoints):
+                _refuse_to_overwrite(run)
                 notice(f"{path}: has no checkpoint yet, so it starts again from step 0")
                 return Resume(None, run)
             return Resume(newest_checkpoint(run.checkpoints, notice), run)
@@ -78,6 +79,20 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
         if run is not None:
             run.close()
         raise
+
+
+def _refuse_to_overwrite(run: Run) -> None:
+    """Raise CheckpointError where checkpoints lie there without their manifests.
+
+    One may be a first save that was cut short, which starting over writes again.
+    """
+    orphans = sorted(run.checkpoints.glob("step-*.safetensors"))
+    if len(orphans) > 1:
+        names = ", ".join(path.name for path in orphans)
+        raise CheckpointError(
+            f"{run.checkpoints}: {names} have no manifests (step-N.json), and starting again would "
+            f"replace them; go on from one of them, which checks itself: --resume {orphans[-1]}"
+        )
 
 
 def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[str], None]) -> None:

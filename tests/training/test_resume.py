@@ -363,6 +363,18 @@ def test_what_cannot_be_resumed(tiny: Make, tmp_path: Path) -> None:
         open_resume(tmp_path / "missing.safetensors", print)
 
 
+def test_checkpoints_without_manifests_are_not_written_over(tiny: Make, reference: Backend) -> None:
+    """A lost manifest must not cost the checkpoint: it verifies itself when it is named."""
+    half = go(tiny(*RULES["momentum"]), reference, stop_at=9)
+    (saved,) = (half.run / "checkpoints").glob("step-*.safetensors")
+    saved.with_name("step-5.safetensors").write_bytes(saved.read_bytes())
+    for manifest in saved.parent.glob("*.json"):
+        manifest.unlink()
+    with pytest.raises(CheckpointError, match=r"step-5.*have no manifests.*--resume .*step-9"):
+        open_resume(half.run, print)
+    open_resume(saved, print).close()
+
+
 def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
     tiny: Make, reference: Backend
 ) -> None:
