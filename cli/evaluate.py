@@ -112,5 +112,8 @@ def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bo
                 console.note(f"drawn: {path}")
             else:
                 click.echo(f"drawn     {path}")
+    except BrokenPipeError:
+        # The reader of the output has gone; that is no fault of the plots.
+        raise
     except (OSError, ImportError, DatasetError) as error:
         console.note(f"the plots were not drawn: {error}")
