@@ -24,8 +24,8 @@ def runs(runs_dir: Path | None, as_json: bool) -> None:
     """List runs: state, best accuracy, steps, time.
 
     A run is running, finished, interrupted (by a signal; it has saved), failed (its log says why),
-    or died: its process ended without a word. All but the finished go on with dnnstack train
-    --resume. Accuracy is that of the best validation; time is that of training alone.
+    or died: its process ended without a word. The last three go on with dnnstack train --resume.
+    Accuracy is that of the best validation; time is that of training alone.
     """
     from ..training.runs_report import as_text, report_runs
 

@@ -98,7 +98,10 @@ def test_resume_ends_like_a_run_that_was_never_stopped(
     rest = run("train", "--resume", *place, "--config", "tiny.yaml", "--device", "numpy")
     assert rest.returncode == 0, rest.stderr
     resumed = "resumed     at step 13 (epoch 1.00), from runs/tiny/checkpoints/step-13.safetensors"
-    assert resumed in rest.stdout.splitlines()
+    lines = rest.stdout.splitlines()
+    assert resumed in lines
+    best = re.compile(r"best        \d+\.\d\d% on validation so far, at step 13")
+    assert any(best.fullmatch(line) for line in lines)
     ended = Path("runs", "tiny", "checkpoints", f"step-{STEPS}.safetensors")
     assert _arrays(tmp_path / ended) == _arrays(trained / ended)
 
