@@ -69,8 +69,6 @@ class Loop:
             self._start(backend)
             while (ended := self._attempt(stop_requested)) is None:
                 pass
-            if self._keeper.needs_saving(self._session.step):
-                self._save()
             self._writer.wait()
         except BaseException as error:
             self._failed(error)
@@ -124,9 +122,12 @@ class Loop:
         self._pace.start()
 
     def _attempt(self, stop_requested: Callable[[], bool]) -> EndState | None:
-        """Steps to an end; None after a rollback, from which the next attempt goes on."""
+        """Steps to an end, and save it; None after a rollback, for the next attempt to go on."""
         try:
-            return self._steps(stop_requested)
+            ended = self._steps(stop_requested)
+            if self._keeper.needs_saving(self._session.step):
+                self._save()
+            return ended
         except Diverged as error:
             self._recovery.roll_back(error)
             self._pace.next_window()

@@ -18,7 +18,7 @@ from dnnstack.layers.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training import divergence
 from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.report import Silent
+from dnnstack.training.report import Progress, Silent, Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.session import Session, Snapshot
 from dnnstack.training.state import Best
@@ -26,6 +26,11 @@ from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
+ROLLBACK = (
+    "train.on_nan=rollback",
+    "checkpoint={every_steps: 6, keep: 9, best: false}",
+    "train.log_every=4",
+)
 
 
 class Ear(Silent):
@@ -135,6 +140,39 @@ def test_a_bad_value_of_the_forward_pass(
     assert "and start again; train.on_nan: rollback" in text
 
 
+@pytest.mark.parametrize("on_nan", ["stop", "rollback"])
+def test_a_stop_at_the_bad_step(
+    tiny: Make,
+    reference: Backend,
+    spoil: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    on_nan: str,
+) -> None:
+    """Nobody has looked at the parameters yet when a signal wants them saved."""
+    monkeypatch.setattr(divergence, "_SHARE", 1e-9)
+    monkeypatch.setattr("dnnstack.training.pace.CHUNK_SECONDS", 0.0)
+    spoil(Conv2dBackwardFilter, np.nan, 8, "conv2d_1", rate_above=0.03)
+    seen: list[int] = []
+
+    class Steps(Silent):
+        def progressed(self, progress: Progress) -> None:
+            seen.append(progress.step)
+
+    config = tiny(*ROLLBACK, f"train.on_nan={on_nan}")
+
+    def go() -> Summary:
+        return train(config, reference, NOWHERE, listener=Steps(), stop_requested=lambda: 9 in seen)
+
+    if on_nan == "stop":
+        with pytest.raises(NonFiniteError, match="step 9: Conv2dBackwardFilter of layer"):
+            go()
+    else:
+        done = go()
+        assert (done.state, done.step) == ("interrupted", 6)
+    newest = newest_checkpoint(folder_of(config))
+    assert (newest.state.step, newest.state.rollbacks) == (6, int(on_nan == "rollback"))
+
+
 def test_a_validation_alone_can_diverge(
     tiny: Make, reference: Backend, spoil: Callable[..., None]
 ) -> None:
@@ -198,13 +236,6 @@ def test_a_bad_start(tiny: Make, reference: Backend) -> None:
         NonFiniteError, match=r"'dense_1\.weight' .* initialiser of layer 'dense_1'"
     ):
         train(tiny(layers), reference, NOWHERE)
-
-
-ROLLBACK = (
-    "train.on_nan=rollback",
-    "checkpoint={every_steps: 6, keep: 9, best: false}",
-    "train.log_every=4",
-)
 
 
 @pytest.mark.usefixtures("looks")
