@@ -417,6 +417,7 @@ def test_a_gzip_file_is_known_by_its_content(folder: Path) -> None:
         b"",
         b"\x1f\x8b",
     ],
+    ids=["longer", "shorter", "cut short", "wrong sum", "not packed", "empty", "magic alone"],
 )
 def test_a_damaged_gzip_file_never_counts(folder: Path, body: bytes) -> None:
     digest = hashlib.sha256(CONTENT).hexdigest()
