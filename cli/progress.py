@@ -87,13 +87,14 @@ class Lines:
         width = len(str(progress.total_steps))
         self._print(
             f"step {progress.step:>{width}}/{progress.total_steps}  "
-            f"epoch {progress.epoch:.2f}/{progress.total_epochs:.4g}  " + _figures(progress, "  ")
+            f"epoch {progress.epoch:.2f}/{_epochs(progress.total_epochs)}  "
+            + _figures(progress, "  ")
         )
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         epoch = step / self._steps_per_epoch
         self._print(
-            f"epoch {epoch:.3g}: validation {_metrics(metrics, ', ')}"
+            f"epoch {_epochs(epoch)}: validation {_metrics(metrics, ', ')}"
             + (f" {console.coloured('(best)', 'green', sys.stdout)}" if best else "")
         )
 
@@ -140,7 +141,7 @@ class Bar(Lines):
         figures = _short_figures(progress, columns)
         with _heard_or_not():
             self._bar.set_description_str(
-                f"epoch {progress.epoch:.1f}/{progress.total_epochs:.4g} {figures}"
+                f"epoch {progress.epoch:.2f}/{_epochs(progress.total_epochs)} {figures}"
             )
 
     def logged(self, progress: Progress) -> None:
@@ -185,8 +186,7 @@ def summary(done: Summary) -> str:
     """How a training ended, some lines."""
     lines = [
         f"{done.state:<11} at step {done.step} of {done.total_steps} (epoch {done.epoch:.2f}), "
-        f"{_duration(done.training_seconds)} of training ({done.images_per_second:.0f} images/s), "
-        f"{_duration(done.validation_seconds)} of validation"
+        + _times(done)
     ]
     if done.early and done.best is not None:
         lines.append(f"early       no validation was better than that of step {done.best.step}")
@@ -223,6 +223,22 @@ def _short_figures(progress: Progress, columns: int) -> str:
 
 def _metrics(metrics: Metrics, gap: str) -> str:
     return f"loss {metrics.loss:.4f}{gap}accuracy {metrics.accuracy:.2%}"
+
+
+def _epochs(count: float) -> str:
+    """Without decimals where there are none: 2, 0.35, 1000."""
+    return f"{count:.2f}".rstrip("0").rstrip(".")
+
+
+def _times(done: Summary) -> str:
+    """How long it took; what did not take place is not given a time."""
+    parts = ["no step taken"]
+    if done.images_per_second:
+        training = f"{_duration(done.training_seconds)} of training"
+        parts = [f"{training} ({done.images_per_second:.0f} images/s)"]
+    if done.validation_seconds:
+        parts.append(f"{_duration(done.validation_seconds)} of validation")
+    return ", ".join(parts)
 
 
 def _duration(seconds: float) -> str:

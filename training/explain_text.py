@@ -114,10 +114,14 @@ def _part(op: Op, source: Op) -> str:
 def _call_lines(call: Call, several: bool) -> list[str]:
     bound = call.bound
     implementation = f" [{bound.implementation}]" if bound.implementation else ""
-    head = f"            {bound.library} {bound.function}{implementation}"
+    head = f"            {bound.library} {bound.function}"
+    long = len(head + implementation) >= _LEFT + 2
+    if not long:
+        head += implementation
     figures = ("", "", _time(call.seconds), "") if several else ()
     arguments = [f"{key}={value}" for key, value in bound.arguments.items()]
-    return [_row(head, figures), *_filled(arguments, 14)]
+    rest = _indented(implementation.strip(), 14) if long else []
+    return [_row(head, figures), *rest, *_filled(arguments, 14)]
 
 
 def _filled(items: Sequence[str], margin: int) -> list[str]:

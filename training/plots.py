@@ -78,8 +78,10 @@ def _png(points: Splits, title: str) -> bytes:
         for split in points.values()
         for epoch, value in zip(split["epoch"], split["learning_rate"], strict=True)
     )
-    rate.plot(*zip(*rates, strict=True), color=_RATE, linewidth=1.5)
-    rate.set_ylim(bottom=0.0)
+    rate.plot(*zip(*rates, strict=True), color=_RATE, linewidth=1.5, clip_on=False)
+    # From zero, with room above: the margin of a nearly constant rate would be next to none.
+    highest = max((value for _, value in rates if math.isfinite(value)), default=0.0)
+    rate.set_ylim(0.0, 1.08 * highest if highest > 0.0 else 1.0)
     rate.set_ylabel("learning rate")
     rate.set_xlabel("epoch")
     for axes in (loss, accuracy, rate):

@@ -41,8 +41,8 @@ def check_room(folder: Path, one: int, kept: int) -> None:
         state = os.statvfs(place)
     except OSError as error:
         raise CheckpointError(
-            f"{folder}: runs cannot be written there: {place}: {error.strerror}; choose another "
-            "place with run.dir, as in --set run.dir=/tmp/runs"
+            f"{folder}: no run can be written there: {place.resolve()}: {error.strerror}; "
+            "choose another place with run.dir, as in --set run.dir=/tmp/runs"
         ) from None
     held = sum(path.stat().st_size for path in (folder / FOLDER).glob("step-*.safetensors"))
     needed = max((kept + 1) * one - held, one) + _LOG_BYTES

@@ -223,7 +223,7 @@ CONFIGS = [
     Mistake(
         "a folder that cannot be written",
         f"{TRAIN} --runs-dir /sys/dnnstack",
-        ("/sys/dnnstack: runs cannot be written there: ", "choose another place with run.dir"),
+        ("/sys/dnnstack: no run can be written there: ", "choose another place with run.dir"),
     ),
     Mistake(
         "a file in the place of the folder",

@@ -185,7 +185,7 @@ def test_a_terminal_gets_a_bar(
     bars = [part for part in re.split(r"[\r\n]+", shown) if "|" in part]
     # A terminal that echoes ^C behind the bar must not wrap it.
     assert max(map(len, bars)) <= columns - len("^C")
-    full = r"26/26 100% \|.*\| epoch 2\.0/2 loss \d\.\d+ acc \d+\.\d% " + rate + r"\d+/s 0:00 left"
+    full = r"26/26 100% \|.*\| epoch 2\.00/2 loss \d\.\d+ acc \d+\.\d% " + rate + r"\d+/s 0:00 left"
     assert any(re.fullmatch(full, bar.strip()) for bar in bars)
     assert not re.search(r"(?m)^step ", shown)
     assert "epoch 2: validation loss" in shown
