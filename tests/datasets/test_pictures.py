@@ -308,3 +308,14 @@ def test_noise_of_any_size_is_no_accident(seed: int) -> None:
 
 def test_a_channel_count_without_pictures_is_refused(tmp_path: Path) -> None:
     refuse(save(bar(), tmp_path / "a.png"), "takes 4 channels", (4, 28, 28))
+
+
+@pytest.mark.parametrize("pen", [2, 5, 40])
+def test_a_fine_pen_becomes_as_broad_as_mnists(tmp_path: Path, pen: int) -> None:
+    picture = Image.new("L", (300, 300), 255)
+    ImageDraw.Draw(picture).line((150, 50, 150, 250), fill=0, width=pen)
+    found = read_picture(save(picture, tmp_path / "a.png"), DIGIT)
+    assert ("thicken" in found.steps) == (pen < 40)
+    # Ink across the middle of the stroke, in pixels: a fine line becomes 2, a broad one stays 4.
+    across = found.image[0, 12:16].astype(float).sum(1) / 255
+    assert across == pytest.approx(max(2.0, pen / 10), abs=0.35)
