@@ -92,9 +92,9 @@ class Store:
 
     def stretch(self, tensors: list[Tensor]) -> Any:
         """The flat array over neighbours of one arena, padding included."""
-        name, start, _ = self.spans[tensors[0]]
-        last, _, stop = self.spans[tensors[-1]]
-        if name != last or stop - start != sum(b - a for _, a, b in map(self.spans.get, tensors)):  # type: ignore[misc]
+        spans = [self.spans[tensor] for tensor in tensors]
+        (name, start, _), (last, _, stop) = spans[0], spans[-1]
+        if name != last or stop - start != sum(end - begin for _, begin, end in spans):
             raise ShapeError("an update runs over tensors that do not lie side by side")
         return self.arenas[name][start:stop]
 

@@ -134,7 +134,7 @@ class ConvGraph:
             try:
                 self._graph.build_plan_at_index(index)
                 size = int(self._graph.get_workspace_size_plan_at_index(index))
-            except Exception:
+            except Exception:  # the frontend raises a type of its own for each reason
                 size = WORKSPACE_LIMIT + 1
             self._built[index] = size
         return self._built[index] <= WORKSPACE_LIMIT

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
+from ...graph import Tensor
 from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
 from .bind import Binder, binds
 from .kernels import THREADS, f32, i32, i64, launcher, linear, one_block
@@ -51,8 +54,8 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
     b.add(op, "cuBLAS", "cublasSscal", scale, {"n": gradients.size})
 
 
-def _arena_order(b: Binder, tensors: tuple) -> list:  # type: ignore[type-arg]
-    return sorted(tensors, key=lambda t: b.store.spans[t][1])
+def _arena_order(b: Binder, tensors: Sequence[Tensor]) -> list[Tensor]:
+    return sorted(tensors, key=lambda tensor: b.store.spans[tensor][1])
 
 
 @binds(SgdUpdate)
@@ -75,15 +78,13 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
         b.kernel(op, "sgd_update", linear("sgd_update", size, arguments), details)
 
 
-def _saxpy(
-    b: Binder, op: SgdUpdate, decay: float, p: object, g: object, rates: object, steps: object
-) -> None:
+def _saxpy(b: Binder, op: SgdUpdate, decay: float, p: Any, g: Any, rates: Any, steps: Any) -> None:
+    """p = (1 - lr decay) p - lr g over device arrays p and g."""
     factors = b.keep(cupy().empty(2, "float32"))
     arguments = (rates, steps, f32(decay), factors)
     b.kernel(op, "sgd_factors", launcher("sgd_factors", 1, 1, arguments))
-    size = int(p.size)  # type: ignore[attr-defined]
+    size, target, source = int(p.size), int(p.data.ptr), int(g.data.ptr)
     minus_rate, keep = (int(factors[i : i + 1].data.ptr) for i in (0, 1))
-    target, source = int(p.data.ptr), int(g.data.ptr)  # type: ignore[attr-defined]
     cublas = b.libraries.cublas
     if decay:
         b.add(op, "cuBLAS", "cublasSscal", partial(cublas.sscal, size, keep, target), {"n": size})
