@@ -14,7 +14,13 @@ from dnnstack.cli.main import dnnstack
 from dnnstack.configs import RunConfig, json_schema, load_config, parse_config
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "docs/commands.md", "docs/config.md"]
+DOCUMENTS = [
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in ("commands", "config", "pictures", "reproduction", "benchmarks")
+    ),
+]
 
 
 def _text(name: str) -> str:
