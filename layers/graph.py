@@ -71,7 +71,7 @@ class Op:
 
     def check(self) -> None:
         """Raise ShapeError where the tensors do not obey the operation's shape rule."""
-        raise NotImplementedError  # every operation in ops.py states its rule
+        raise NotImplementedError  # every operation in ops/ states its rule
 
     def flops(self) -> int:
         """Floating-point operations: a multiply and an add count two."""

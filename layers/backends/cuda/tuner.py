@@ -24,8 +24,8 @@ def search(build: Build, deterministic: bool, interrupt: Callable[[], None]) -> 
     """The fastest choices found: for each layout the best plan of every convolution, then the
     layout whose captured step is faster.
 
-    ``build(choices)`` compiles the sections to tune. ``deterministic``: only plans that gave equal
-    bits twice.
+    ``build(choices)`` compiles the sections to tune. ``deterministic``: a plan takes the place of
+    the heuristics' first only if it gave equal bits twice.
     """
     found: dict[str, str] = {}
     fastest = float("inf")
