@@ -109,11 +109,17 @@ class Graph:
     """A section: operations in topological order, and by name the tensors that outsiders use.
 
     ``results`` are the tensors that must be computed; ``prune`` drops what they do not need.
+    ``training``: whether layers that differ between the two, such as batch norm and dropout, behave
+    as in training. ``seed`` is what the random numbers drawn in this section are keyed by.
     """
 
-    def __init__(self, name: str, batch_size: int) -> None:
+    def __init__(
+        self, name: str, batch_size: int, *, training: bool = False, seed: int = 0
+    ) -> None:
         self.name = name
         self.batch_size = batch_size
+        self.training = training
+        self.seed = seed
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
         self._defined: dict[tuple[str, str], Tensor] = {}
@@ -174,7 +180,7 @@ class Graph:
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same section with another list, checked anew: what a rewrite returns."""
-        graph = Graph(self.name, self.batch_size)
+        graph = Graph(self.name, self.batch_size, training=self.training, seed=self.seed)
         graph.results = dict(self.results)
         for op in ops:
             graph.add(op)

@@ -107,12 +107,14 @@ class Network:
         total_steps: int,
         preprocessing: Preprocessing,
         optimizer: Sgd,
+        seed: int = 0,
     ) -> Graph:
         """One training step on batches gathered from the data set ``source``.
 
+        ``seed`` keys what layers draw at random, such as the masks of dropout.
         Results: images, labels, order, step, x, target, scores, loss, sums, rates.
         """
-        graph = Graph("train", batch_size)
+        graph = Graph("train", batch_size, training=True, seed=seed)
         x, target = self._gather(graph, source, data_count, steps_per_epoch, preprocessing, "step")
         scores = self._forward(graph, x, self._scoring())
         self._loss(graph, scores, target)

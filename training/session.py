@@ -74,6 +74,7 @@ class Session:
             plan.total_steps,
             scaling,
             rule,
+            seed=config.seed,
         )
         sections = {"train": self._train}
         self._evaluate: Graph | None = None

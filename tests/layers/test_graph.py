@@ -94,3 +94,10 @@ def test_producer_and_consumers(graph: Graph, x: Tensor) -> None:
 def test_tensor_sizes() -> None:
     tensor = Tensor("x", (2, 3, 4), "int64")
     assert (tensor.size, tensor.nbytes) == (24, 192)
+
+
+def test_rewriting_keeps_what_a_section_is_for(graph: Graph) -> None:
+    trained = Graph("train", 2, training=True, seed=7)
+    assert (graph.training, graph.seed) == (False, 0)
+    rewritten = trained.with_ops([])
+    assert (rewritten.training, rewritten.seed) == (True, 7)
