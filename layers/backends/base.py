@@ -19,6 +19,7 @@ from ..graph import Graph, Op, Tensor
 from .tuning import Tuning
 
 Precision = Literal["auto", "fp32", "fp64", "tf32", "bf16"]
+Residency = Literal["auto", "device", "stream"]
 Array = NDArray[Any]
 
 
@@ -28,7 +29,10 @@ class Options:
 
     ``tuning``: choices to apply as they are, from a checkpoint or another executable. ``tune``:
     whether choices that nobody gave may be found by timing; else the backend's defaults are taken.
-    ``interrupt`` is called now and then while compiling takes its time; what it raises ends it.
+    ``tune_seconds``: about how long that may take; None is the backend's own short budget, infinity
+    a search that leaves out nothing. ``residency``: where the CUDA backend keeps data sets; auto is
+    on the device where they fit. ``interrupt`` is called now and then while compiling takes its
+    time; what it raises ends it.
     """
 
     precision: Precision = "auto"
@@ -36,6 +40,8 @@ class Options:
     deterministic: bool = True
     tuning: Tuning | None = None
     tune: bool = True
+    tune_seconds: float | None = None
+    residency: Residency = "auto"
     interrupt: Callable[[], None] = lambda: None
 
 

@@ -68,12 +68,14 @@ def settle(
     given: Tuning | None,
     trains: bool,
     search: Callable[[], Mapping[str, str]] | None,
+    thorough: bool = False,
 ) -> tuple[Tuning, tuple[str, ...]]:
     """The table to compile with, and what the user should know of it.
 
     ``present`` carries the backend's default choices and what they would be made for. ``given``, a
     checkpoint's table, is taken where it fits; only where a section trains do its bits matter.
     Else the cache's, else what ``search`` finds and the cache then keeps; None does not search.
+    ``thorough``: the search has no limit of time; what a short one found does not do.
     """
     notes: tuple[str, ...] = ()
     if given is not None:
@@ -85,15 +87,16 @@ def settle(
             notes = (f"{UNEQUAL}: {reason}",)
     if search is None or not trains:
         return present, notes
-    found = cached(present)
+    found = cached(present, thorough)
     if found is None:
         begin = time.perf_counter()
         found = replace(present, choices=dict(search()))
         seconds = time.perf_counter() - begin
-        _LOG.info("tuning: %s, timed in %.1f s, now in %s", _counted(found), seconds, _path(found))
-        store(found)
+        path = _path(found, thorough)
+        _LOG.info("tuning: %s, timed in %.1f s, now in %s", _counted(found), seconds, path)
+        store(found, thorough)
     else:
-        _LOG.info("tuning: %s, from the cache %s", _counted(found), _path(found))
+        _LOG.info("tuning: %s, from the cache", _counted(found))
     return found, notes
 
 
@@ -138,25 +141,33 @@ def _brief(value: object) -> str:
     return repr(value)
 
 
-def cached(wanted: Tuning) -> Tuning | None:
-    """The stored table for the same backend, environment and graph; None if missing or damaged."""
-    try:
-        found = Tuning.from_json(json.loads(_path(wanted).read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return found if not found.misfit(wanted) else None
+def cached(wanted: Tuning, thorough: bool = False) -> Tuning | None:
+    """The stored table for the same backend, environment and graph; None if missing or damaged.
+
+    The table of a thorough search comes first; ``thorough``: no other will do.
+    """
+    for kind in (True,) if thorough else (True, False):
+        try:
+            text = _path(wanted, kind).read_text("utf-8")
+            found = Tuning.from_json(json.loads(text))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if not found.misfit(wanted):
+            return found
+    return None
 
 
-def store(tuning: Tuning) -> None:
+def store(tuning: Tuning, thorough: bool = False) -> None:
     """Keep a table for the next start; a cache that cannot be written is no error."""
     try:
-        path = _path(tuning)
+        path = _path(tuning, thorough)
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps(tuning.to_json(), indent=1).encode())
     except OSError:
         return
 
 
-def _path(tuning: Tuning) -> Path:
+def _path(tuning: Tuning, thorough: bool) -> Path:
     key = repr((tuning.backend, sorted(tuning.environment.items()), tuning.graph))
-    return cache_dir() / "tuning" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    name = hashlib.sha256(key.encode()).hexdigest()[:32] + ("-searched" if thorough else "")
+    return cache_dir() / "tuning" / f"{name}.json"

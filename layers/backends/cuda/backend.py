@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from ....common.errors import BackendUnavailableError
@@ -83,7 +84,8 @@ class CudaBackend:
         def find() -> Mapping[str, str]:
             return search(build, options.deterministic, options.interrupt)
 
-        return settle(present, options.tuning, bool(trained), find if options.tune else None)
+        wanted = find if options.tune else None
+        return settle(present, options.tuning, bool(trained), wanted, options.tune_seconds == inf)
 
     def _environment(self, libraries: Libraries) -> dict[str, str]:
         return {**self.versions(), "precision": "fp32" if libraries.exact else "tf32"}

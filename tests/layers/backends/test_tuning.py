@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.tuning import Tuning, cached, fingerprint, store
+from dnnstack.layers.backends.tuning import Tuning, cached, fingerprint, settle, store
 from dnnstack.layers.geometry import Window
 from dnnstack.layers.graph import Graph
 from dnnstack.layers.ops import GatherBatch, Pool2d
@@ -57,6 +57,29 @@ def test_cache() -> None:
     assert cached(wanted) == TUNING
     assert cached(replace(wanted, graph="other")) is None
     assert cached(replace(wanted, environment={"threads": "3"})) is None
+
+
+def test_a_thorough_search_comes_before_a_short_one() -> None:
+    wanted = replace(TUNING, choices={})
+    store(TUNING)
+    assert cached(wanted, thorough=True) is None
+    searched = replace(TUNING, choices={"conv2d_1": "nchw"})
+    store(searched, thorough=True)
+    assert cached(wanted, thorough=True) == searched
+    assert cached(wanted) == searched
+
+
+def test_settling_searches_again_where_only_a_short_search_is_known() -> None:
+    wanted, asked = replace(TUNING, choices={}), []
+
+    def search() -> dict[str, str]:
+        asked.append(1)
+        return {"search": str(len(asked))}
+
+    for thorough in (False, False, True, True, False):
+        settle(wanted, None, True, search, thorough)
+    assert len(asked) == 2
+    assert settle(wanted, None, True, search)[0].choices == {"search": "2"}
 
 
 def test_damaged_cache(cache: Path) -> None:
