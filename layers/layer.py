@@ -14,15 +14,25 @@ from .initializers import Initializer
 class Parameter:
     """A trained tensor of a layer, how it starts, and which family of parameters it belongs to.
 
-    ``fan_in`` and ``fan_out`` count the inputs of one output value and the outputs that one input
-    value reaches (Glorot and Bengio 2010); initialisers scale by them.
+    ``kind``: ``kernel`` for matrices and filters, ``bias`` for what is added to their products,
+    ``scale`` and ``shift`` for a factor and an offset a channel, as of normalisation. ``fan_in``
+    and ``fan_out`` count the inputs of one output value and the outputs that one input value
+    reaches (Glorot and Bengio 2010); initialisers scale by them.
     """
 
     tensor: Tensor
-    kind: Literal["kernel", "bias"]
+    kind: Literal["kernel", "bias", "scale", "shift"]
     initializer: Initializer
     fan_in: int
     fan_out: int
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A tensor that training's forward moves and no gradient does; it starts at ``initial``."""
+
+    tensor: Tensor
+    initial: float
 
 
 class Layer(ABC):
@@ -41,6 +51,10 @@ class Layer(ABC):
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The layer's trained tensors, in the order in which they are stored."""
+        return ()
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        """What forward learns of its input in training and uses outside it."""
         return ()
 
     @abstractmethod
@@ -66,3 +80,8 @@ class Layer(ABC):
 def parameter_tensor(layer: str, name: str, shape: Shape) -> Tensor:
     """The shared tensor ``<layer>.<name>`` of a trained parameter."""
     return Tensor(f"{layer}.{name}", shape, "float32", "parameter")
+
+
+def statistic_tensor(layer: str, name: str, shape: Shape) -> Tensor:
+    """The shared tensor ``<layer>.<name>`` of a statistic."""
+    return Tensor(f"{layer}.{name}", shape, "float32", "state")

@@ -14,7 +14,7 @@ from ..common import random
 from ..common.errors import ConfigError, ShapeError
 from ..layers.catalog import LAYERS
 from ..layers.graph import Graph, Shape, Tensor
-from ..layers.layer import Layer, Parameter
+from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.losses import CrossEntropyLoss, Loss
 from ..layers.ops import Advance, GatherBatch, Softmax
 from ..layers.softmax import SoftmaxLayer
@@ -89,14 +89,26 @@ class Network:
         """All trained tensors in the order of the layers."""
         return tuple(p for layer in self.layers for p in layer.parameters())
 
+    def statistics(self) -> tuple[Statistic, ...]:
+        """All running statistics in the order of the layers."""
+        return tuple(s for layer in self.layers for s in layer.statistics())
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """What a trained network consists of: all parameters, then all running statistics."""
+        return tuple(item.tensor for item in (*self.parameters(), *self.statistics()))
+
     def initial_values(self, seed: int) -> dict[Tensor, NDArray[np.float32]]:
-        """Fresh values of all parameters; each depends on the seed and its own name alone."""
-        return {
+        """Fresh values of all that is learned; each depends on the seed and its own name alone."""
+        drawn = {
             p.tensor: p.initializer.draw(
                 p.tensor.shape, p.fan_in, p.fan_out, random.key(seed, "initialize", p.tensor.name)
             )
             for p in self.parameters()
         }
+        for statistic in self.statistics():
+            tensor = statistic.tensor
+            drawn[tensor] = np.full(tensor.shape, statistic.initial, np.float32)
+        return drawn
 
     def train_graph(
         self,

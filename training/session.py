@@ -95,12 +95,12 @@ class Session:
         self.executable = backend.compile(sections, options)
         seconds = perf_counter() - begin
         _LOG.info("compiled %s for %s in %.2f s", " and ".join(sections), backend.name, seconds)
-        self._parameters = tuple(p.tensor for p in network.parameters())
+        self._learned = network.learned()
         self._buffers = rule.buffers(network.parameters())
         self._feed(self.executable)
 
     def initialize(self) -> None:
-        """Fresh parameters, momentum and sums of zero, step 0."""
+        """Fresh parameters and statistics, momentum and sums of zero, step 0."""
         for tensor, values in self.network.initial_values(self._seed).items():
             self.executable.write(tensor, values)
         for tensor in self._buffers:
@@ -109,7 +109,7 @@ class Session:
         self._go_to(0)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Parameters, momentum, sums and step of a checkpoint.
+        """Parameters, statistics, momentum, sums and step of a checkpoint.
 
         Raises CheckpointError where it does not fit the network, the data or the training's length.
         """
@@ -129,8 +129,8 @@ class Session:
         self.set_rate_factor(state.rate_factor)
 
     def shapes(self) -> dict[str, Shape]:
-        """Names and shapes of what a checkpoint holds: parameters, then momentum."""
-        return {t.name: t.shape for t in (*self._parameters, *self._buffers)}
+        """Names and shapes of what a checkpoint holds: parameters, statistics, then momentum."""
+        return {t.name: t.shape for t in (*self._learned, *self._buffers)}
 
     def run(self, steps: int) -> None:
         """Do so many updates, all within one epoch."""
@@ -181,8 +181,8 @@ class Session:
         self.executable.write(self._train["sums"], values)
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """A snapshot of parameters and momentum by name."""
-        return {t.name: self.executable.read(t) for t in (*self._parameters, *self._buffers)}
+        """A snapshot of parameters, statistics and momentum by name."""
+        return {t.name: self.executable.read(t) for t in (*self._learned, *self._buffers)}
 
     def set_rate_factor(self, factor: float) -> None:
         """Multiply the rates of the schedule by ``factor`` from now on."""
@@ -249,7 +249,7 @@ class Session:
         self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]
     ) -> None:
         held = set(executable.graphs)
-        for tensor in (*self._parameters, *(self._buffers if "train" in held else ())):
+        for tensor in (*self._learned, *(self._buffers if "train" in held else ())):
             executable.write(tensor, arrays[tensor.name])
 
     def _feed(self, executable: Executable, *sections: Section) -> None:

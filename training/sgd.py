@@ -15,7 +15,8 @@ from ..layers.ops import ClipByNorm, GlobalNorm, SgdUpdate
 class Sgd:
     """SGD with momentum, Nesterov, weight decay and clipping by the global norm.
 
-    ``weight_decay_on``: "weights" leaves biases undecayed. ``clip_norm``: None does not clip.
+    ``weight_decay_on``: "weights" leaves biases and the scale and shift of normalisation undecayed.
+    ``clip_norm``: None does not clip.
     """
 
     momentum: float = 0.0
@@ -44,7 +45,7 @@ class Sgd:
             norm = graph.tensor("gradient_norm", (1,))
             graph.add(GlobalNorm(gradients=gradients, norm=norm))
             graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=self.clip_norm))
-        decayed = ("kernel", "bias") if self.weight_decay_on == "all" else ("kernel",)
+        every = self.weight_decay_on == "all"
         graph.add(
             SgdUpdate(
                 gradients=gradients,
@@ -53,7 +54,7 @@ class Sgd:
                 parameters=tuple(p.tensor for p in parameters),
                 buffers=self.buffers(parameters),
                 weight_decay=tuple(
-                    self.weight_decay if p.kind in decayed else 0.0 for p in parameters
+                    self.weight_decay if every or p.kind == "kernel" else 0.0 for p in parameters
                 ),
                 momentum=self.momentum,
                 nesterov=self.nesterov,

@@ -53,14 +53,14 @@ class Trained:
         return _picture(self.checkpoint.state.input_shape)
 
     def compile(self, backend: Backend, graph: Graph) -> Executable:
-        """The one section ``graph``, holding the checkpoint's parameters."""
+        """The one section ``graph``, holding the checkpoint's parameters and statistics."""
         run = self.config.run
         options = Options(run.precision, run.fusion, run.deterministic)
-        parameters = [parameter.tensor for parameter in self.network.parameters()]
-        values = self.checkpoint.parameters({p.name: p.shape for p in parameters})
+        learned = self.network.learned()
+        values = self.checkpoint.parameters({t.name: t.shape for t in learned})
         executable = backend.compile({graph.name: graph}, options)
-        for parameter in parameters:
-            executable.write(parameter, values[parameter.name])
+        for tensor in learned:
+            executable.write(tensor, values[tensor.name])
         return executable
 
 

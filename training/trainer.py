@@ -64,8 +64,8 @@ def train(
         run = resume.run if resume is not None else None
         saving = config.checkpoint
         buffers = optimizer(config).buffers(network.parameters())
-        tensors = (*(parameter.tensor for parameter in network.parameters()), *buffers)
-        one = checkpoint_bytes({tensor.name: tensor.shape for tensor in tensors})
+        saved = {tensor.name: tensor.shape for tensor in (*network.learned(), *buffers)}
+        one = checkpoint_bytes(saved)
         check_room(run.path if run else Path(config.run.dir), one, saving.keep + saving.best)
         check()
         data = interrupt.interruptible(
