@@ -1,97 +1,15 @@
-"""The layers and initialisers of a config; names are Keras's in snake_case."""
+"""The layers of a config; names are Keras's in snake_case."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from .schema_base import Count, Named, NamedModel, NotNegative, Padding, Pair, Positive, problem
-
-
-class InitializerConfig(NamedModel):
-    kind: ClassVar[str] = "initializer"
-
-
-class ScaledInitializerConfig(InitializerConfig):
-    """Values whose spread follows from the layer's inputs and outputs (fan), or zeros, or ones."""
-
-    type: Literal[
-        "glorot_uniform",
-        "glorot_normal",
-        "he_uniform",
-        "he_normal",
-        "lecun_uniform",
-        "lecun_normal",
-        "zeros",
-        "ones",
-    ]
-
-
-class NormalConfig(InitializerConfig):
-    """Normal distribution."""
-
-    type: Literal["normal"] = "normal"
-    mean: float = Field(default=0.0, description="Mean.")
-    std: Positive = Field(description="Standard deviation.")
-
-
-class TruncatedNormalConfig(InitializerConfig):
-    """Normal distribution, values beyond two standard deviations drawn again."""
-
-    type: Literal["truncated_normal"] = "truncated_normal"
-    mean: float = Field(default=0.0, description="Mean.")
-    std: Positive = Field(description="Standard deviation before truncation.")
-
-
-class UniformConfig(InitializerConfig):
-    """Uniform distribution between -limit and limit."""
-
-    type: Literal["uniform"] = "uniform"
-    limit: Positive = Field(description="Largest absolute value.")
-
-
-class ConstantConfig(InitializerConfig):
-    """One value for every element."""
-
-    type: Literal["constant"] = "constant"
-    value: float = Field(description="The value.")
-
-
-Initializer = Annotated[
-    Annotated[
-        ScaledInitializerConfig
-        | NormalConfig
-        | TruncatedNormalConfig
-        | UniformConfig
-        | ConstantConfig,
-        Field(discriminator="type"),
-    ],
-    Named("initializer", "he_normal or normal: {std: 0.01}"),
-]
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-
-
-def _layer_name(value: str) -> str:
-    if not _NAME.fullmatch(value) or len(value) > 64:
-        raise problem(
-            "expected a word of letters, digits, '_' and '-' (at most 64) that begins with a letter"
-        )
-    return value
-
-
-class LayerConfig(NamedModel):
-    """What every layer may carry."""
-
-    kind: ClassVar[str] = "layer"
-    name: Annotated[str, AfterValidator(_layer_name)] | None = Field(
-        default=None,
-        description="Name in tables and checkpoints; default: type and number, as in dense_1.",
-    )
+from .schema_base import Count, Named, NotNegative, Padding, Pair, Positive, problem
+from .schema_layer_base import Initializer, LayerConfig, ScaledInitializerConfig
 
 
 class _Weighted(LayerConfig):

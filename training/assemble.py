@@ -18,7 +18,7 @@ from .sgd import Sgd
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
     from ..configs.schema_base import Model
-    from ..configs.schema_layers import InitializerConfig
+    from ..configs.schema_layer_base import InitializerConfig
 
 
 def describe_data(config: RunConfig) -> DatasetInfo:
