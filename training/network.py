@@ -95,7 +95,8 @@ class Network:
 
     def learned(self) -> tuple[Tensor, ...]:
         """What a trained network consists of: all parameters, then all running statistics."""
-        return tuple(item.tensor for item in (*self.parameters(), *self.statistics()))
+        trained = tuple(parameter.tensor for parameter in self.parameters())
+        return (*trained, *(statistic.tensor for statistic in self.statistics()))
 
     def initial_values(self, seed: int) -> dict[Tensor, NDArray[np.float32]]:
         """Fresh values of all that is learned; each depends on the seed and its own name alone."""
