@@ -45,7 +45,17 @@ def test_words_place_block_and_counter_as_documented() -> None:
 def test_words_cross_the_chunk_length_unchanged() -> None:
     stream = random.key(1, "x")
     whole = random.words(stream, 3, 0, 20_000)
-    np.testing.assert_array_equal(whole[8190:8200], random.words(stream, 3, 8190, 10))
+    np.testing.assert_array_equal(whole[16380:16390], random.words(stream, 3, 16380, 10))
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 65_536, 70_001])
+@pytest.mark.parametrize("threshold", [1, 2**31, 2**32 - 1])
+def test_at_least_compares_the_words(count: int, threshold: int) -> None:
+    stream, counter = random.key(3, "x"), (5 << 32) | 9
+    found = np.full(count, 255, np.uint8)
+    random.at_least(stream, counter, threshold, found)
+    words = random.words(stream, counter, 0, -(-count // 4)).reshape(-1)[:count]
+    np.testing.assert_array_equal(found, words >= threshold)
 
 
 def test_an_array_of_counters_gives_each_its_own_words() -> None:
