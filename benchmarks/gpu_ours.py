@@ -1,0 +1,57 @@
+"""dnnstack's training step for gpu_peers.py, through its Python interface."""
+
+from __future__ import annotations
+
+import os
+from math import inf
+
+import numpy as np
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.select import open_backend
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.sgd import Sgd
+from gpu_worker import CLASSES, DECAY, MOMENTUM, Built, Net, data, order, rate
+
+STEPS = 1 << 18
+
+
+def build(peer: str, net: Net, variant: str, device: str) -> Built:
+    """``variant``: tf32, bf16, fp32, or with /plain the path of library calls alone.
+
+    The environment's TUNE: "search" leaves no plan out, "none" times nothing.
+    """
+    precision, _, plain = variant.partition("/")
+    specs = [LayerSpec(kind, options=options) for kind, options in net.layers]
+    layers = build_layers(specs, net.shape)
+    network = Network(layers, CrossEntropyLoss(), net.shape, CLASSES)
+    scaling = Preprocessing.standardize([0.0] * net.shape[0], [1.0] * net.shape[0])
+    batches = order(net)
+    rule = Sgd(momentum=MOMENTUM, weight_decay=DECAY)
+    graph = network.train_graph(net.batch, "train", net.count, len(batches), STEPS, scaling, rule)
+    backend = open_backend("cuda" if device == "cuda" else "cpu")
+    tune = os.environ.get("TUNE", "")
+    options = Options(
+        precision if device == "cuda" else "auto",  # type: ignore[arg-type]
+        fusion=not plain,
+        tune=tune != "none",
+        tune_seconds=inf if tune == "search" else None,
+    )
+    executable = backend.compile({"train": graph}, options)
+    images, labels = data(net)
+    executable.write(graph["images"], images)
+    executable.write(graph["labels"], labels)
+    executable.write(graph["order"], batches.reshape(-1))
+    executable.write(graph["rates"], np.array([rate(t) for t in range(STEPS)], np.float32))
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+
+    def run(steps: int) -> int:
+        executable.run("train", steps)
+        return steps
+
+    def loss() -> float:
+        return float(executable.read(graph["loss"])[0])
+
+    versions = ", ".join(f"{name} {version}" for name, version in backend.versions().items())
+    return Built(run, loss, versions)

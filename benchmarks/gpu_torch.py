@@ -1,0 +1,260 @@
+"""PyTorch's training steps for gpu_peers.py.
+
+Pictures lie on the device as numbers ready to use, in the precision and layout of the variant, so
+that a batch is one gather. SGD is the fused one; its learning rate is a tensor on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from gpu_worker import DECAY, MOMENTUM, RATE, Built, Net, data, order, rate
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+STEPS = 1 << 18
+WORKERS = 4
+
+
+class Job:
+    """A network, its optimizer and its data in one precision and layout."""
+
+    def __init__(self, net: Net, variant: str, device: str) -> None:
+        precision, _, layout = variant.partition("/")
+        torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+        torch.backends.cudnn.allow_tf32 = precision != "fp32"
+        torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+        torch.backends.cudnn.benchmark = True
+        torch.manual_seed(1)
+        self.net, self.device, self.nhwc = net, device, layout.startswith("nhwc")
+        self.bf16 = precision == "bf16"
+        self.model = model(net).to(device)
+        if self.nhwc:
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.rate = torch.tensor(RATE, device=device)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(),
+            lr=self.rate if device == "cuda" else RATE,
+            momentum=MOMENTUM,
+            weight_decay=DECAY,
+            fused=True,
+        )
+        self.last = torch.zeros((), device=device)
+
+    def load(self) -> None:
+        """Pictures, labels, batches and rates onto the device."""
+        images, labels = data(self.net)
+        pictures = torch.from_numpy(images).to(self.device).float() / 255
+        # Rows of NHWC pictures are gathered as they lie, then seen as NCHW.
+        pictures = pictures.permute(0, 2, 3, 1).contiguous() if self.nhwc else pictures
+        self.pictures = pictures.bfloat16() if self.bf16 else pictures
+        self.labels = torch.from_numpy(labels).long().to(self.device)
+        self.order = torch.from_numpy(order(self.net)).long().to(self.device)
+
+    def batch(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.pictures.index_select(0, index)
+        return (x.permute(0, 3, 1, 2) if self.nhwc else x), self.labels.index_select(0, index)
+
+    def precision(self) -> Any:
+        # The cache of casts would outlive its graph.
+        enabled = torch.autocast(self.device, torch.bfloat16, cache_enabled=False)
+        return enabled if self.bf16 else nullcontext()
+
+    def step(
+        self,
+        forward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        x: torch.Tensor,
+        y: torch.Tensor,
+    ) -> torch.Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = forward(x, y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with self.precision():
+            return cross_entropy(self.model(x), y)
+
+    def wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def model(net: Net) -> nn.Sequential:
+    modules: list[nn.Module] = []
+    channels, height = net.shape[0], net.shape[1]
+    features = 0
+    for kind, options in net.layers:
+        if kind == "conv2d":
+            padding = options["kernel_size"] // 2 if options.get("padding") == "same" else 0
+            filters, kernel = options["filters"], options["kernel_size"]
+            modules.append(nn.Conv2d(channels, filters, kernel, padding=padding))
+            channels, height = filters, height + 2 * padding - kernel + 1
+        elif kind == "max_pool2d":
+            modules.append(nn.MaxPool2d(2))
+            height //= 2
+        elif kind == "flatten":
+            modules.append(nn.Flatten())
+            features = channels * height * height
+        elif kind == "dense":
+            modules.append(nn.Linear(features, options["units"]))
+            features = options["units"]
+        elif kind == "relu":
+            modules.append(nn.ReLU())
+    return nn.Sequential(*modules)
+
+
+def build(peer: str, net: Net, variant: str, device: str) -> Built:
+    """``variant``: precision/layout, for captured graphs also /steps in one graph."""
+    job = Job(net, variant, device)
+    if peer == "loader":
+        run = loader(job)
+    else:
+        job.load()
+        if peer in ("eager", "compile"):
+            run = launched(job, peer == "compile")
+        else:
+            steps = int(variant.split("/")[2]) if variant.count("/") == 2 else 1
+            run = captured(job, peer == "compiled graph", steps)
+    return Built(run, lambda: float(job.last), versions(device))
+
+
+def versions(device: str) -> str:
+    text = f"PyTorch {torch.__version__}"
+    if device == "cuda":
+        text += f", cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}"
+    return text
+
+
+def launched(job: Job, compiled: bool) -> Callable[[int], int]:
+    """Calls one by one; ``compiled``: forward and backward by torch.compile's CUDA graphs."""
+    forward = job.loss
+    if compiled:
+        mode = "reduce-overhead" if job.device == "cuda" else None
+        forward = torch.compile(job.loss, mode=mode, dynamic=False)
+    done = 0
+
+    def run(steps: int) -> int:
+        nonlocal done
+        for _ in range(steps):
+            if compiled and job.device == "cuda":
+                torch.compiler.cudagraph_mark_step_begin()
+            job.rate.fill_(rate(done))
+            x, y = job.batch(job.order[done % len(job.order)])
+            loss = job.step(forward, x, y)
+            done += 1
+        # A compiled step's own result is overwritten by the next.
+        job.last = loss.clone()
+        job.wait()
+        return steps
+
+    return run
+
+
+def captured(job: Job, compiled: bool, steps_a_graph: int) -> Callable[[int], int]:
+    """The whole step as one CUDA graph; the batch's number and the rate advance on the device.
+
+    With more steps a graph neither advances: it spares the peer those small kernels.
+    """
+    counter = torch.zeros(1, dtype=torch.int64, device=job.device)
+    rates = torch.tensor([rate(t) for t in range(STEPS)], device=job.device)
+    # Each run starts at the table's first row, and never comes to its end.
+    rows = job.order.repeat(-(-4096 // len(job.order)), 1)
+    net = torch.compile(job.model, dynamic=False) if compiled else job.model
+
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with job.precision():
+            return cross_entropy(net(x), y)
+
+    def one() -> torch.Tensor:
+        x, y = job.batch(rows.index_select(0, counter).view(-1))
+        job.rate.copy_(rates.index_select(0, counter).view(()))
+        loss = job.step(forward, x, y)
+        counter.add_(1)
+        return loss
+
+    def several() -> torch.Tensor:
+        for at in range(steps_a_graph):
+            loss = job.step(forward, *job.batch(rows[at]))
+        return loss
+
+    body = one if steps_a_graph == 1 else several
+    replay: Callable[[], Any] = body
+    if job.device == "cuda":
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(4):
+                body()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        job.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            job.last = body()
+        replay = graph.replay
+
+    def run(steps: int) -> int:
+        counter.zero_()
+        turns = -(-steps // steps_a_graph)
+        for _ in range(turns):
+            result = replay()
+        if job.device != "cuda":
+            job.last = result
+        job.wait()
+        return turns * steps_a_graph
+
+    return run
+
+
+class Pictures(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Pictures turned into numbers one by one, as in most programs."""
+
+    def __init__(self, net: Net) -> None:
+        images, labels = data(net)
+        self.images, self.labels = torch.from_numpy(images), labels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.images[index].float() / 255, int(self.labels[index])
+
+
+def loader(job: Job) -> Callable[[int], int]:
+    """Eager with a DataLoader: WORKERS processes, pinned memory, copies that need not wait."""
+    batches = torch.utils.data.DataLoader(
+        Pictures(job.net),
+        batch_size=job.net.batch,
+        shuffle=True,
+        drop_last=True,
+        num_workers=WORKERS,
+        pin_memory=job.device == "cuda",
+        persistent_workers=True,
+    )
+    layout = torch.channels_last if job.nhwc else torch.contiguous_format
+
+    def endless() -> Iterator[Any]:
+        while True:
+            yield from batches
+
+    stream, done = endless(), 0
+
+    def run(steps: int) -> int:
+        nonlocal done
+        for _ in range(steps):
+            x, y = next(stream)
+            x = x.to(job.device, non_blocking=True, memory_format=layout)
+            y = y.to(job.device, non_blocking=True)
+            job.rate.fill_(rate(done))
+            loss = job.step(job.loss, x, y)
+            done += 1
+        job.last = loss
+        job.wait()
+        return steps
+
+    return run
