@@ -113,8 +113,7 @@ def _forward(net: Net, nhwc: bool, parameters: Tree, x: Any) -> Any:
             x = lax.conv_general_dilated(x, p["weight"], (1, 1), padding, dimension_numbers=names)
             x = x + (p["bias"] if nhwc else p["bias"][:, None, None])
         elif kind == "max_pool2d":
-            low = jnp.array(-jnp.inf, x.dtype)
-            x = lax.reduce_window(x, low, lax.max, window, window, "VALID")
+            x = lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID")
         elif kind == "flatten":
             x = x.reshape(x.shape[0], -1)
         elif kind == "dense":
