@@ -111,6 +111,13 @@ class FlattenConfig(LayerConfig):
     type: Literal["flatten"] = "flatten"
 
 
+class ScaleConfig(LayerConfig):
+    """factor * x."""
+
+    type: Literal["scale"] = "scale"
+    factor: float = Field(description="The factor.")
+
+
 class SoftmaxConfig(LayerConfig):
     """Probabilities: exp(x) / sum of exp(x) over the classes."""
 
@@ -176,6 +183,7 @@ Layer = Annotated[
         | AvgPool2dConfig
         | GlobalAvgPool2dConfig
         | FlattenConfig
+        | ScaleConfig
         | SoftmaxConfig
         | ReluConfig
         | LeakyReluConfig

@@ -8,6 +8,7 @@ from .dense import Dense
 from .flatten import Flatten
 from .layer import Layer
 from .pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from .scaling import ScaleLayer
 from .softmax import SoftmaxLayer
 
 LAYERS: dict[str, type[Layer]] = {
@@ -19,6 +20,7 @@ LAYERS: dict[str, type[Layer]] = {
         AvgPool2d,
         GlobalAvgPool2d,
         Flatten,
+        ScaleLayer,
         SoftmaxLayer,
         Relu,
         LeakyRelu,

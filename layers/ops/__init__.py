@@ -4,12 +4,37 @@ Conventions: pictures NCHW, filters OIHW, dense weights (units, inputs). Convolu
 cross-correlation. ReLU'(0) = 0. A tie in max-pooling goes to the first pixel in row-major order.
 Average pooling divides by the number of pixels inside the picture. Softmax runs over axis 1. A
 target of -1 masks its sample: it counts in no loss and no metric. Losses are averaged over the
-samples that count, or summed. ``step`` counts training steps from 0. Fields named ``activation``
-and ``bias_grad``, and the bias of MatMul and Conv2d, are filled by rewrites alone.
+samples that count, or summed. ``step`` counts training steps from 0. Fields named ``activation``,
+``fuse_relu`` and ``bias_grad``, and the bias of MatMul and Conv2d, are filled by rewrites alone.
 """
 
 from __future__ import annotations
 
+from .augment import AverageViews, GatherAugmented, View, Views
+from .classic import (
+    ChannelScale,
+    ChannelScaleBackward,
+    ConnectFilters,
+    ConnectFiltersBackward,
+    Heaviside,
+    Pad2d,
+    Pad2dBackward,
+    Rbf,
+    RbfBackward,
+)
+from .classic_losses import (
+    CostKind,
+    ExpectedCost,
+    ExpectedCostBackward,
+    MapCriterion,
+    MapCriterionBackward,
+    MultiMargin,
+    MultiMarginBackward,
+    PerceptronError,
+    PerceptronErrorBackward,
+)
+from .combine import Add, Concat, PadChannels, Slice
+from .im2col import Col2im, Im2col
 from .linear import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
 from .losses import (
     CrossEntropy,
@@ -21,6 +46,17 @@ from .losses import (
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
+from .norm import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    DivisiveNorm,
+    DivisiveNormBackward,
+    Dropout,
+    DropoutBackward,
+    Lrn,
+    LrnBackward,
+)
 from .pointwise import (
     ACTIVATIONS,
     FROM_OUTPUT,
@@ -30,39 +66,83 @@ from .pointwise import (
     Pool2dBackward,
     PoolKind,
     Reshape,
+    Scale,
     Softmax,
     SoftmaxBackward,
 )
 from .step import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
+from .updates import Accumulate, AdamUpdate, Average, MuonUpdate
 
 __all__ = [
     "ACTIVATIONS",
     "FROM_OUTPUT",
+    "Accumulate",
     "Activation",
     "ActivationBackward",
+    "AdamUpdate",
+    "Add",
     "Advance",
+    "Average",
+    "AverageViews",
+    "BatchNorm",
+    "BatchNormBackward",
+    "BatchNormInference",
     "BiasAdd",
     "BiasGrad",
+    "ChannelScale",
+    "ChannelScaleBackward",
     "ClipByNorm",
+    "Col2im",
+    "Concat",
+    "ConnectFilters",
+    "ConnectFiltersBackward",
     "Conv2d",
     "Conv2dBackwardData",
     "Conv2dBackwardFilter",
+    "CostKind",
     "CrossEntropy",
     "CrossEntropyBackward",
+    "DivisiveNorm",
+    "DivisiveNormBackward",
+    "Dropout",
+    "DropoutBackward",
+    "ExpectedCost",
+    "ExpectedCostBackward",
+    "GatherAugmented",
     "GatherBatch",
     "GlobalNorm",
+    "Heaviside",
+    "Im2col",
+    "Lrn",
+    "LrnBackward",
+    "MapCriterion",
+    "MapCriterionBackward",
     "MatMul",
     "MeanSquaredError",
     "MeanSquaredErrorBackward",
     "Metrics",
+    "MultiMargin",
+    "MultiMarginBackward",
+    "MuonUpdate",
+    "Pad2d",
+    "Pad2dBackward",
+    "PadChannels",
+    "PerceptronError",
+    "PerceptronErrorBackward",
     "Pool2d",
     "Pool2dBackward",
     "PoolKind",
+    "Rbf",
+    "RbfBackward",
     "Reduction",
     "Reshape",
+    "Scale",
     "SgdUpdate",
+    "Slice",
     "Softmax",
     "SoftmaxBackward",
     "SoftmaxCrossEntropy",
     "SoftmaxCrossEntropyBackward",
+    "View",
+    "Views",
 ]

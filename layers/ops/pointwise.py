@@ -1,4 +1,4 @@
-"""Pooling, activation, softmax and reshape: what has no parameters."""
+"""Pooling, activation, scaling, softmax and reshape: what has no parameters."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .rules import need, same
 PoolKind = Literal["max", "avg"]
 
 # The derivative of these follows from the output alone, so backward keeps y and not x.
-FROM_OUTPUT = ("relu", "leaky_relu", "sigmoid", "tanh", "elu")
-ACTIVATIONS = (*FROM_OUTPUT, "softplus", "silu", "gelu", "gelu_tanh")
+FROM_OUTPUT = ("relu", "leaky_relu", "sigmoid", "tanh", "elu", "scaled_tanh")
+ACTIVATIONS = (*FROM_OUTPUT[:-1], "softplus", "silu", "gelu", "gelu_tanh", "scaled_tanh")
 
 
 def _check_pool(op: Op, x: Tensor, y: Tensor, window: Window) -> None:
@@ -72,7 +72,8 @@ class Activation(Op):
 
     relu max(x, 0); leaky_relu x or alpha x below 0; sigmoid 1 / (1 + e^-x); tanh; elu x or
     alpha (e^x - 1) below 0; softplus log(1 + e^x); silu x sigmoid(x); gelu x Phi(x) with the exact
-    error function; gelu_tanh 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    error function; gelu_tanh 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); scaled_tanh
+    1.7159 tanh(2 x / 3).
     """
 
     inputs: ClassVar = ("x",)
@@ -120,6 +121,23 @@ class Reshape(Op):
 
     def check(self) -> None:
         need(self, self.x.size == self.y.size, self.x, self.y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale(Op):
+    """y = factor x, any shape."""
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+    factor: float
+
+    def check(self) -> None:
+        same(self, self.x, self.y)
+
+    def flops(self) -> int:
+        return self.x.size
 
 
 @dataclass(frozen=True, kw_only=True)

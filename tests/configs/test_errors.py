@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
+from dnnstack.configs.schema_layers import Layer
+from dnnstack.configs.shape import kinds, models_in
 
 GOOD = {
     "data": "data: {dataset: mnist}",
@@ -26,10 +28,8 @@ def message(text: str) -> str:
     return str(caught.value)
 
 
-ALL_LAYERS = (
-    "dense, conv2d, max_pool2d, avg_pool2d, global_avg_pool2d, flatten, softmax, relu, "
-    "leaky_relu, sigmoid, tanh, elu, softplus, silu or gelu"
-)
+_KINDS = [kind for model in models_in(Layer) for kind in kinds(model)]
+ALL_LAYERS = ", ".join(_KINDS[:-1]) + f" or {_KINDS[-1]}"
 
 ONE_LINE = [
     ("seed: one", "x.yaml:1:7: seed: expected a whole number (got 'one')"),

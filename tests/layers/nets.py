@@ -81,6 +81,7 @@ DRAWN: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
     "avg_pool2d": _pool,
     "global_avg_pool2d": lambda draw: (draw(pictures), {}),
     "flatten": lambda draw: (draw(pictures), {}),
+    "scale": lambda draw: (_any_shape(draw), {"factor": draw(st.floats(-2.0, 2.0))}),
     "softmax": lambda draw: (_flat(draw), {}),
     "relu": _plain,
     "leaky_relu": lambda draw: (_any_shape(draw), {"negative_slope": draw(st.floats(0.0, 1.0))}),

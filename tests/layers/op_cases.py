@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import op_cases_augment
 import op_cases_windows
 from dnnstack.layers.backends.base import Array
 from dnnstack.layers.graph import Shape, Tensor
@@ -31,6 +32,7 @@ from dnnstack.layers.ops import (
     Metrics,
     Reduction,
     Reshape,
+    Scale,
     SgdUpdate,
     Softmax,
     SoftmaxBackward,
@@ -39,7 +41,7 @@ from dnnstack.layers.ops import (
 )
 from op_draft import ALPHA, CASES, Draft, case
 
-__all__ = ["CASES", "op_cases_windows"]
+__all__ = ["CASES", "op_cases_augment", "op_cases_windows"]
 
 # ---------------------------------------------------------------- dense
 
@@ -140,6 +142,14 @@ def reshape(d: Draft, before: Shape, after: Shape) -> None:
 
 case("reshape-flatten", reshape, (3, 4, 2, 5), (3, 40))
 case("reshape-unflatten", reshape, (3, 16), (3, 16, 1, 1))
+
+
+def scale(d: Draft, *shape: int) -> None:
+    d.graph.add(Scale(x=d.floats("x", *shape), y=d.out("y", *shape), factor=-0.3))
+
+
+for shape in ((3, 7), (2, 16, 4, 4)):
+    case(f"scale-{shape}", scale, *shape)
 
 
 def softmax(d: Draft, *shape: int) -> None:

@@ -44,6 +44,7 @@ BUILT: list[tuple[str, Shape, dict[str, Any], Shape, dict[str, Shape]]] = [
     ("avg_pool2d", PICTURE, {"pool_size": 3, "padding": "same"}, (3, 3, 2), {}),
     ("global_avg_pool2d", PICTURE, {}, (3,), {}),
     ("flatten", PICTURE, {}, (144,), {}),
+    ("scale", PICTURE, {"factor": 0.5}, PICTURE, {}),
     ("softmax", (9,), {}, (9,), {}),
     ("relu", PICTURE, {}, PICTURE, {}),
 ]

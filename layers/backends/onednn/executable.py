@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from ....common.errors import DnnlError, ShapeError
 from ...graph import SHARED, Graph, Tensor
-from ...ops import SgdUpdate
 from ..base import Array, BoundCall
 from ..tuning import Tuning
-from . import losses, pointwise  # noqa: F401  # registering their kernels is their import's effect
+
+# Their import enters their kernels into the table.
+from . import augment, classic, combine, im2col, losses, muon, pointwise, step, updates  # noqa: F401
+from .arenas import plan_arenas
 from .bind import Binder, Step
 from .library import library, status_name
-from .linear import planned_layouts
 from .memory import Descriptor, Memory
-from .step import update_order
 from .store import Store, load_plain, store_plain
 
 
@@ -40,9 +40,7 @@ class OneDnnExecutable:
         self._store = Store()
         self._sections: dict[str, Binder] = {}
         library().set_threads(threads)
-        gradients = {
-            name: plan_arenas(self._store, graph, tuning.choices) for name, graph in graphs.items()
-        }
+        gradients = plan_arenas(self._store, graphs, tuning.choices)
         for name, graph in graphs.items():
             binder = Binder(graph, self._store, tuning.choices)
             binder.memories.update(gradients[name])
@@ -76,7 +74,7 @@ class OneDnnExecutable:
             self._store.arrays[tensor] = array
         elif tensor.dtype == "float32":
             store_plain(self._held(tensor), tensor, array)
-            if tensor.role == "parameter":
+            if tensor.role in SHARED:
                 self._stale.update(self._sections)
         else:
             self._held_array(tensor)[...] = array
@@ -166,24 +164,3 @@ def _fail(entry: Step) -> None:
     call = entry.call
     shown = {"op": call.op.label(), **call.arguments}
     raise DnnlError("oneDNN", call.function, status_name(status), shown)
-
-
-def plan_arenas(store: Store, graph: Graph, choices: Mapping[str, str]) -> dict[Tensor, Memory]:
-    """Lay out parameters, momenta and gradients of a section that updates.
-
-    Returns the memories of the gradients.
-    """
-    updates = [op for op in graph.ops if isinstance(op, SgdUpdate)]
-    if not updates:
-        return {}
-    layouts = planned_layouts(graph, choices)
-    op = updates[0]
-    order = update_order(op)
-    for tensor in op.gradients:
-        layouts.setdefault(tensor, Descriptor.of(tensor.shape))
-    families = {"parameters": op.parameters, "momentum": op.buffers, "gradients": op.gradients}
-    for name, tensors in families.items():
-        if tensors:
-            same = {t: layouts[g] for t, g in zip(tensors, op.gradients, strict=True)}
-            store.add_arena(name, [tensors[i] for i in order], same)
-    return store.arenas["gradients"].memories

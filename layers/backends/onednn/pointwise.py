@@ -1,4 +1,4 @@
-"""Pooling, activation, softmax and reshape."""
+"""Pooling, activation, scaling, softmax and reshape."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from ...ops import (
     Pool2d,
     Pool2dBackward,
     Reshape,
+    Scale,
     Softmax,
     SoftmaxBackward,
 )
 from .bind import Binder, attempt, binds
+from .classic import scaled_tanh, scaled_tanh_backward
 from .constants import (
     DIFF_DST,
     DIFF_SRC,
     DST,
     ELTWISE_FROM_OUTPUT,
+    ELTWISE_LINEAR,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
     POOLING,
@@ -33,7 +36,7 @@ from .fallback import reference
 from .library import Dims
 from .linear import eltwise
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc
+from .primitive import PrimitiveDesc, reorder_desc
 
 
 def _slide(op: Pool2d | Pool2dBackward) -> tuple[Any, ...]:
@@ -128,6 +131,8 @@ def _eltwise_desc(b: Binder, tensor: Tensor, kind: str, alpha: float) -> Primiti
 
 @binds(Activation)
 def activation(b: Binder, op: Activation) -> None:
+    if op.kind == "scaled_tanh":
+        return scaled_tanh(b, op)
     desc = _eltwise_desc(b, op.x, op.kind, op.alpha)
     if desc is None:
         return reference(b, op)
@@ -138,6 +143,8 @@ def activation(b: Binder, op: Activation) -> None:
 
 @binds(ActivationBackward)
 def activation_backward(b: Binder, op: ActivationBackward) -> None:
+    if op.kind == "scaled_tanh":
+        return scaled_tanh_backward(b, op)
     hint = _eltwise_desc(b, op.value, op.kind, op.alpha)
     if hint is None:
         return reference(b, op)
@@ -160,10 +167,31 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     return b.primitive(op, desc, memories, {"kind": op.kind})
 
 
+@binds(Scale)
+def scale(b: Binder, op: Scale) -> None:
+    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
+        return lambda: (FORWARD_INFERENCE, ELTWISE_LINEAR, layout, layout, op.factor, 0.0, None)
+
+    layouts = (b.home(op.x).descriptor, Descriptor.of(op.x.shape))
+    details = {"alpha": op.factor}
+    desc = attempt("eltwise_forward", [candidate(layout) for layout in layouts], details)
+    if desc is None:
+        return reference(b, op)
+    layout = desc.descriptor(SRC)
+    memories = {SRC: b.want(op.x, layout), DST: b.output(op.y, layout)}
+    return b.primitive(op, desc, memories, details)
+
+
 @binds(Reshape)
 def reshape(b: Binder, op: Reshape) -> None:
     """Row-major in, the same bytes out: at most one copy between layouts."""
-    b.alias(op.y, b.plain(op.x).view(Descriptor.of(op.y.shape)))
+    if op.y in b.memories:
+        # A gradient's place in the arena is fixed: it is copied there.
+        source, target = b.plain(op.x), b.memories[op.y]
+        source = source.view(Descriptor.of(op.y.shape))
+        desc = reorder_desc(source.descriptor, target.descriptor)
+        return b.primitive(op, desc, {SRC: source, DST: target})
+    return b.alias(op.y, b.plain(op.x).view(Descriptor.of(op.y.shape)))
 
 
 @binds(Softmax)

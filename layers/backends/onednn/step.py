@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....common.errors import DatasetError
-from ...graph import Op
-from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
+from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
 from .bind import Binder, binds
 from .constants import (
-    ATTR_SCALES,
     BINARY_ADD,
     BINARY_MUL,
     DST,
@@ -28,30 +27,49 @@ from .primitive import Attributes, PrimitiveDesc, reorder_desc
 @binds(GatherBatch)
 def gather_batch(b: Binder, op: GatherBatch) -> None:
     """NumPy copies the batch's pictures as bytes; oneDNN turns them to floats and scales them."""
-    n, channels = op.x.shape[:2]
+    n = op.x.shape[0]
     pixels = op.x.size // n
-    x = b.output(op.x, Descriptor.of(op.x.shape))
     raw = Memory(Descriptor.of(op.x.shape, "plain", "uint8"))
     picked = raw.array((n, pixels), np.uint8)
-    target = b.array(op.target)
-    step = b.array(op.step)
-    images, labels, order = b.data(op.images), b.data(op.labels), b.data(op.order)
+    images, rows = b.data(op.images), rows_of_step(b, op)
 
     def gather() -> None:
-        rows = order()
-        first = n * (int(step[0]) % (len(rows) // n))
-        rows = rows[first : first + n]
         source = images()
-        if len(source) == 0 or int(rows.max()) >= len(source):
-            raise DatasetError(
-                f"sample {int(rows.max())} was asked for; '{op.images.name}' has {len(source)}"
-            )
-        source.reshape(len(source), pixels).take(rows, axis=0, out=picked, mode="clip")
-        labels().take(rows, out=target, mode="clip")
-        if int(rows.min()) < 0:
-            target[rows < 0] = -1
+        chosen = rows()
+        source.reshape(len(source), pixels).take(chosen, axis=0, out=picked, mode="clip")
 
     b.host(op, gather, "take", {"pictures": f"u8 {n}x{pixels}"})
+    scale_pixels(b, op, raw)
+
+
+def rows_of_step(b: Binder, op: GatherBatch) -> Callable[[], NDArray[np.int32]]:
+    """A function that returns the samples of this step, -1 for none, and writes their labels."""
+    n = op.x.shape[0]
+    target, step = b.array(op.target), b.array(op.step)
+    images, labels, order = b.data(op.images), b.data(op.labels), b.data(op.order)
+
+    def rows() -> NDArray[np.int32]:
+        every = order()
+        first = n * (int(step[0]) % (len(every) // n))
+        chosen = every[first : first + n]
+        count = len(images())
+        if count == 0 or int(chosen.max()) >= count:
+            raise DatasetError(
+                f"sample {int(chosen.max())} was asked for; '{op.images.name}' has {count}"
+            )
+        labels().take(chosen, out=target, mode="clip")
+        if int(chosen.min()) < 0:
+            target[chosen < 0] = -1
+        return chosen
+
+    return rows
+
+
+def scale_pixels(b: Binder, op: GatherBatch, raw: Memory) -> None:
+    """x = pixels * scale + shift, 0 where there is no sample; raw: uint8 or float32 pixels."""
+    n, channels = op.x.shape[:2]
+    x = b.output(op.x, Descriptor.of(op.x.shape))
+    target = b.array(op.target)
     b.primitive(op, reorder_desc(raw.descriptor, x.descriptor), {SRC: raw, DST: x})
     if len(set(op.scale)) == len(set(op.shift)) == 1:
         linear = (FORWARD_INFERENCE, ELTWISE_LINEAR, x.descriptor, x.descriptor)
@@ -64,13 +82,13 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
         multiply = (BINARY_MUL, x.descriptor, scale.descriptor, x.descriptor, chain)
         memories = {SRC: x, SRC_1: scale, DST: x, POST_OP_0 | SRC_1: shift}
         b.primitive(op, PrimitiveDesc("binary", *multiply), memories, {"post_op": "add"})
-    values = x.array((n, pixels))
+    values = x.array((n, op.x.size // n))
 
     def blank() -> None:
         if (masked := target < 0).any():
             values[masked] = 0.0
 
-    if b.graph.name != "train":
+    if not b.graph.training:
         b.host(op, blank, "where")
 
 
@@ -100,91 +118,6 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
     multiply = (BINARY_MUL, flat.descriptor, factor.descriptor, flat.descriptor, None)
     memories = {SRC: flat, SRC_1: factor, DST: flat}
     b.primitive(op, PrimitiveDesc("binary", *multiply), memories)
-
-
-@binds(SgdUpdate)
-def sgd_update(b: Binder, op: SgdUpdate) -> None:
-    """Over whole runs of the arenas: p = (1 - lr wd) p - lr g without momentum; with it
-    v = m v + (g + wd p), then p = p - lr v, or with Nesterov p = (1 - lr wd) p - lr g - lr m v.
-    """
-    rates, step = b.data(op.rates), b.array(op.step)
-    minus_lr, minus_lr_m, one = _scalar(), _scalar(), _scalar(1.0)
-    runs = _runs(op)
-    keeps = [_scalar() for _ in runs]
-    factors = [(minus_lr.array(), 0.0, 1.0), (minus_lr_m.array(), 0.0, op.momentum)]
-    factors += [(keep.array(), 1.0, decay) for keep, (decay, _) in zip(keeps, runs, strict=True)]
-
-    def set_rate() -> None:
-        lr = float(rates()[step[0]])
-        for scalar, start, slope in factors:
-            scalar[0] = start - lr * slope
-
-    b.host(op, set_rate, "multiply", {"weight_decay": str([decay for decay, _ in runs])})
-    for keep, (decay, members) in zip(keeps, runs, strict=True):
-        parameters = [op.parameters[i] for i in members]
-        p = b.store.arena_of(parameters).flat(parameters)
-        gradients = [op.gradients[i] for i in members]
-        g = b.store.arena_of(gradients).flat(gradients)
-        if not op.momentum:
-            _add(b, op, (p, keep), (g, minus_lr), p)
-            continue
-        buffers = [op.buffers[i] for i in members]
-        v = b.store.arena_of(buffers).flat(buffers)
-        if decay:
-            _add(b, op, (p, _scalar(decay)), (g, one), v, accumulate=op.momentum)
-        else:
-            _add(b, op, (v, _scalar(op.momentum)), (g, one), v)
-        if op.nesterov:
-            _add(b, op, (p, keep), (g, minus_lr), p)
-            _add(b, op, (p, one), (v, minus_lr_m), p)
-        else:
-            _add(b, op, (p, one), (v, minus_lr), p)
-
-
-def update_order(op: SgdUpdate) -> list[int]:
-    """The parameters' order in the arena: neighbours share their weight decay."""
-    return [i for _, members in _runs(op) for i in members]
-
-
-def _runs(op: SgdUpdate) -> list[tuple[float, list[int]]]:
-    order = sorted(range(len(op.parameters)), key=lambda i: -op.weight_decay[i])
-    grouped = groupby(order, key=lambda i: op.weight_decay[i])
-    return [(decay, list(members)) for decay, members in grouped]
-
-
-def _scalar(value: float = 0.0) -> Memory:
-    memory = Memory(Descriptor.of((1,)))
-    memory.array()[0] = value
-    return memory
-
-
-def _add(
-    b: Binder,
-    op: Op,
-    left: tuple[Memory, Memory],
-    right: tuple[Memory, Memory],
-    target: Memory,
-    accumulate: float | None = None,
-) -> None:
-    """target = left * scale + right * scale (+ accumulate * target), one pass over memory."""
-    attributes = Attributes(scales=(SRC, SRC_1), accumulate=accumulate)
-    first, second = left[0], right[0]
-    arguments = (
-        BINARY_ADD,
-        first.descriptor,
-        second.descriptor,
-        target.descriptor,
-        attributes,
-    )
-    memories = {
-        SRC: first,
-        SRC_1: second,
-        DST: target,
-        ATTR_SCALES | SRC: left[1],
-        ATTR_SCALES | SRC_1: right[1],
-    }
-    details = {} if accumulate is None else {"post_op": f"sum {accumulate}"}
-    b.primitive(op, PrimitiveDesc("binary", *arguments), memories, details)
 
 
 @binds(Advance)

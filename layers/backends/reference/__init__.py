@@ -2,6 +2,32 @@
 
 from __future__ import annotations
 
-from . import linear, losses, pointwise, pool, step
+from . import (
+    augment,
+    classic,
+    classic_losses,
+    combine,
+    im2col,
+    linear,
+    losses,
+    norm,
+    pointwise,
+    pool,
+    step,
+    updates,
+)
 
-__all__ = ["linear", "losses", "pointwise", "pool", "step"]
+__all__ = [
+    "augment",
+    "classic",
+    "classic_losses",
+    "combine",
+    "im2col",
+    "linear",
+    "losses",
+    "norm",
+    "pointwise",
+    "pool",
+    "step",
+    "updates",
+]

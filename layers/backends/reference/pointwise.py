@@ -1,4 +1,4 @@
-"""Activation, softmax and reshape."""
+"""Activation, scaling, softmax and reshape."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from math import pi, sqrt
 
 import numpy as np
 
-from ...ops import Activation, ActivationBackward, Reshape, Softmax, SoftmaxBackward
+from ...ops import Activation, ActivationBackward, Reshape, Scale, Softmax, SoftmaxBackward
 from ..base import Array
 from .erf import erf
 from .kernels import kernel
+
+SCALED_TANH = 1.7159
 
 
 @kernel(Activation, "where")
@@ -26,6 +28,11 @@ def activation_backward(op: ActivationBackward, value: Array, dy: Array) -> Arra
 @kernel(Reshape, "reshape")
 def reshape(op: Reshape, x: Array) -> Array:
     return x.reshape(op.y.shape)
+
+
+@kernel(Scale, "multiply")
+def scale(op: Scale, x: Array) -> Array:
+    return x * op.factor
 
 
 @kernel(Softmax, "exp")
@@ -71,6 +78,11 @@ def gelu_argument(x: Array) -> Array:
     return sqrt(2.0 / pi) * (x + 0.044715 * x * x * x)
 
 
+def scaled_tanh(x: Array) -> Array:
+    """1.7159 tanh(2 x / 3), LeCun et al. 1998, appendix A: f(1) = 1, f(-1) = -1 nearly."""
+    return np.asarray(SCALED_TANH * np.tanh(x * (2.0 / 3.0)))
+
+
 def silu_derivative(x: Array) -> Array:
     s = sigmoid(x)
     return s * (1.0 + x * (1.0 - s))
@@ -92,6 +104,7 @@ FUNCTIONS: dict[str, Callable[[Array, float], Array]] = {
     "silu": lambda x, alpha: x * sigmoid(x),
     "gelu": lambda x, alpha: x * normal_cdf(x),
     "gelu_tanh": lambda x, alpha: 0.5 * x * (1.0 + np.tanh(gelu_argument(x))),
+    "scaled_tanh": lambda x, alpha: scaled_tanh(x),
 }
 
 # Of the output for the kinds in ops.FROM_OUTPUT, of the input for the others.
@@ -105,4 +118,5 @@ DERIVATIVES: dict[str, Callable[[Array, float], Array]] = {
     "silu": lambda x, alpha: silu_derivative(x),
     "gelu": lambda x, alpha: normal_cdf(x) + x * phi(x),
     "gelu_tanh": lambda x, alpha: gelu_tanh_derivative(x),
+    "scaled_tanh": lambda y, alpha: (SCALED_TANH - y * y / SCALED_TANH) * (2.0 / 3.0),
 }

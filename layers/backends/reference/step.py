@@ -18,6 +18,17 @@ Arrays = tuple[Array, ...]
 def gather_batch(
     op: GatherBatch, images: Array, labels: Array, order: Array, step: Array
 ) -> Arrays:
+    rows = picked_rows(op, images, labels, order, step)
+    missing = rows < 0
+    # Always in float64, rounded once: the arguments do not say which precision is wanted.
+    scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
+    x = images[np.where(missing, 0, rows)] * scale + shift
+    x[missing] = 0.0
+    return x, np.where(missing, np.int32(-1), labels[rows])
+
+
+def picked_rows(op: GatherBatch, images: Array, labels: Array, order: Array, step: Array) -> Array:
+    """The samples of this step, -1 for none. Raises DatasetError for one that is not there."""
     n = op.x.shape[0]
     first = n * (int(step[0]) % (len(order) // n))
     rows = order[first : first + n]
@@ -27,12 +38,7 @@ def gather_batch(
             f"{int(step[0])}; '{op.images.name}' has {len(images)} pictures, "
             f"'{op.labels.name}' {len(labels)} labels"
         )
-    missing = rows < 0
-    # Always in float64, rounded once: the arguments do not say which precision is wanted.
-    scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
-    x = images[np.where(missing, 0, rows)] * scale + shift
-    x[missing] = 0.0
-    return x, np.where(missing, np.int32(-1), labels[rows])
+    return rows
 
 
 @kernel(GlobalNorm, "vdot")
@@ -56,9 +62,9 @@ def sgd_update(
     parameters: Arrays,
     buffers: Arrays,
 ) -> tuple[Arrays, Arrays]:
-    lr = rates[int(step[0])]
     moved, kept = [], []
     for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
+        lr = rates[int(step[0])] * op.factor(i)
         if op.weight_decay[i]:
             g = g + op.weight_decay[i] * p
         if op.momentum:

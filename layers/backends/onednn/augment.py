@@ -1,0 +1,64 @@
+"""Gathering with augmentation, and views: NumPy moves pixels, oneDNN scales them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...augment import stages
+from ...ops import AverageViews, GatherAugmented, Views
+from ..base import Array
+from ..reference.augment import augmented, decisions
+from .bind import Binder, binds
+from .fallback import reference
+from .memory import Descriptor, Memory
+from .step import rows_of_step, scale_pixels
+
+
+@binds(GatherAugmented)
+def gather_augmented(b: Binder, op: GatherAugmented) -> None:
+    n = op.x.shape[0]
+    resamples = bool(stages(op.augment)[1])
+    raw = Memory(Descriptor.of(op.x.shape, "plain", "float32" if resamples else "uint8"))
+    pictures = raw.array(op.x.shape, np.float32 if resamples else np.uint8)
+    images, order, step = b.data(op.images), b.data(op.order), b.array(op.step)
+    chosen, plan = rows_of_step(b, op), _Plan(op)
+
+    def gather() -> None:
+        rows = np.maximum(chosen(), 0)
+        epoch = int(step[0]) // (len(order()) // n)
+        source = images()
+        drawn = plan.decisions(rows, epoch, len(source))
+        out = None if resamples else pictures
+        found = augmented(op, source, rows, epoch, drawn, np.dtype(np.float32), out)
+        if out is None:
+            pictures[...] = found
+
+    kinds = ", ".join(each.kind for each in op.augment)
+    b.host(op, gather, "take", {"pictures": f"{raw.descriptor}", "augment": kinds})
+    scale_pixels(b, op, raw)
+
+
+class _Plan:
+    """What is drawn for every sample of an epoch, at once: NumPy's calls cost more than numbers."""
+
+    def __init__(self, op: GatherAugmented) -> None:
+        self._op = op
+        self._known: tuple[int, int] = (-1, -1)
+        self._drawn: list[Array] = []
+
+    def decisions(self, rows: Array, epoch: int, count: int) -> list[Array]:
+        """Those of ``rows`` out of ``count`` samples."""
+        if self._known != (epoch, count):
+            self._drawn = decisions(self._op, np.arange(count), epoch)
+            self._known = epoch, count
+        return [drawn[rows] for drawn in self._drawn]
+
+
+@binds(Views)
+def views(b: Binder, op: Views) -> None:
+    reference(b, op)
+
+
+@binds(AverageViews)
+def average_views(b: Binder, op: AverageViews) -> None:
+    reference(b, op)

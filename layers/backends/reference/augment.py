@@ -1,0 +1,232 @@
+"""Gathering with augmentation, and views: see layers.augment for what is drawn and done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....common.random import Key
+from ...augment import (
+    AlternatingFlip,
+    Augmentation,
+    Cutout,
+    Elastic,
+    RandomCrop,
+    RandomFlip,
+    stages,
+)
+from ...ops import AverageViews, GatherAugmented, Views
+from ..base import Array
+from .kernels import kernel
+from .resample import drawn_words, resampled, sources
+from .step import Arrays, picked_rows
+
+Integers = NDArray[np.signedinteger[Any]]
+Masks = NDArray[np.bool_]
+
+
+@kernel(GatherAugmented, "take")
+def gather_augmented(
+    op: GatherAugmented, images: Array, labels: Array, order: Array, step: Array
+) -> Arrays:
+    rows = picked_rows(op, images, labels, order, step)
+    missing = rows < 0
+    found = np.where(missing, 0, rows)
+    epoch = int(step[0]) // (len(order) // len(rows))
+    drawn = decisions(op, found, epoch)
+    pictures = augmented(op, images, found, epoch, drawn, np.dtype(np.float64))
+    # Always in float64, rounded once: the arguments do not say which precision is wanted.
+    scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
+    x = pictures * scale + shift
+    x[missing] = 0.0
+    return x, np.where(missing, np.int32(-1), labels[rows])
+
+
+@kernel(Views, "take")
+def views(op: Views, x: Array) -> Array:
+    height, width = op.x.shape[2:]
+    parts = []
+    for view in op.views:
+        y = _reflected(np.arange(height) + view.down, height)
+        across = np.arange(width)[:: -1 if view.flip else 1] + view.right
+        parts.append(x[:, :, y].take(_reflected(across, width), axis=3))
+    return np.concatenate(parts)
+
+
+@kernel(AverageViews, "tensordot")
+def average_views(op: AverageViews, x: Array) -> Array:
+    weights = np.array(op.weights, x.dtype)
+    return np.asarray(np.tensordot(weights, x.reshape(len(op.weights), *op.y.shape), 1))
+
+
+# ---------------------------------------------------------------- what is drawn
+
+
+def decisions(op: GatherAugmented, samples: Array, epoch: int) -> list[Array]:
+    """For each augmentation what it does to each sample: (n, k), k by its kind.
+
+    Whole numbers (a corner, 0 or 1) for those that move whole pixels; fractions in (0, 1) for maps
+    of the plane; nothing (k = 0) for elastic, whose noise is drawn where it is used.
+    """
+    height, width = op.x.shape[2:]
+    return [
+        _decision(each, key, samples, epoch, height, width)
+        for each, key in zip(op.augment, op.keys, strict=True)
+    ]
+
+
+def _decision(
+    each: Augmentation, key: Key, samples: Array, epoch: int, height: int, width: int
+) -> Array:
+    if isinstance(each, Elastic):
+        return np.zeros((len(samples), 0))
+    if isinstance(each, AlternatingFlip):
+        first = drawn_words(key, samples, 0)[:, :1] >> np.uint32(31)
+        return (first ^ np.uint32(epoch & 1)).astype(np.int32)
+    words = drawn_words(key, samples, epoch)
+    if isinstance(each, RandomFlip):
+        return (words[:, :1] >> np.uint32(31)).astype(np.int32)
+    if isinstance(each, RandomCrop):
+        return _below(words[:, :2], (2 * each.padding + 1,) * 2)
+    if isinstance(each, Cutout):
+        return _below(words[:, :2], (height - each.size + 1, width - each.size + 1))
+    return (words[:, :2] + 0.5) * 2.0**-32
+
+
+def _below(words: NDArray[np.uint32], sizes: tuple[int, int]) -> Integers:
+    product = words.astype(np.uint64) * np.array(sizes, np.uint64)
+    return (product >> np.uint64(32)).astype(np.int32)
+
+
+# ---------------------------------------------------------------- what is done
+
+
+def augmented(
+    op: GatherAugmented,
+    images: Array,
+    rows: Array,
+    epoch: int,
+    drawn: Sequence[Array],
+    floating: np.dtype[Any],
+    out: Array | None = None,
+) -> Array:
+    """The augmented pixels of images[rows]: uint8, or after a resampling of type ``floating``.
+
+    drawn: of these rows. ``out`` receives the pixels where nothing is resampled.
+    """
+    height, width = op.x.shape[2:]
+    before, resampling, after = stages(op.augment)
+    if not resampling:
+        return _moved(op, images, rows, _followed(op, drawn, before, len(rows)), out)
+    pictures = images[rows]
+    if before:
+        pictures = _moved(op, images, rows, _followed(op, drawn, before, len(rows)), None)
+    y, x = sources(op, rows, epoch, drawn, floating)
+    pictures = resampled(pictures, y, x)
+    if after:
+        own = np.arange(len(rows))
+        pictures = _moved(op, pictures, own, _followed(op, drawn, after, len(rows)), None)
+    return pictures
+
+
+@dataclass
+class _Followed:
+    """Where each row and column of each output comes from: y (n, H), x (n, W).
+
+    ``inside``: False where the way ended in black. ``cut``: rows and columns of squares; a pixel in
+    both of a pair is filled.
+    """
+
+    y: Integers
+    x: Integers
+    y_inside: Masks | None = None
+    x_inside: Masks | None = None
+    cut: tuple[tuple[Masks, Masks], ...] = ()
+
+
+def _followed(op: GatherAugmented, drawn: Sequence[Array], indices: range, n: int) -> _Followed:
+    """The way of output pixels back through augmentations that move whole pixels."""
+    height, width = op.x.shape[2:]
+    way = _Followed(
+        np.broadcast_to(np.arange(height, dtype=np.int32), (n, height)),
+        np.broadcast_to(np.arange(width, dtype=np.int32), (n, width)),
+    )
+    for index in reversed(indices):
+        each, values = op.augment[index], drawn[index]
+        if isinstance(each, RandomCrop):
+            way.y, y_inside = _cropped(each, way.y, values[:, 0], height)
+            way.x, x_inside = _cropped(each, way.x, values[:, 1], width)
+            way.y_inside, way.x_inside = (
+                _both(way.y_inside, y_inside),
+                _both(way.x_inside, x_inside),
+            )
+        elif isinstance(each, Cutout):
+            rows = _within(way.y, values[:, 0], each.size, way.y_inside)
+            columns = _within(way.x, values[:, 1], each.size, way.x_inside)
+            way.cut = (*way.cut, (rows, columns))
+        else:
+            way.x = np.where(values != 0, width - 1 - way.x, way.x)
+    return way
+
+
+def _cropped(
+    crop: RandomCrop, at: Integers, corner: Integers, size: int
+) -> tuple[Integers, Masks | None]:
+    moved = at + (corner - crop.padding)[:, None]
+    if crop.mode == "reflect":
+        return _reflected(moved, size), None
+    inside = (moved >= 0) & (moved < size)
+    return np.where(inside, moved, 0), inside
+
+
+def _both(one: Masks | None, other: Masks | None) -> Masks | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _within(at: Integers, corner: Integers, size: int, inside: Masks | None) -> Masks:
+    from_corner = at - corner[:, None]
+    found = (from_corner >= 0) & (from_corner < size)
+    return found if inside is None else found & inside
+
+
+def _moved(
+    op: GatherAugmented, source: Array, rows: Array, way: _Followed, out: Array | None
+) -> Array:
+    """out[i, :, h, w] = source[rows[i], :, y[i, h], x[i, w]], or black, or the fill."""
+    _, channels, height, width = source.shape
+    shape = (len(rows), channels, height, width)
+    plane = np.arange(channels, dtype=np.int64) * (height * width)
+    start = rows.astype(np.int64)[:, None] * (channels * height * width) + plane
+    within = (way.y * np.int32(width))[:, :, None] + way.x[:, None, :]
+    index = start[:, :, None] + within.reshape(len(rows), 1, -1)
+    if out is None:
+        out = np.empty(shape, source.dtype)
+    flat = out.reshape(index.shape)
+    # "clip" writes to ``out`` without a buffer; no index is outside.
+    source.reshape(-1).take(index, out=flat, mode="clip")
+    inside = None
+    if way.y_inside is not None:
+        inside = way.y_inside[:, None, :, None]
+    if way.x_inside is not None:
+        columns = way.x_inside[:, None, None, :]
+        inside = columns if inside is None else inside & columns
+    pictures = out.reshape(shape)
+    if inside is not None:
+        pictures *= inside
+    fill = np.array(op.fill, source.dtype)[:, None, None]
+    for rows_in, columns_in in way.cut:
+        square = rows_in[:, None, :, None] & columns_in[:, None, None, :]
+        np.copyto(pictures, fill, where=square)
+    return out
+
+
+def _reflected(at: Integers, size: int) -> Integers:
+    """-1 is 1, ``size`` is size - 2; the outermost pixel is not repeated."""
+    at = np.abs(at)
+    return np.where(at >= size, 2 * (size - 1) - at, at)

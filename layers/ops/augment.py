@@ -1,0 +1,96 @@
+"""Gathering with augmentation for training, and views of a batch for evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...common.errors import ShapeError
+from ...common.random import Key
+from ..augment import Augmentation, disorder
+from ..graph import Op, Tensor
+from .rules import need
+from .step import GatherBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherAugmented(GatherBatch):
+    """x[i] = augmented(images[r]) * scale + shift; all else as GatherBatch.
+
+    ``augment`` acts in order, each as its class in layers.augment says, with its own key; the
+    sample is r, the epoch floor(step / (len(order) / N)). ``fill``: the pixel, one number a
+    channel, that cutout puts in. After a resampling pixels are fractions and are not rounded.
+
+    One pass over the output will do: its pixel (y, x) is followed backwards through the list. A
+    crop, flip or cutout maps whole coordinates to whole ones, or ends in black or in ``fill``. The
+    resampling maps (y, x) to q = A1^-1 ... Ak^-1 ((y, x) + elastic displacement at (y, x)), from
+    where its four neighbours are followed further, those outside counting as 0.
+    """
+
+    augment: tuple[Augmentation, ...]
+    keys: tuple[Key, ...]
+    fill: tuple[int, ...]
+
+    def check(self) -> None:
+        super().check()
+        _, channels, height, width = self.x.shape
+        need(self, len(self.keys) == len(self.augment) and len(self.fill) == channels, self.x)
+        for each in self.augment:
+            if reason := each.misfit(height, width):
+                raise ShapeError(f"{self.label()}: {each.kind}: {reason}, {height}x{width}")
+        if found := disorder(self.augment):
+            raise ShapeError(f"{self.label()}: {found[1]}")
+
+    def flops(self) -> int:
+        resampled = any(each.interpolates for each in self.augment)
+        return (10 if resampled else 2) * self.x.size
+
+
+@dataclass(frozen=True)
+class View:
+    """A picture moved by whole pixels, reflected at its border, then perhaps flipped.
+
+    view[h, w] = picture[reflect(h + down), reflect(w' + right)] with w' = w, or W - 1 - w where
+    ``flip``; reflect(-1) = 1 and reflect(H) = H - 2.
+    """
+
+    flip: bool = False
+    down: int = 0
+    right: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Views(Op):
+    """y[v N + i] = view v of x[i]; x: (N, C, H, W), y: (V N, C, H, W)."""
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+    views: tuple[View, ...]
+
+    def check(self) -> None:
+        n, channels, height, width = self.x.shape
+        count = len(self.views)
+        need(self, self.y.shape == (count * n, channels, height, width), self.x, self.y)
+        for view in self.views:
+            fits = abs(view.down) < height and abs(view.right) < width
+            need(self, fits, self.x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageViews(Op):
+    """y[i] = sum over v of weights[v] x[v N + i]; x: (V N, K), y: (N, K)."""
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+    weights: tuple[float, ...]
+
+    def check(self) -> None:
+        n, *rest = self.y.shape
+        need(self, self.x.shape == (len(self.weights) * n, *rest), self.x, self.y)
+
+    def flops(self) -> int:
+        return 2 * self.x.size

@@ -1,0 +1,27 @@
+"""Scale: a fixed factor."""
+
+from __future__ import annotations
+
+from .graph import Graph, Shape, Tensor
+from .layer import Layer
+from .ops import Scale
+
+
+class ScaleLayer(Layer):
+    """y = factor x, dx = factor dy."""
+
+    kind = "scale"
+
+    def __init__(self, name: str, input_shape: Shape, *, factor: float) -> None:
+        super().__init__(name, input_shape, input_shape)
+        self.factor = factor
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        y = self.output(graph, x)
+        graph.add(Scale(x=x, y=y, factor=self.factor))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        dx = self.input_gradient(graph, dy)
+        graph.add(Scale(x=dy, y=dx, factor=self.factor))
+        return dx

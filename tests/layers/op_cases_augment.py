@@ -1,0 +1,92 @@
+"""Gathering with augmentation, and views: on pixels, whose values do not follow the law."""
+
+from __future__ import annotations
+
+import numpy as np
+from dnnstack.layers.augment import (
+    AlternatingFlip,
+    Augmentation,
+    Cutout,
+    Elastic,
+    RandomCrop,
+    RandomFlip,
+    Rotate,
+    Scale,
+    Shift,
+    augmentation_keys,
+)
+from dnnstack.layers.graph import Shape
+from dnnstack.layers.ops import AverageViews, GatherAugmented, View, Views
+from op_draft import Draft, case
+
+# The middle of the allowed 1/255: rounded places move an interpolated pixel a little.
+INTERPOLATED = 40_000
+
+
+def gather_augmented(
+    d: Draft, augment: tuple[Augmentation, ...], picture: Shape, step: int, missing: bool = False
+) -> None:
+    n, steps, count = 4, 3, 9
+    pictures = d.rng.integers(0, 256, (count, *picture)).astype(np.uint8)
+    order = d.rng.integers(0, count, n * steps).astype(np.int32)
+    if missing:
+        order[n * (step % steps) + 1] = -1
+    if any(each.interpolates for each in augment):
+        d.length = INTERPOLATED
+    d.graph.add(
+        GatherAugmented(
+            images=d.given("images", pictures, "data"),
+            labels=d.given("labels", np.arange(count, dtype=np.int32), "data"),
+            order=d.given("order", order, "data"),
+            step=d.given("step", np.array([step], np.int64), "state"),
+            x=d.out("x", n, *picture),
+            target=d.out("target", n, dtype="int32"),
+            scale=tuple(1 / 255 + 0.001 * c for c in range(picture[0])),
+            shift=tuple(0.5 * c - 0.4 for c in range(picture[0])),
+            augment=augment,
+            keys=augmentation_keys(augment, 7),
+            fill=tuple(100 + c for c in range(picture[0])),
+        )
+    )
+
+
+COLOUR, GREY = (3, 6, 5), (1, 9, 8)
+LISTS: dict[str, tuple[Augmentation, ...]] = {
+    "none": (),
+    "crop": (RandomCrop(2),),
+    "reflect": (RandomCrop(3, "reflect"),),
+    "flip": (RandomFlip(),),
+    "alternating": (AlternatingFlip(),),
+    "cutout": (Cutout(3),),
+    "cut_all": (Cutout(5),),
+    "crop_flip_cutout": (RandomCrop(2), RandomFlip(), Cutout(2)),
+    "cutout_flip_crop": (Cutout(3), AlternatingFlip(), RandomCrop(2), RandomCrop(1, "reflect")),
+    "rotate": (Rotate(30.0),),
+    "shift": (Shift(2.5),),
+    "scale": (Scale(0.7, 1.4),),
+    "elastic": (Elastic(6.0, 1.5),),
+    "plane": (Rotate(20.0), Scale(0.8, 1.2), Shift(1.5), Elastic(3.0, 1.0)),
+    "between": (RandomCrop(1), Cutout(2), Scale(0.9, 1.3), Rotate(15.0), RandomFlip(), Cutout(3)),
+}
+for name, augment in LISTS.items():
+    for picture in (COLOUR, GREY):
+        case(f"gather_augmented-{name}-{picture[0]}", gather_augmented, augment, picture, 4)
+case("gather_augmented-first_epoch", gather_augmented, LISTS["cutout_flip_crop"], COLOUR, 1)
+case("gather_augmented-missing", gather_augmented, LISTS["crop_flip_cutout"], COLOUR, 5, True)
+
+
+def views(d: Draft, *shape: int) -> None:
+    chosen = (View(), View(True), View(False, -1, 1), View(True, 1, 1))
+    y = d.out("y", len(chosen) * shape[0], *shape[1:])
+    d.graph.add(Views(x=d.floats("x", *shape), y=y, views=chosen))
+
+
+def average_views(d: Draft, weights: tuple[float, ...], *shape: int) -> None:
+    x = d.floats("x", len(weights) * shape[0], *shape[1:])
+    d.graph.add(AverageViews(x=x, y=d.out("y", *shape), weights=weights))
+
+
+case("views-colour", views, 3, 2, 4, 5)
+case("views-smallest", views, 1, 1, 2, 2)
+case("average_views-one", average_views, (1.0,), 3, 4)
+case("average_views-six", average_views, (0.25, 0.25, 0.125, 0.125, 0.125, 0.125), 5, 10)
