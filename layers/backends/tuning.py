@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ...common.files import atomic_write, cache_dir
+from ...common.random import Key
 from ..graph import Graph, Op, Tensor
-from ..ops import SgdUpdate
+from ..ops import Accumulate
+from ..ops.updates import ParameterUpdate
 
 _LOG = logging.getLogger("dnnstack.layers")
 UNEQUAL = "results are right, but not equal to the last bit to those before"
@@ -105,11 +107,11 @@ def _counted(tuning: Tuning) -> str:
 
 
 def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
-    """The sections that update parameters: on them choices are made, and bits must be kept."""
+    """The sections that train: on them choices are made, and bits must be kept."""
     return {
         name: graph
         for name, graph in sections.items()
-        if any(isinstance(op, SgdUpdate) for op in graph.ops)
+        if any(isinstance(op, (ParameterUpdate, Accumulate)) for op in graph.ops)
     }
 
 
@@ -136,7 +138,10 @@ def _brief(value: object) -> str:
         # The number of pictures and steps is no business of the choices.
         shape = value.shape[1:] if value.role == "data" else value.shape
         return f"{value.name}{shape}{value.dtype}"
-    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+    if isinstance(value, Key):
+        # What is drawn at random is none either: another seed has the same choices.
+        return "key"
+    if isinstance(value, tuple) and value and isinstance(value[0], (Tensor, Key)):
         return ",".join(_brief(item) for item in value)
     return repr(value)
 

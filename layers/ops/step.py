@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..graph import Op, Shape, Tensor
-from .rules import need, same
+from ..graph import Op, Tensor
+from .rules import need
+from .updates import ParameterUpdate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,41 +80,35 @@ class ClipByNorm(Op):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SgdUpdate(Op):
+class SgdUpdate(ParameterUpdate):
     """g' = g + wd p; v = m v + g'; p -= lr (g' + m v with Nesterov, else v); plain: p -= lr g'.
 
-    lr = rates[step], rates: (steps,) float32; momentum buffers v start at zero, one a parameter,
-    none where m = 0. weight_decay: wd, one a parameter. PyTorch's SGD with dampening 0.
+    Momentum buffers v start at zero, one a parameter, none where m = 0. PyTorch's SGD with
+    dampening 0.
     """
 
     inputs: ClassVar = ("gradients", "rates", "step")
     updates: ClassVar = ("parameters", "buffers")
-    gradients: tuple[Tensor, ...]
-    rates: Tensor
-    step: Tensor
-    parameters: tuple[Tensor, ...]
     buffers: tuple[Tensor, ...]
-    weight_decay: tuple[float, ...]
     momentum: float = 0.0
     nesterov: bool = False
 
+    def families(self) -> dict[str, tuple[Tensor, ...]]:
+        return {"momentum": self.buffers} if self.momentum else {}
+
     def check(self) -> None:
-        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
-            same(self, parameter, gradient)
-        wanted: list[Shape] = [p.shape for p in self.parameters] if self.momentum else []
-        need(self, [b.shape for b in self.buffers] == wanted, *self.buffers)
-        need(self, len(self.weight_decay) == len(self.parameters), *self.parameters)
+        super().check()
+        need(self, bool(self.momentum) or not self.buffers, *self.buffers)
 
     def flops(self) -> int:
         each = 2 + (2 if self.momentum else 0) + (2 if self.nesterov else 0)
         decayed = sum(
             2 * p.size for p, wd in zip(self.parameters, self.weight_decay, strict=True) if wd
         )
-        return each * sum(p.size for p in self.parameters) + decayed
+        return each * self.size() + decayed
 
     def bytes(self) -> int:
-        size = sum(p.nbytes for p in self.parameters)
-        return size * (5 if self.momentum else 3)
+        return 4 * self.size() * (5 if self.momentum else 3)
 
 
 @dataclass(frozen=True, kw_only=True)

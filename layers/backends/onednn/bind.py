@@ -59,6 +59,8 @@ class Binder:
         self.memories: dict[Tensor, Memory] = {}
         self.arrays: dict[Tensor, NDArray[Any]] = {}
         self.forwards: dict[Tensor, tuple[PrimitiveDesc, Memory | None]] = {}
+        # Where a training batch norm left its variances, by its tensor of means.
+        self.variances: dict[Tensor, Memory] = {}
         self.overwritten: set[Tensor] = set()
         self._copies: dict[Tensor, list[Memory]] = {}
         self._position = 0
@@ -106,7 +108,7 @@ class Binder:
             source = home.view(Descriptor.of(descriptor.shape))
         copied = Memory(descriptor)
         self._copies[tensor].append(copied)
-        constant = tensor.role == "parameter" and tensor not in self._updated
+        constant = tensor.role in SHARED and tensor not in self._updated
         op = self.graph.ops[self._position]
         self.primitive(
             op,

@@ -25,14 +25,16 @@ DATA_TYPE_NAMES = {2: "bf16", 3: "f32", 4: "s32", 5: "s8", 6: "u8"}
 
 TAG_ANY = 1
 PLAIN_TAGS = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6}  # a, ab, abc, abcd, abcde by number of dimensions
-LAYOUT_TAGS = {"nchw": 5, "nhwc": 22, "nChw16c": 78, "nChw8c": 102}
+LAYOUT_TAGS = {"ba": 14, "nchw": 5, "nhwc": 22, "nChw16c": 78, "nChw8c": 102}
 
-FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
+FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
 CONVOLUTION_DIRECT = 1
 POOLING = {"max": 511, "avg": 1023}  # avg: exclude padding
-BINARY_ADD, BINARY_MUL = 131056, 131057
+BINARY_ADD, BINARY_MUL, BINARY_DIV = 131056, 131057, 131060
 SOFTMAX_ACCURATE, SOFTMAX_LOG = 196608, 196609
-ELTWISE_LINEAR = 38
+LRN_ACROSS_CHANNELS, LRN_WITHIN_CHANNEL = 2815, 3071
+USE_GLOBAL_STATS, USE_SCALE, USE_SHIFT, FUSE_RELU = 1, 2, 4, 8  # of batch normalisation
+ELTWISE_SQRT, ELTWISE_LINEAR = 37, 38
 ELTWISE = {
     "relu": 32,
     "leaky_relu": 32,
@@ -46,6 +48,9 @@ ELTWISE = {
 }
 ELTWISE_FROM_OUTPUT = {"relu": 256, "leaky_relu": 256, "sigmoid": 260, "tanh": 257, "elu": 258}
 ELTWISE_ALPHA = {"softplus": 1.0, "silu": 1.0}  # kinds whose alpha is a fixed part of our formula
+# 1.7159 tanh(2 x / 3) has no algorithm of its own: three in a row, each with alpha and beta.
+SCALED_TANH = ((ELTWISE_LINEAR, 2.0 / 3.0, 0.0), (ELTWISE["tanh"], 0.0, 0.0))
+SCALED_TANH += ((ELTWISE_LINEAR, 1.7159, 0.0),)
 
 QUERY_IMPL_INFO = 8
 QUERY_STRIDES = 14
@@ -55,6 +60,9 @@ QUERY_INNER_NBLKS, QUERY_INNER_BLKS, QUERY_INNER_IDXS = 263, 264, 265
 
 SRC, SRC_1, DST, WEIGHTS, BIAS, WORKSPACE = 1, 2, 17, 33, 41, 64
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
+MEAN, VARIANCE, NORM_SCALE, NORM_SHIFT = 49, 50, 51, 52
+DIFF_SCALE, DIFF_SHIFT = 255, 256
+MULTIPLE_SRC = 1024  # plus the number of the source
 ATTR_SCALES = 4096
 POST_OP_0 = 32768  # DNNL_ARG_ATTR_MULTIPLE_POST_OP(0)
 ARGUMENT_NAMES = {
@@ -68,9 +76,16 @@ ARGUMENT_NAMES = {
     DIFF_DST: "diff_dst",
     DIFF_WEIGHTS: "diff_weights",
     DIFF_BIAS: "diff_bias",
+    MEAN: "mean",
+    VARIANCE: "variance",
+    NORM_SCALE: "scale",
+    NORM_SHIFT: "shift",
+    DIFF_SCALE: "diff_scale",
+    DIFF_SHIFT: "diff_shift",
     POST_OP_0 | SRC_1: "post_op_src_1",
     ATTR_SCALES | SRC: "scale_src",
     ATTR_SCALES | SRC_1: "scale_src_1",
+    **{MULTIPLE_SRC + at: f"src_{at}" for at in range(64)},
 }
 
 ISA_NAMES = {

@@ -59,6 +59,11 @@ class Store:
         self.memories.update(arena.memories)
         self.owners.update(dict.fromkeys(tensors, name))
 
+    def place(self, tensor: Tensor) -> tuple[str, int, int]:
+        """The arena that holds a tensor, and its first and last byte there."""
+        name = self.owners[tensor]
+        return name, *self.arenas[name].spans[tensor]
+
     def arena_of(self, tensors: Iterable[Tensor]) -> Arena:
         """The arena that holds all the tensors."""
         names = {self.owners[t] for t in tensors}

@@ -1,0 +1,137 @@
+"""Where parameters, gradients and the state of the optimizer lie: side by side, in equal layouts.
+
+So an update is a few calls over long stretches of memory, however many tensors there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+from ...graph import SHARED, Graph, Tensor
+from ...ops import Accumulate, Average
+from ...ops.updates import ParameterUpdate
+from .linear import planned_layouts
+from .memory import Descriptor, Memory
+from .store import Store
+
+
+def plan_arenas(
+    store: Store, graphs: Mapping[str, Graph], choices: Mapping[str, str]
+) -> dict[str, dict[Tensor, Memory]]:
+    """Lay out what the sections train: parameters, gradients, the optimizer's state, averages.
+
+    Returns the memories of the gradients by section.
+    """
+    ops = [op for graph in graphs.values() for op in graph.ops]
+    updates = [op for op in ops if isinstance(op, ParameterUpdate)]
+    own = _parameters_of(ops)
+    layouts: dict[Tensor, Descriptor] = {}
+    for graph in graphs.values():
+        for gradient, layout in planned_layouts(graph, choices).items():
+            if gradient in own:
+                layouts.setdefault(own[gradient], layout)
+    trained = _order(updates)
+    owners = dict.fromkeys((*trained, *own.values()))
+    rank = {owner: position for position, owner in enumerate(owners)}
+    for owner in owners:
+        layouts.setdefault(owner, Descriptor.of(owner.shape))
+
+    def add(name: str, owners: Mapping[Tensor, Tensor]) -> None:
+        """An arena of tensors, given with the parameters whose layout and order they take."""
+        if owners and name not in store.arenas:
+            tensors = sorted(owners, key=lambda tensor: rank[owners[tensor]])
+            store.add_arena(name, tensors, {t: layouts[owners[t]] for t in tensors})
+
+    add("parameters", {parameter: parameter for parameter in trained})
+    for family, members in _families(updates).items():
+        add(family, members)
+    for op in ops:
+        if isinstance(op, Average):
+            _add_averages(store, op, add)
+    found: dict[str, dict[Tensor, Memory]] = {}
+    for name, graph in graphs.items():
+        held = {t: own[t] for t in graph.tensors() if t in own and t.role not in SHARED}
+        add(f"{name}.gradients", held)
+        found[name] = store.arenas[f"{name}.gradients"].memories if held else {}
+    add("accumulated", {t: p for t, p in own.items() if t.role in SHARED})
+    return found
+
+
+def _parameters_of(ops: Sequence[object]) -> dict[Tensor, Tensor]:
+    """The parameter that each gradient, or sum of gradients, is for."""
+    own: dict[Tensor, Tensor] = {}
+    for op in ops:
+        if isinstance(op, ParameterUpdate):
+            own.update(zip(op.gradients, op.parameters, strict=True))
+    for op in ops:
+        if isinstance(op, Accumulate):
+            for gradient, total in zip(op.gradients, op.sums, strict=True):
+                # A section that only adds up, and no update to tell what for.
+                own[gradient] = own.setdefault(total, total)
+    return own
+
+
+def _order(updates: Sequence[ParameterUpdate]) -> list[Tensor]:
+    """All trained parameters; neighbours are updated alike, in as many sections as may be."""
+    keys: dict[Tensor, list[tuple[float, ...]]] = {}
+    for op in updates:
+        for parameter in op.parameters:
+            keys.setdefault(parameter, [])
+    for op in updates:
+        alike = {p: _alike(op, i) for i, p in enumerate(op.parameters)}
+        for parameter, key in keys.items():
+            key.append(alike.get(parameter, (1.0,)))
+    return sorted(keys, key=lambda parameter: keys[parameter])
+
+
+def _alike(op: ParameterUpdate, index: int) -> tuple[float, ...]:
+    return (0.0, -op.weight_decay[index], -op.factor(index))
+
+
+def _families(updates: Sequence[ParameterUpdate]) -> dict[str, dict[Tensor, Tensor]]:
+    families: dict[str, dict[Tensor, Tensor]] = {}
+    for op in updates:
+        for name, tensors in op.families().items():
+            families.setdefault(name, {}).update(zip(tensors, op.parameters, strict=True))
+    return families
+
+
+def _add_averages(
+    store: Store, op: Average, add: Callable[[str, Mapping[Tensor, Tensor]], None]
+) -> None:
+    """Averages of parameters lie as these do; of the rest both lie in rows of their own."""
+    pairs = dict(zip(op.averages, op.values, strict=True))
+    trained = store.arenas["parameters"].spans
+    name = op.averages[0].name.partition("/")[0]
+    add(name, {a: p for a, p in pairs.items() if p in trained})
+    rest = {a: p for a, p in pairs.items() if p not in trained}
+    for tensors in (list(rest.values()), list(rest)):
+        new = [t for t in tensors if t not in store.owners]
+        if new:
+            layouts = {t: Descriptor.of(t.shape) for t in new}
+            store.add_arena(f"{new[0].name} and others", new, layouts)
+
+
+def stretches(
+    store: Store, *families: Sequence[Tensor], alike: Callable[[int], Hashable]
+) -> Iterator[list[int]]:
+    """Indices of tensors that lie side by side in every family and are ``alike``."""
+    places = [[store.place(tensor) for tensor in family] for family in families if family]
+    order = sorted(range(len(places[0])), key=lambda i: places[0][i])
+    stretch: list[int] = []
+    for i in order:
+        if stretch:
+            last = stretch[-1]
+            # The end of the last one is the start of this one, in the same arena.
+            beside = all((p[last][0], p[last][2]) == p[i][:2] for p in places)
+            if not beside or alike(last) != alike(i):
+                yield stretch
+                stretch = []
+        stretch.append(i)
+    if stretch:
+        yield stretch
+
+
+def flat(store: Store, tensors: Sequence[Tensor]) -> Memory:
+    """One row-major memory over neighbours of one arena."""
+    return store.arena_of(tensors).flat(tensors)

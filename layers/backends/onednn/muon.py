@@ -1,0 +1,96 @@
+"""Muon: the momentum over whole stretches, then each filter's own matrix products."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...graph import Tensor
+from ...ops import MuonUpdate
+from .arenas import flat, stretches
+from .bind import Binder, binds
+from .constants import DST, SRC, WEIGHTS
+from .memory import Descriptor, Memory
+from .primitive import PrimitiveDesc, reorder_desc
+from .updates import add, scalar
+
+
+@binds(MuonUpdate)
+def muon_update(b: Binder, op: MuonUpdate) -> None:
+    one = scalar(1.0)
+    for members in stretches(
+        b.store, op.parameters, op.gradients, op.buffers, alike=lambda i: True
+    ):
+        g = flat(b.store, [op.gradients[i] for i in members])
+        v = flat(b.store, [op.buffers[i] for i in members])
+        add(b, op, (v, scalar(op.momentum)), (g, one), v)
+        u = v
+        if op.nesterov:
+            u = Memory(v.descriptor)
+            add(b, op, (g, one), (v, scalar(op.momentum)), u)
+        begin = b.store.place(op.buffers[members[0]])[1]
+        for i in members:
+            _, start, stop = b.store.place(op.buffers[i])
+            _step(b, op, i, u.buffer[start - begin : stop - begin])
+
+
+def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -> None:
+    """p = keep p - lr NS(u); direction: the bytes of u in the layout of p."""
+    parameter = op.parameters[index]
+    rates, step = b.data(op.rates), b.array(op.step)
+    factor, decay = op.factor(index), op.weight_decay[index]
+    u = Memory(b.home(parameter).descriptor, direction)
+    plain = Memory.plain(parameter.shape)
+    b.primitive(op, reorder_desc(u.descriptor, plain.descriptor), {SRC: u, DST: plain})
+    _newton_schulz(b, op, plain, parameter)
+    # As long as the parameter with its padding, which stays zero.
+    p = flat(b.store, [parameter])
+    direct = Memory(p.descriptor)
+    direct.array()[:] = 0.0
+    turned = Memory(u.descriptor, direct.buffer)
+    b.primitive(op, reorder_desc(plain.descriptor, turned.descriptor), {SRC: plain, DST: turned})
+    values = p.array()
+    keep, minus_lr = scalar(), scalar()
+
+    def set_rate() -> None:
+        lr = float(rates()[step[0]]) * factor
+        norm = sqrt(float(np.dot(values, values))) if op.rescale else 0.0
+        scale = sqrt(parameter.shape[0]) / norm if norm > 0 else 1.0
+        keep.array()[0], minus_lr.array()[0] = scale * (1.0 - lr * decay), -lr
+
+    b.host(op, set_rate, "dot", {"parameter": parameter.name})
+    add(b, op, (p, keep), (direct, minus_lr), p)
+
+
+def _newton_schulz(b: Binder, op: MuonUpdate, u: Memory, parameter: Tensor) -> None:
+    """Replace u by the matrix with its singular vectors and singular values near 1."""
+    first, second, third = (scalar(value) for value in op.COEFFICIENTS)
+    one = scalar(1.0)
+    rows, columns = parameter.shape[0], prod(parameter.shape[1:])
+    short = min(rows, columns)
+    x = u.view(Descriptor.of((rows, columns)))
+    square = Descriptor.of((short, short))
+    gram, power, turn = Memory(square), Memory(square), Memory(square)
+    moved = Memory(x.descriptor)
+    values = x.array()
+
+    def normalize() -> None:
+        np.divide(values, sqrt(float(np.dot(values, values))) + op.EPS, out=values)
+
+    b.host(op, normalize, "divide", {"parameter": parameter.name})
+    turned = x.view(Descriptor.of((columns, rows), "ba"))
+    tall = rows > columns
+    for _ in range(op.iterations):
+        _product(b, op, *((turned, x) if tall else (x, turned)), gram)
+        _product(b, op, gram, gram, power)
+        add(b, op, (gram, second), (power, third), turn)
+        _product(b, op, *((x, turn) if tall else (turn, x)), moved)
+        add(b, op, (x, first), (moved, one), x)
+
+
+def _product(b: Binder, op: MuonUpdate, left: Memory, right: Memory, target: Memory) -> None:
+    arguments = (left.descriptor, right.descriptor, None, target.descriptor, None)
+    memories = {SRC: left, WEIGHTS: right, DST: target}
+    b.primitive(op, PrimitiveDesc("matmul", *arguments), memories)

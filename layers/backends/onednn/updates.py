@@ -1,0 +1,247 @@
+"""Optimizers, averages and sums of gradients: a few calls over whole stretches of the arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from ...graph import Op, Tensor
+from ...ops import Accumulate, AdamUpdate, Average, SgdUpdate
+from ...ops.updates import ParameterUpdate
+from .arenas import flat, stretches
+from .bind import Binder, binds
+from .constants import (
+    ATTR_SCALES,
+    BINARY_ADD,
+    BINARY_DIV,
+    BINARY_MUL,
+    DST,
+    ELTWISE_SQRT,
+    FORWARD_INFERENCE,
+    POST_OP_0,
+    SRC,
+    SRC_1,
+)
+from .memory import Descriptor, Memory
+from .primitive import Attributes, PrimitiveDesc
+
+Scaled = tuple[Memory, Memory]
+
+
+def scalar(value: float = 0.0) -> Memory:
+    """A memory of one number, such as a scale that is known at run time."""
+    memory = Memory(Descriptor.of((1,)))
+    memory.array()[0] = value
+    return memory
+
+
+def add(
+    b: Binder,
+    op: Op,
+    left: Scaled,
+    right: Scaled,
+    target: Memory,
+    accumulate: float | None = None,
+) -> None:
+    """target = left * scale + right * scale (+ accumulate * target), one pass over memory."""
+    _binary(b, op, BINARY_ADD, left, right, target, accumulate)
+
+
+def _binary(
+    b: Binder,
+    op: Op,
+    algorithm: int,
+    left: Scaled,
+    right: Scaled,
+    target: Memory,
+    accumulate: float | None = None,
+) -> None:
+    attributes = Attributes(scales=(SRC, SRC_1), accumulate=accumulate)
+    first, second = left[0], right[0]
+    arguments = (
+        algorithm,
+        first.descriptor,
+        second.descriptor,
+        target.descriptor,
+        attributes,
+    )
+    memories = {
+        SRC: first,
+        SRC_1: second,
+        DST: target,
+        ATTR_SCALES | SRC: left[1],
+        ATTR_SCALES | SRC_1: right[1],
+    }
+    details = {} if accumulate is None else {"post_op": f"sum {accumulate}"}
+    b.primitive(op, PrimitiveDesc("binary", *arguments), memories, details)
+
+
+def _update_stretches(
+    b: Binder, op: ParameterUpdate, *families: tuple[Tensor, ...], start: tuple[int, ...] = ()
+) -> list[list[int]]:
+    """Stretches of parameters with one rate and one weight decay."""
+
+    def alike(i: int) -> tuple[float, ...]:
+        return (op.weight_decay[i], op.factor(i), *start[i : i + 1])
+
+    return list(stretches(b.store, op.parameters, op.gradients, *families, alike=alike))
+
+
+@binds(SgdUpdate)
+def sgd_update(b: Binder, op: SgdUpdate) -> None:
+    """Over whole stretches: p = (1 - lr wd) p - lr g without momentum; with it
+    v = m v + (g + wd p), then p = p - lr v, or with Nesterov p = (1 - lr wd) p - lr g - lr m v.
+    """
+    rates, step = b.data(op.rates), b.array(op.step)
+    one = scalar(1.0)
+    found = _update_stretches(b, op, op.buffers)
+    minus_lr = {op.factor(i): scalar() for i, *_ in found}
+    minus_lr_m = {factor: scalar() for factor in minus_lr}
+    keeps = [scalar() for _ in found]
+    factors = [(memory.array(), 0.0, factor) for factor, memory in minus_lr.items()]
+    factors += [
+        (memory.array(), 0.0, factor * op.momentum) for factor, memory in minus_lr_m.items()
+    ]
+    for keep, (i, *_) in zip(keeps, found, strict=True):
+        factors.append((keep.array(), 1.0, op.weight_decay[i] * op.factor(i)))
+
+    def set_rate() -> None:
+        lr = float(rates()[step[0]])
+        for value, start, slope in factors:
+            value[0] = start - lr * slope
+
+    shown = {"weight_decay": str([op.weight_decay[i] for i, *_ in found])}
+    if op.lr_factor:
+        shown["lr_factor"] = str([op.factor(i) for i, *_ in found])
+    b.host(op, set_rate, "multiply", shown)
+    for keep, members in zip(keeps, found, strict=True):
+        decay, factor = op.weight_decay[members[0]], op.factor(members[0])
+        p = flat(b.store, [op.parameters[i] for i in members])
+        g = flat(b.store, [op.gradients[i] for i in members])
+        if not op.momentum:
+            add(b, op, (p, keep), (g, minus_lr[factor]), p)
+            continue
+        v = flat(b.store, [op.buffers[i] for i in members])
+        if decay:
+            add(b, op, (p, scalar(decay)), (g, one), v, accumulate=op.momentum)
+        else:
+            add(b, op, (v, scalar(op.momentum)), (g, one), v)
+        if op.nesterov:
+            add(b, op, (p, keep), (g, minus_lr[factor]), p)
+            add(b, op, (p, one), (v, minus_lr_m[factor]), p)
+        else:
+            add(b, op, (p, one), (v, minus_lr[factor]), p)
+
+
+@binds(AdamUpdate)
+def adam_update(b: Binder, op: AdamUpdate) -> None:
+    """m and v in place, d = sqrt(v) + eps c, then p = p - (lr c / (1 - b1^t)) m / d.
+
+    c = sqrt(1 - b2^t): the quotient of the formula with both of its sides times c.
+    """
+    rates, step = b.data(op.rates), b.array(op.step)
+    one = scalar(1.0)
+    first, second = (scalar(op.beta1), scalar(1.0 - op.beta1)), scalar(1.0 - op.beta2)
+    found = _update_stretches(b, op, op.means, op.squares, start=op.start)
+    minus_lr, eps, keep = ([scalar() for _ in found] for _ in range(3))
+
+    def set_rates() -> None:
+        now = int(step[0])
+        for n, (i, *_) in enumerate(found):
+            lr = float(rates()[now]) * op.factor(i)
+            t = now - op.start[i] + 1
+            c = sqrt(1.0 - op.beta2**t)
+            minus_lr[n].array()[0] = -lr * c / (1.0 - op.beta1**t)
+            eps[n].array()[0] = op.eps * c
+            keep[n].array()[0] = 1.0 - lr * op.weight_decay[i]
+
+    shown = {"weight_decay": str([op.weight_decay[i] for i, *_ in found])}
+    b.host(op, set_rates, "power", shown)
+    for n, members in enumerate(found):
+        p = flat(b.store, [op.parameters[i] for i in members])
+        g = flat(b.store, [op.gradients[i] for i in members])
+        m = flat(b.store, [op.means[i] for i in members])
+        v = flat(b.store, [op.squares[i] for i in members])
+        scratch = Memory(p.descriptor)
+        if decay := op.weight_decay[members[0]]:
+            if op.decoupled:
+                b.primitive(op, _times(p, keep[n]), {SRC: p, SRC_1: keep[n], DST: p})
+            else:
+                add(b, op, (p, scalar(decay)), (g, one), scratch)
+                g = scratch
+        add(b, op, (m, first[0]), (g, first[1]), m)
+        _binary(b, op, BINARY_MUL, (g, second), (g, one), v, accumulate=op.beta2)
+        plus = Attributes(binary=(BINARY_ADD, eps[n].descriptor))
+        root = (FORWARD_INFERENCE, ELTWISE_SQRT, v.descriptor, scratch.descriptor, 0.0, 0.0, plus)
+        memories = {SRC: v, DST: scratch, POST_OP_0 | SRC_1: eps[n]}
+        b.primitive(op, PrimitiveDesc("eltwise_forward", *root), memories, {"post_op": "add"})
+        _binary(b, op, BINARY_DIV, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0)
+
+
+def _times(x: Memory, factor: Memory) -> PrimitiveDesc:
+    return PrimitiveDesc("binary", BINARY_MUL, x.descriptor, factor.descriptor, x.descriptor, None)
+
+
+@binds(Average)
+def average(b: Binder, op: Average) -> None:
+    """One addition a stretch, left out where the step's decay is negative."""
+    decays, step = b.data(op.decays), b.array(op.step)
+    keep, new = scalar(), scalar()
+    due = [False]
+
+    def set_decay() -> None:
+        decay = decays()[step[0]]
+        due[0] = bool(decay >= 0)
+        keep.array()[0], new.array()[0] = decay, 1 - decay
+
+    b.host(op, set_decay, "subtract")
+    first = len(b.steps)
+    for members in stretches(b.store, op.values, op.averages, alike=lambda i: True):
+        a = flat(b.store, [op.averages[i] for i in members])
+        p = flat(b.store, [op.values[i] for i in members])
+        add(b, op, (a, keep), (p, new), a)
+        if op.pull:
+            b.host(op, _copy(a, p), "copyto")
+    _only_if(b, first, due)
+
+
+def _only_if(b: Binder, first: int, due: list[bool]) -> None:
+    """Let the calls from number ``first`` on be made only where ``due`` says so."""
+
+    def guarded(function: Callable[..., int | None]) -> Callable[..., int | None]:
+        return lambda *arguments: function(*arguments) if due[0] else None
+
+    for i, entry in enumerate(b.steps[first:], first):
+        b.steps[i] = replace(entry, function=guarded(entry.function))
+
+
+def _copy(source: Memory, target: Memory) -> Callable[[], None]:
+    values, place = source.array(), target.array()
+    return lambda: np.copyto(place, values)
+
+
+@binds(Accumulate)
+def accumulate(b: Binder, op: Accumulate) -> None:
+    step = b.array(op.step)
+    found = [
+        (
+            flat(b.store, [op.gradients[i] for i in members]).array(),
+            flat(b.store, [op.sums[i] for i in members]).array(),
+        )
+        for members in stretches(b.store, op.gradients, op.sums, alike=lambda i: True)
+    ]
+    scratch = np.empty(max(g.size for g, _ in found), np.float32)
+
+    def run() -> None:
+        begins = int(step[0]) % op.parts == 0
+        for g, s in found:
+            if begins:
+                np.multiply(g, np.float32(op.scale), out=s)
+            else:
+                scaled = np.multiply(g, np.float32(op.scale), out=scratch[: g.size])
+                np.add(s, scaled, out=s)
+
+    b.host(op, run, "add", {"scale": f"{op.scale:g}"})

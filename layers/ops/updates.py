@@ -1,0 +1,176 @@
+"""Optimizers, averages of the weights, and sums of gradients over the parts of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from ..graph import Op, Tensor
+from .rules import need, same
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterUpdate(Op):
+    """What all optimizers share: the step's rate is lr = rates[step] * lr_factor.
+
+    rates: (steps,) float32, step: (1,) int64 counts from 0. gradients: one a parameter.
+    weight_decay, lr_factor: one number a parameter; an empty lr_factor stands for ones.
+    """
+
+    gradients: tuple[Tensor, ...]
+    rates: Tensor
+    step: Tensor
+    parameters: tuple[Tensor, ...]
+    weight_decay: tuple[float, ...]
+    lr_factor: tuple[float, ...] = ()
+
+    def families(self) -> dict[str, tuple[Tensor, ...]]:
+        """The optimizer's state by family, in each one tensor a parameter or none at all."""
+        raise NotImplementedError  # every optimizer says what it keeps
+
+    def factor(self, index: int) -> float:
+        """The lr_factor of a parameter."""
+        return self.lr_factor[index] if self.lr_factor else 1.0
+
+    def size(self) -> int:
+        """The number of trained values."""
+        return sum(p.size for p in self.parameters)
+
+    def check(self) -> None:
+        count = len(self.parameters)
+        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+            same(self, parameter, gradient)
+        for state in self.families().values():
+            for parameter, tensor in zip(self.parameters, state, strict=True):
+                same(self, parameter, tensor)
+        need(self, len(self.weight_decay) == count, *self.parameters)
+        need(self, len(self.lr_factor) in (0, count), *self.parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamUpdate(ParameterUpdate):
+    """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, p -= lr m' / (sqrt(v') + eps).
+
+    m' = m / (1 - b1^t) and v' = v / (1 - b2^t) with t = step - start + 1, the number of the
+    parameter's own updates with this one; start: one step a parameter. Weight decay is added to the
+    gradient, g + wd p; ``decoupled`` takes p = (1 - lr wd) p before the update instead. PyTorch's
+    Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2).
+    """
+
+    inputs: ClassVar = ("gradients", "rates", "step")
+    updates: ClassVar = ("parameters", "means", "squares")
+    means: tuple[Tensor, ...]
+    squares: tuple[Tensor, ...]
+    start: tuple[int, ...]
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    decoupled: bool = False
+
+    def families(self) -> dict[str, tuple[Tensor, ...]]:
+        return {"adam_m": self.means, "adam_v": self.squares}
+
+    def check(self) -> None:
+        super().check()
+        need(self, len(self.start) == len(self.parameters), *self.parameters)
+
+    def flops(self) -> int:
+        decayed = zip(self.parameters, self.weight_decay, strict=True)
+        return 13 * self.size() + sum(2 * p.size for p, wd in decayed if wd)
+
+    def bytes(self) -> int:
+        return 7 * 4 * self.size()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MuonUpdate(ParameterUpdate):
+    """v = m v + g, u = g + m v (Nesterov) or v; p = sqrt(O) p / |p|, then p -= lr NS(u).
+
+    Parameters are filters (O, I, kh, kw) or matrices (O, I), taken as O rows; |.| is the Frobenius
+    norm. NS brings the singular values of u near 1: X = u / (|u| + 1e-7), transposed where it has
+    more rows than columns, then so many ``iterations`` of A = X X^T, B = -4.775 A + 2.0315 A^2,
+    X = 3.4445 X + B X. ``rescale`` False leaves |p| alone. Weight decay is p = (1 - lr wd) p before
+    the update. Keller Jordan et al. 2024, "Muon"; the rescaling is that of his CIFAR-10 recipe.
+    """
+
+    inputs: ClassVar = ("gradients", "rates", "step")
+    updates: ClassVar = ("parameters", "buffers")
+    COEFFICIENTS: ClassVar = (3.4445, -4.775, 2.0315)
+    EPS: ClassVar = 1e-7
+    buffers: tuple[Tensor, ...]
+    momentum: float = 0.95
+    nesterov: bool = True
+    iterations: int = 5
+    rescale: bool = False
+
+    def families(self) -> dict[str, tuple[Tensor, ...]]:
+        return {"momentum": self.buffers}
+
+    def check(self) -> None:
+        super().check()
+        need(self, all(len(p.shape) >= 2 for p in self.parameters), *self.parameters)
+
+    def flops(self) -> int:
+        return sum(self._flops(p) for p in self.parameters)
+
+    def _flops(self, p: Tensor) -> int:
+        short, long = sorted((p.shape[0], prod(p.shape[1:])))
+        iteration = 4 * short * short * long + 2 * short**3 + 3 * short**2 + 2 * short * long
+        return 14 * p.size + self.iterations * iteration
+
+    def bytes(self) -> int:
+        # X is read twice and written once an iteration.
+        return (5 + 2 + 3 * self.iterations) * 4 * self.size()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average(Op):
+    """a = d a + (1 - d) p with d = decays[step]; with ``pull`` then p = a. A negative d: nothing.
+
+    decays: (steps,) float32, step: (1,) int64; averages: one a value, of its shape. With a constant
+    d the exponential moving average of the weights; with ``pull`` now and then lookahead (Zhang et
+    al. 2019), whose slow weights are the averages.
+    """
+
+    inputs: ClassVar = ("decays", "step")
+    updates: ClassVar = ("averages", "values")
+    decays: Tensor
+    step: Tensor
+    averages: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+    pull: bool = False
+
+    def check(self) -> None:
+        for average, value in zip(self.averages, self.values, strict=True):
+            same(self, average, value)
+
+    def flops(self) -> int:
+        return 3 * sum(p.size for p in self.values)
+
+    def bytes(self) -> int:
+        return (4 if self.pull else 3) * sum(p.nbytes for p in self.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accumulate(Op):
+    """s = scale g + s, or scale g alone in the first of the ``parts`` of a batch.
+
+    step: (1,) int64 counts parts, so the first is where step mod parts = 0. sums: one a gradient.
+    """
+
+    inputs: ClassVar = ("gradients", "step")
+    updates: ClassVar = ("sums",)
+    gradients: tuple[Tensor, ...]
+    step: Tensor
+    sums: tuple[Tensor, ...]
+    parts: int
+    scale: float = 1.0
+
+    def check(self) -> None:
+        for gradient, total in zip(self.gradients, self.sums, strict=True):
+            same(self, gradient, total)
+        need(self, self.parts >= 1, *self.sums)
+
+    def flops(self) -> int:
+        return 2 * sum(g.size for g in self.gradients)
