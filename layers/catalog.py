@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from .activation import Elu, Gelu, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh
+from .activation import Elu, Gelu, LeakyRelu, Relu, ScaledTanh, Sigmoid, Silu, Softplus, Tanh
+from .batch_norm import BatchNormLayer
 from .conv import Conv2dLayer
 from .dense import Dense
+from .dropout import DropoutLayer
 from .flatten import Flatten
 from .layer import Layer
+from .lrn import LcnLayer, LrnLayer
+from .perceptron import HeavisideLayer
 from .pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from .rbf import RbfLayer
 from .scaling import ScaleLayer
 from .softmax import SoftmaxLayer
+from .subsampling import Pad2dLayer, ScaledSubsampling
 
 LAYERS: dict[str, type[Layer]] = {
     layer.kind: layer
@@ -22,6 +28,10 @@ LAYERS: dict[str, type[Layer]] = {
         Flatten,
         ScaleLayer,
         SoftmaxLayer,
+        BatchNormLayer,
+        LrnLayer,
+        LcnLayer,
+        DropoutLayer,
         Relu,
         LeakyRelu,
         Sigmoid,
@@ -30,5 +40,10 @@ LAYERS: dict[str, type[Layer]] = {
         Softplus,
         Silu,
         Gelu,
+        ScaledTanh,
+        HeavisideLayer,
+        Pad2dLayer,
+        ScaledSubsampling,
+        RbfLayer,
     )
 }

@@ -13,6 +13,9 @@ from .graph import Graph, Op, Origin, Tensor
 from .ops import (
     Activation,
     ActivationBackward,
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
     BiasAdd,
     BiasGrad,
     Conv2d,
@@ -26,6 +29,7 @@ from .ops import (
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
+from .rewrites_fused import dense_tail, first_conv_pool
 
 Rewrite = Callable[[Graph], Graph]
 
@@ -77,6 +81,33 @@ def activation(graph: Graph) -> Graph:
         elif isinstance(product, Conv2d) and product.activation is None:
             fused = replace(product, y=act.y, activation=act.kind, activation_alpha=act.alpha)
             _merge(ops, product, act, fused)
+    return graph.with_ops(ops)
+
+
+def batch_norm_relu(graph: Graph) -> Graph:
+    """Batch norm, then ReLU: one operation, and the same for their backward."""
+    ops = list(graph.ops)
+    for act in [op for op in ops if isinstance(op, Activation) and op.kind == "relu"]:
+        norm = graph.producer(act.x)
+        if not _only_between(graph, act.x, norm, act):
+            continue
+        if isinstance(norm, BatchNormInference) and not norm.fuse_relu:
+            _merge(ops, norm, act, replace(norm, y=act.y, fuse_relu=True))
+        elif isinstance(norm, BatchNorm) and not norm.fuse_relu:
+            readers = [op for op in graph.consumers(norm.mean) if isinstance(op, BatchNormBackward)]
+            masks = [graph.producer(back.dy) for back in readers]
+            if not all(
+                isinstance(mask, ActivationBackward)
+                and mask.kind == "relu"
+                and mask.value == act.y
+                and _only_between(graph, back.dy, mask, back)
+                for mask, back in zip(masks, readers, strict=True)
+            ):
+                continue
+            _merge(ops, norm, act, replace(norm, y=act.y, fuse_relu=True))
+            for mask, back in zip(masks, readers, strict=True):
+                assert isinstance(mask, ActivationBackward)
+                _merge(ops, back, mask, replace(back, dy=mask.dy, y=act.y, fuse_relu=True))
     return graph.with_ops(ops)
 
 
@@ -144,9 +175,15 @@ REWRITES: dict[str, Rewrite] = {
     "softmax_cross_entropy": softmax_cross_entropy,
     "bias": bias,
     "bias_grad": bias_grad,
+    "batch_norm_relu": batch_norm_relu,
     "relu_pool": relu_pool,
     "activation": activation,
+    "first_conv_pool": first_conv_pool,
+    "dense_tail": dense_tail,
 }
+
+# Those that only a backend with kernels of its own runs.
+OWN_KERNELS = ("first_conv_pool", "dense_tail")
 
 
 def rewritten(graph: Graph, names: Sequence[str]) -> Graph:

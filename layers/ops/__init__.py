@@ -34,6 +34,7 @@ from .classic_losses import (
     PerceptronErrorBackward,
 )
 from .combine import Add, Concat, PadChannels, Slice
+from .fused import Fused
 from .im2col import Col2im, Im2col
 from .linear import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
 from .losses import (
@@ -108,6 +109,7 @@ __all__ = [
     "DropoutBackward",
     "ExpectedCost",
     "ExpectedCostBackward",
+    "Fused",
     "GatherAugmented",
     "GatherBatch",
     "GlobalNorm",

@@ -32,10 +32,10 @@ def spread(shape: Shape, rng: np.random.Generator) -> Array:
 
 
 def check_layer(layer: Layer, batch_size: int, seed: int) -> None:
-    """Assert that backward is the transpose of forward's derivative, for the input and every
-    parameter; the message names the layer and what failed."""
+    """Assert that backward is the transpose of forward's derivative in training, for the input and
+    every parameter; the message names the layer and what failed."""
     rng = np.random.default_rng(seed)
-    graph = Graph("check", batch_size)
+    graph = Graph("check", batch_size, training=True, seed=seed)
     x = graph.tensor("x", (batch_size, *layer.input_shape), "float32", "input")
     y = layer.forward(graph, x)
     dy = graph.tensor("dy", y.shape, "float32", "input")

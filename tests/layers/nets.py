@@ -70,6 +70,25 @@ def _plain(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
     return _any_shape(draw), {}
 
 
+def _batch_norm(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    return _any_shape(draw), {
+        "scale": draw(st.booleans()),
+        "center": draw(st.booleans()),
+        "momentum": draw(st.sampled_from([0.1, 0.6, 1.0])),
+        # Two values a channel are put at almost -1 and 1 by a small eps, where nothing slopes.
+        "eps": draw(st.sampled_from([0.1, 1.0])),
+    }
+
+
+def _local_norm(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
+    return draw(pictures), {
+        "size": draw(st.sampled_from([1, 3, 5, 15])),
+        "alpha": draw(st.floats(0.0, 2.0)),
+        "beta": draw(st.floats(0.0, 2.0)),
+        "k": draw(st.floats(0.5, 2.0)),
+    }
+
+
 # How to draw (input shape, options) for every layer that a config can name.
 DRAWN: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
     "dense": lambda draw: (
@@ -83,6 +102,10 @@ DRAWN: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
     "flatten": lambda draw: (draw(pictures), {}),
     "scale": lambda draw: (_any_shape(draw), {"factor": draw(st.floats(-2.0, 2.0))}),
     "softmax": lambda draw: (_flat(draw), {}),
+    "batch_norm": _batch_norm,
+    "lrn": _local_norm,
+    "lcn": _local_norm,
+    "dropout": lambda draw: (_any_shape(draw), {"rate": draw(st.sampled_from([0.0, 0.3, 0.9]))}),
     "relu": _plain,
     "leaky_relu": lambda draw: (_any_shape(draw), {"negative_slope": draw(st.floats(0.0, 1.0))}),
     "sigmoid": _plain,
@@ -129,6 +152,8 @@ def stacks(draw: DrawFn, classes: int = 4) -> list[LayerSpec]:
             )
         )
         if draw(st.booleans()):
+            specs.append(LayerSpec("batch_norm", options={"eps": 0.1}))
+        if draw(st.booleans()):
             specs.append(LayerSpec(draw(activation)))
         if draw(st.booleans()):
             kind = draw(st.sampled_from(["max_pool2d", "avg_pool2d"]))
@@ -139,6 +164,8 @@ def stacks(draw: DrawFn, classes: int = 4) -> list[LayerSpec]:
     if draw(st.booleans()):
         units = draw(st.integers(1, 6))
         specs.append(LayerSpec("dense", options={"units": units, "use_bias": draw(st.booleans())}))
+        if draw(st.booleans()):
+            specs.append(LayerSpec("dropout", options={"rate": 0.25}))
         specs.append(LayerSpec(draw(activation)))
     specs.append(LayerSpec("dense", options={"units": classes}))
     if draw(st.booleans()):

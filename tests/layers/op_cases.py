@@ -10,6 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import op_cases_augment
+import op_cases_classic
+import op_cases_combine
+import op_cases_norm
+import op_cases_updates
 import op_cases_windows
 from dnnstack.layers.backends.base import Array
 from dnnstack.layers.graph import Shape, Tensor
@@ -41,7 +45,15 @@ from dnnstack.layers.ops import (
 )
 from op_draft import ALPHA, CASES, Draft, case
 
-__all__ = ["CASES", "op_cases_augment", "op_cases_windows"]
+__all__ = [
+    "CASES",
+    "op_cases_augment",
+    "op_cases_classic",
+    "op_cases_combine",
+    "op_cases_norm",
+    "op_cases_updates",
+    "op_cases_windows",
+]
 
 # ---------------------------------------------------------------- dense
 

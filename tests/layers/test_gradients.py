@@ -23,7 +23,8 @@ def test_every_layer_is_drawn() -> None:
 @settings(max_examples=30)
 @given(data=st.data(), batch_size=st.integers(1, 3), seed=SEEDS)
 def test_layer(kind: str, data: st.DataObject, batch_size: int, seed: int) -> None:
-    check_layer(data.draw(layers(kind)), batch_size, seed)
+    # One sample alone may give a channel one value, which has no variance.
+    check_layer(data.draw(layers(kind)), batch_size + (kind == "batch_norm"), seed)
 
 
 @pytest.mark.parametrize("fusion", [False, True])

@@ -15,6 +15,9 @@ from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.layers.ops import (
     Activation,
     ActivationBackward,
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
     BiasAdd,
     BiasGrad,
     Conv2d,
@@ -227,6 +230,60 @@ def test_mask_of_another_tensor_stays(kind: str, value: str) -> None:
     graph.results["dx"] = dx
     moved = isinstance(rewritten(graph, ["relu_pool"]).ops[0], ActivationBackward)
     assert moved == (kind == "max" and value == "pooled")
+
+
+NORMED = [
+    LayerSpec("conv2d", options={"filters": 3, "kernel_size": 2, "use_bias": False}),
+    LayerSpec("batch_norm", options={"eps": 0.1}),
+    LayerSpec("relu"),
+    LayerSpec("max_pool2d"),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 6}),
+    LayerSpec("batch_norm", options={"eps": 0.1}),
+    LayerSpec("relu"),
+    LayerSpec("dense", options={"units": CLASSES}),
+]
+
+
+def test_batch_norm_and_relu_become_one_operation() -> None:
+    net = network(NORMED)
+    plain = train_graph(net)
+    fused = rewritten(plain, ["batch_norm_relu"])
+    gone = Counter({Activation: 2, ActivationBackward: 2})
+    assert kinds(fused) == kinds(plain) - gone
+    forward = [op for op in fused.ops if isinstance(op, BatchNorm)]
+    backward = [op for op in fused.ops if isinstance(op, BatchNormBackward)]
+    assert [op.fuse_relu for op in (*forward, *backward)] == [True] * 4
+    assert [op.y for op in backward] == [op.y for op in forward[::-1]]
+    layers = [[origin.layer for origin in op.origin] for op in backward]
+    assert layers == [["batch_norm_2", "relu_2"], ["batch_norm_1", "relu_1"]]
+    inferred = rewritten(net.infer_graph(1), ["batch_norm_relu"])
+    assert kinds(inferred)[Activation] == 0
+    assert all(op.fuse_relu for op in inferred.ops if isinstance(op, BatchNormInference))
+    # Whether the masks are moved behind the pools afterwards is no longer the question.
+    everything = rewritten(plain, list(REWRITES))
+    assert kinds(everything)[ActivationBackward] == 0
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1000))
+def test_fused_batch_norm_equals_unfused(seed: int) -> None:
+    net = network(NORMED)
+    plain = train_graph(net)
+    fused = rewritten(plain, ["batch_norm_relu"])
+    want, got = (trained(net, graph, "fp64", seed) for graph in (plain, fused))
+    assert "batch_norm_1.running_var" in want
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-12, atol=1e-13, err_msg=name)
+
+
+def test_batch_norm_that_others_read_stays_apart() -> None:
+    for seen in ("batch_norm_1.y", "relu_1.dx"):
+        graph = train_graph(network(NORMED))
+        graph.results["seen"] = next(t for t in graph.tensors() if t.name == seen)
+        fused = rewritten(graph, ["batch_norm_relu"])
+        assert kinds(fused)[Activation] == 1, seen
+        assert [op.fuse_relu for op in fused.ops if isinstance(op, BatchNorm)] == [False, True]
 
 
 def test_softmax_that_is_a_result_stays() -> None:

@@ -15,7 +15,20 @@ from ..base import Array, BoundCall
 from ..tuning import Tuning
 
 # Their import enters their kernels into the table.
-from . import augment, classic, combine, im2col, losses, muon, pointwise, step, updates  # noqa: F401
+from . import (  # noqa: F401
+    augment,
+    classic,
+    combine,
+    dropout,
+    im2col,
+    losses,
+    lrn,
+    muon,
+    norm,
+    pointwise,
+    step,
+    updates,
+)
 from .arenas import plan_arenas
 from .bind import Binder, Step
 from .library import library, status_name

@@ -12,9 +12,9 @@ from .memory import Descriptor
 
 
 def reference(b: Binder, op: Op) -> None:
-    """Bind the reference backend's kernel of an operation without in-place updates."""
-    fetch = [_fetcher(b, getattr(op, field)) for field in op.inputs]
-    store = [_writer(b, getattr(op, field)) for field in op.outputs]
+    """Bind the reference backend's kernel of an operation; what it updates must be state."""
+    fetch = [_fetcher(b, getattr(op, field)) for field in (*op.inputs, *op.updates)]
+    store = [_writer(b, getattr(op, field)) for field in (*op.outputs, *op.updates)]
     kernel = KERNELS[type(op)]
 
     def run() -> None:
@@ -48,7 +48,9 @@ def _writer(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[A
                 part(value)
 
         return put_all
-    if field.dtype == "float32":
+    if field.role == "state" and field.dtype == "float32":
+        array = b.home(field).array(field.shape)
+    elif field.dtype == "float32":
         array = b.output(field, Descriptor.of(field.shape)).array(field.shape)
     else:
         array = b.array(field)

@@ -80,8 +80,16 @@ _SIGNATURES: dict[str, list[Any]] = {
     "pooling_backward_primitive_desc_create": [_P, _P, _I, *[_P] * 9],
     "softmax_forward_primitive_desc_create": [_P, _P, _I, _I, _P, _P, _I, _P],
     "softmax_backward_primitive_desc_create": [_P, _P, _I, _P, _P, _P, _I, _P, _P],
+    "batch_normalization_forward_primitive_desc_create": [_P, _P, _I, _P, _P, _F, c_uint, _P],
+    "batch_normalization_backward_primitive_desc_create": [_P, _P, _I, *[_P] * 3, _F, c_uint]
+    + [_P] * 2,
+    "lrn_forward_primitive_desc_create": [_P, _P, _I, _I, _P, _P, c_int64, _F, _F, _F, _P],
+    "lrn_backward_primitive_desc_create": [_P, _P, _I, *[_P] * 3, c_int64, _F, _F, _F, *[_P] * 2],
     "reorder_primitive_desc_create": [_P] * 6,
     "binary_primitive_desc_create": [_P, _P, _I, *[_P] * 4],
+    "concat_primitive_desc_create": [_P, _P, _P, _I, _I, _P, _P],
+    "sum_primitive_desc_create": [_P, _P, _P, _I, _P, _P, _P],
+    "memory_desc_create_submemory": [_P, _P, _P, _P],
 }
 
 

@@ -1,0 +1,53 @@
+"""Dropout: NumPy draws the mask, oneDNN multiplies."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ....common import random
+from ...graph import Op, Tensor
+from ...ops import Dropout, DropoutBackward
+from .bind import Binder, attempt, binds
+from .constants import ATTR_SCALES, BINARY_MUL, DST, SRC, SRC_1
+from .fallback import reference
+from .memory import Descriptor, Memory
+from .primitive import Attributes
+
+
+@binds(Dropout)
+def dropout(b: Binder, op: Dropout) -> None:
+    mask = np.zeros(prod(op.x.shape), np.uint8)
+    key, threshold, step = random.Key(*op.key), op.threshold, b.array(op.step)
+    b.arrays[op.mask] = mask.reshape(op.x.shape)
+
+    def draw() -> None:
+        random.at_least(key, int(step[0]), threshold, mask)
+
+    b.host(op, draw, "philox", {"mask": f"u8 {'x'.join(map(str, op.x.shape))}"})
+    _multiply(b, op, op.x, op.mask, op.y, op.scale)
+
+
+@binds(DropoutBackward)
+def dropout_backward(b: Binder, op: DropoutBackward) -> None:
+    _multiply(b, op, op.dy, op.mask, op.dx, op.scale)
+
+
+def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: float) -> None:
+    """y = scale x mask in row-major order, in which the mask was drawn."""
+    layout = Descriptor.of(x.shape)
+    chosen = Descriptor.of(x.shape, "plain", "uint8")
+    arguments = (BINARY_MUL, layout, chosen, layout, Attributes(scales=(SRC,)))
+    desc = attempt("binary", [lambda: arguments], {"src": layout})
+    if desc is None:
+        return reference(b, op)
+    factor = Memory(Descriptor.of((1,)))
+    factor.array()[0] = scale
+    memories = {
+        SRC: b.plain(x),
+        SRC_1: Memory(chosen, b.array(mask).reshape(-1).view(np.uint8)),
+        DST: b.output(y, layout),
+        ATTR_SCALES | SRC: factor,
+    }
+    return b.primitive(op, desc, memories, {"scale": scale})

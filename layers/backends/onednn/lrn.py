@@ -1,0 +1,131 @@
+"""Local response normalisation by oneDNN's primitive, whose formula is ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...graph import Tensor
+from ...ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
+from .bind import Binder, attempt, binds
+from .constants import (
+    DIFF_DST,
+    DIFF_SRC,
+    DST,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
+    LRN_ACROSS_CHANNELS,
+    LRN_WITHIN_CHANNEL,
+    SRC,
+    WORKSPACE,
+)
+from .fallback import reference
+from .linear import candidate_layouts
+from .memory import Descriptor, Memory
+from .primitive import PrimitiveDesc
+
+Forward = Lrn | DivisiveNorm
+Backward = LrnBackward | DivisiveNormBackward
+
+
+def _algorithm(op: Forward | Backward) -> int:
+    across = isinstance(op, (Lrn, LrnBackward))
+    return LRN_ACROSS_CHANNELS if across else LRN_WITHIN_CHANNEL
+
+
+def _numbers(op: Forward | Backward) -> tuple[int, float, float, float]:
+    return op.size, op.alpha, op.beta, op.k
+
+
+def _layouts(b: Binder, x: Tensor, size: int) -> list[Descriptor]:
+    """The layout that x has, else the library's favourites; none for a window of one value.
+
+    oneDNN 3.2 crashes when it makes the backward primitive of that.
+    """
+    if size == 1:
+        return []
+    names = (*candidate_layouts(), "nchw")
+    return [b.home(x).descriptor, *(Descriptor.of(x.shape, name) for name in names)]
+
+
+def _forward(op: Forward | Backward, prop: int, layout: Descriptor) -> tuple[Any, ...]:
+    return (prop, _algorithm(op), layout, layout, *_numbers(op), None)
+
+
+def _forward_desc(b: Binder, op: Forward, prop: int) -> PrimitiveDesc | None:
+    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
+        return lambda: _forward(op, prop, layout)
+
+    candidates = [candidate(layout) for layout in _layouts(b, op.x, op.size)]
+    return attempt("lrn_forward", candidates, {"size": op.size})
+
+
+def _pair(b: Binder, op: Backward) -> tuple[PrimitiveDesc, PrimitiveDesc] | None:
+    """Forward and backward in the first layout for which both are fast."""
+    for layout in _layouts(b, op.x, op.size):
+        forward = _forward(op, FORWARD_TRAINING, layout)
+        hint = attempt("lrn_forward", [lambda: forward], {"size": op.size})
+        if hint is None:
+            continue
+        backward = (_algorithm(op), layout, layout, layout, *_numbers(op), hint, None)
+        desc = attempt("lrn_backward", [lambda: backward], {"size": op.size})
+        if desc is not None:
+            return hint, desc
+    return None
+
+
+@binds(DivisiveNorm)
+@binds(Lrn)
+def lrn(b: Binder, op: Forward) -> None:
+    readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Backward)]
+    if readers:
+        found = _pair(b, readers[0])
+        desc = found[0] if found is not None else None
+    else:
+        desc = _forward_desc(b, op, FORWARD_INFERENCE)
+    if desc is None:
+        return reference(b, op)
+    layout = desc.descriptor(SRC)
+    arguments = {SRC: b.want(op.x, layout), DST: b.output(op.y, layout)}
+    if readers:
+        workspace = _workspace(desc)
+        if workspace is not None:
+            arguments[WORKSPACE] = workspace
+        b.forwards[op.y] = (desc, workspace)
+    return b.primitive(op, desc, arguments, {"size": op.size})
+
+
+@binds(DivisiveNormBackward)
+@binds(LrnBackward)
+def lrn_backward(b: Binder, op: Backward) -> None:
+    found = _pair(b, op)
+    if found is None:
+        return reference(b, op)
+    hint, desc = found
+    known = b.forwards.get(op.y)
+    workspace = known[1] if known is not None else _forward_again(b, op, hint)
+    layout = desc.descriptor(SRC)
+    arguments = {
+        SRC: b.want(op.x, layout),
+        DIFF_DST: b.want(op.dy, layout),
+        DIFF_SRC: b.output(op.dx, layout),
+    }
+    if workspace is not None:
+        arguments[WORKSPACE] = workspace
+    return b.primitive(op, desc, arguments, {"size": op.size})
+
+
+def _workspace(desc: PrimitiveDesc) -> Memory | None:
+    layout = desc.descriptor(WORKSPACE)
+    return Memory(layout) if layout.nbytes else None
+
+
+def _forward_again(b: Binder, op: Backward, hint: PrimitiveDesc) -> Memory | None:
+    """Forward's workspace where this section has no forward: computed anew."""
+    b.home(op.y)  # what was written is held, needed or not
+    workspace = _workspace(hint)
+    if workspace is not None:
+        layout = hint.descriptor(SRC)
+        arguments = {SRC: b.want(op.x, layout), DST: Memory(layout), WORKSPACE: workspace}
+        b.primitive(op, hint, arguments, {"size": op.size})
+    return workspace

@@ -1,0 +1,198 @@
+"""Batch norm by oneDNN's primitive; its running statistics, a few numbers a channel, by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...graph import Shape, Tensor
+from ...ops import BatchNorm, BatchNormBackward, BatchNormInference
+from .bind import Binder, attempt, binds
+from .constants import (
+    BACKWARD,
+    DIFF_DST,
+    DIFF_SCALE,
+    DIFF_SHIFT,
+    DIFF_SRC,
+    DST,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
+    FUSE_RELU,
+    MEAN,
+    NORM_SCALE,
+    NORM_SHIFT,
+    SRC,
+    USE_GLOBAL_STATS,
+    USE_SCALE,
+    USE_SHIFT,
+    VARIANCE,
+    WORKSPACE,
+)
+from .fallback import reference
+from .linear import candidate_layouts
+from .memory import Descriptor, Memory
+from .primitive import PrimitiveDesc
+
+Norm = BatchNorm | BatchNormInference | BatchNormBackward
+
+
+def _picture(shape: Shape) -> Shape:
+    """Flat samples as pictures of one pixel."""
+    return shape if len(shape) == 4 else (*shape, 1, 1)
+
+
+def _input(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
+    return b.want(tensor, layout) if len(tensor.shape) == 4 else b.plain(tensor).view(layout)
+
+
+def _output(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
+    if len(tensor.shape) == 4:
+        return b.output(tensor, layout)
+    return b.output(tensor, Descriptor.of(tensor.shape)).view(layout)
+
+
+def _flags(op: Norm, shift: bool) -> int:
+    return (
+        (USE_SCALE if op.weight is not None else 0)
+        | (USE_SHIFT if shift else 0)
+        | (FUSE_RELU if op.fuse_relu else 0)
+    )
+
+
+def _forward_desc(b: Binder, op: Norm, prop: int, flags: int) -> PrimitiveDesc | None:
+    """Forward in the layout that x has, else in one of the library's favourites."""
+    shape = _picture(op.x.shape)
+    layouts = [Descriptor.of(shape, name) for name in (*candidate_layouts(), "nchw")]
+    if len(op.x.shape) == 4:
+        layouts.insert(0, b.home(op.x).descriptor)
+    else:
+        # A layout whose bytes are those of the flat samples.
+        layouts = [Descriptor.of(shape, "nhwc")]
+
+    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
+        return lambda: (prop, layout, layout, op.eps, flags, None)
+
+    candidates = [candidate(layout) for layout in layouts]
+    return attempt("batch_normalization_forward", candidates, {"src": op.x.shape})
+
+
+def _details(op: Norm) -> dict[str, object]:
+    return {"fused": "relu"} if op.fuse_relu else {}
+
+
+@binds(BatchNorm)
+def batch_norm(b: Binder, op: BatchNorm) -> None:
+    flags = _flags(op, op.bias is not None)
+    desc = _forward_desc(b, op, FORWARD_TRAINING, flags)
+    if desc is None:
+        return reference(b, op)
+    layout = desc.descriptor(SRC)
+    channels = Descriptor.of(op.mean.shape)
+    mean, variance = b.output(op.mean, channels), Memory(channels)
+    arguments = {
+        SRC: _input(b, op.x, layout),
+        DST: _output(b, op.y, layout),
+        MEAN: mean,
+        VARIANCE: variance,
+    }
+    if op.weight is not None:
+        arguments[NORM_SCALE] = b.home(op.weight)
+    if op.bias is not None:
+        arguments[NORM_SHIFT] = b.home(op.bias)
+    workspace = Memory(desc.descriptor(WORKSPACE)) if op.fuse_relu else None
+    if workspace is not None:
+        arguments[WORKSPACE] = workspace
+    b.forwards[op.mean] = (desc, workspace)
+    b.variances[op.mean] = variance
+    b.primitive(op, desc, arguments, _details(op))
+
+    means, variances = mean.array(), variance.array()
+    inverse_std = b.output(op.inverse_std, channels).array()
+    running_mean, running_var = b.home(op.running_mean).array(), b.home(op.running_var).array()
+    count = op.x.size // op.x.shape[1]
+    kept, new = np.float32(1.0 - op.momentum), np.float32(op.momentum)
+    unbiased = np.float32(op.momentum * count / (count - 1))
+    eps = np.float32(op.eps)
+
+    def move() -> None:
+        running_mean[:] = kept * running_mean + new * means
+        running_var[:] = kept * running_var + unbiased * variances
+        np.divide(1.0, np.sqrt(variances + eps), out=inverse_std)
+
+    return b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
+
+
+@binds(BatchNormInference)
+def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
+    flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
+    desc = _forward_desc(b, op, FORWARD_INFERENCE, flags)
+    if desc is None:
+        return reference(b, op)
+    layout = desc.descriptor(SRC)
+    arguments = {
+        SRC: _input(b, op.x, layout),
+        DST: _output(b, op.y, layout),
+        MEAN: b.home(op.running_mean),
+        VARIANCE: b.home(op.running_var),
+    }
+    if op.weight is not None:
+        arguments[NORM_SCALE] = b.home(op.weight)
+    if op.bias is not None:
+        arguments[NORM_SHIFT] = b.home(op.bias)
+    return b.primitive(op, desc, arguments, _details(op))
+
+
+@binds(BatchNormBackward)
+def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
+    flags = _flags(op, op.db is not None)
+    known = b.forwards.get(op.mean)
+    if known is None and op.fuse_relu:
+        # The mask of forward lies in its workspace alone.
+        return reference(b, op)
+    hint = known[0] if known is not None else _forward_desc(b, op, FORWARD_TRAINING, flags)
+    if hint is None:
+        return reference(b, op)
+    layout = hint.descriptor(SRC)
+    backward = (BACKWARD, layout, layout, layout, op.eps, flags, hint, None)
+    kind = "batch_normalization_backward"
+    desc = attempt(kind, [lambda: backward], {"src": layout})
+    if desc is None:
+        return reference(b, op)
+    channels = Descriptor.of(op.mean.shape)
+    dy = _input(b, op.dy, layout)
+    if len(op.dy.shape) == 4 and b.may_overwrite(op.dy):
+        # In place it touches a quarter less memory.
+        b.overwritten.add(op.dy)
+        dx = dy.view(layout)
+        b.alias(op.dx, dx)
+    else:
+        dx = _output(b, op.dx, layout)
+    arguments = {
+        SRC: _input(b, op.x, layout),
+        DIFF_DST: dy,
+        DIFF_SRC: dx,
+        MEAN: b.plain(op.mean),
+        VARIANCE: b.variances.get(op.mean) or _variance(b, op),
+    }
+    if op.weight is not None:
+        arguments[NORM_SCALE] = b.home(op.weight)
+        arguments[DIFF_SCALE] = b.output(op.dw, channels) if op.dw is not None else Memory(channels)
+    if op.db is not None:
+        arguments[DIFF_SHIFT] = b.output(op.db, channels)
+    if known is not None and known[1] is not None:
+        arguments[WORKSPACE] = known[1]
+    return b.primitive(op, desc, arguments, _details(op))
+
+
+def _variance(b: Binder, op: BatchNormBackward) -> Memory:
+    """The variance that a section without the forward operation must work out."""
+    memory = Memory(Descriptor.of(op.mean.shape))
+    variance, inverse_std = memory.array(), b.plain(op.inverse_std).array()
+
+    def run() -> None:
+        variance[:] = 1.0 / np.square(inverse_std) - op.eps
+
+    b.host(op, run, "square")
+    return memory

@@ -1,0 +1,164 @@
+"""Normalisation and dropout."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ....common import random
+from ...ops import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    DivisiveNorm,
+    DivisiveNormBackward,
+    Dropout,
+    DropoutBackward,
+    Lrn,
+    LrnBackward,
+)
+from ..base import Array
+from .kernels import kernel
+
+# ---------------------------------------------------------------- batch norm
+
+
+def _axes(x: Array) -> tuple[int, ...]:
+    return (0, *range(2, x.ndim))
+
+
+def _spread(values: Array, x: Array) -> Array:
+    """(C,) as (1, C, 1, ...), to meet x."""
+    return values.reshape(1, -1, *[1] * (x.ndim - 2))
+
+
+def _affine(x: Array, factor: Array, weight: Array | None, bias: Array | None) -> Array:
+    y = x * _spread(factor if weight is None else factor * weight, x)
+    return y if bias is None else y + _spread(bias, x)
+
+
+@kernel(BatchNorm, "mean, multiply")
+def batch_norm(
+    op: BatchNorm,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array,
+    running_var: Array,
+) -> tuple[Array, ...]:
+    # Sums over a whole batch: in float32 they would lose digits that the formula does not.
+    mean = x.mean(_axes(x), np.float64)
+    deviation = x - _spread(mean, x)
+    var = np.square(deviation).mean(_axes(x))
+    inverse_std = 1.0 / np.sqrt(var + op.eps)
+    y = _affine(deviation, inverse_std, weight, bias)
+    count = x.size // x.shape[1]
+    m = op.momentum
+    return (
+        np.maximum(y, 0.0) if op.fuse_relu else y,
+        mean,
+        inverse_std,
+        (1.0 - m) * running_mean + m * mean,
+        (1.0 - m) * running_var + m * var * count / (count - 1),
+    )
+
+
+@kernel(BatchNormInference, "multiply")
+def batch_norm_inference(
+    op: BatchNormInference,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    running_mean: Array,
+    running_var: Array,
+) -> Array:
+    inverse_std = 1.0 / np.sqrt(running_var + op.eps)
+    y = _affine(x - _spread(running_mean, x), inverse_std, weight, bias)
+    return np.maximum(y, 0.0) if op.fuse_relu else y
+
+
+@kernel(BatchNormBackward, "mean, multiply")
+def batch_norm_backward(
+    op: BatchNormBackward,
+    x: Array,
+    dy: Array,
+    mean: Array,
+    inverse_std: Array,
+    weight: Array | None,
+    y: Array | None,
+) -> tuple[Array, Array, Array]:
+    g = np.where(y > 0, dy, 0.0) if op.fuse_relu and y is not None else dy
+    h = (x - _spread(mean, x)) * _spread(inverse_std, x)
+    db = g.sum(_axes(x), np.float64)
+    dw = (g * h).sum(_axes(x), np.float64)
+    count = x.size // x.shape[1]
+    centred = g - _spread(db / count, x) - h * _spread(dw / count, x)
+    return _affine(centred, inverse_std, weight, None), dw, db
+
+
+# ---------------------------------------------------------------- local response
+
+
+def _near_channels(x: Array, size: int) -> Array:
+    """The sum over the ``size`` channels around each one, shorter at the ends."""
+    reach = size // 2
+    total = x.copy()
+    for d in range(1, min(reach, x.shape[1] - 1) + 1):
+        total[:, d:] += x[:, :-d]
+        total[:, :-d] += x[:, d:]
+    return total
+
+
+def _along(x: Array, size: int, axis: int) -> Array:
+    turned = np.moveaxis(x, axis, 1)
+    return np.moveaxis(_near_channels(turned, size), 1, axis)
+
+
+def _near_pixels(x: Array, size: int) -> Array:
+    """The sum over the size x size pixels around each one, those inside the picture."""
+    return _along(_along(x, size, 2), size, 3)
+
+
+@kernel(Lrn, "power")
+def lrn(op: Lrn, x: Array) -> Array:
+    s = op.k + (op.alpha / op.size) * _near_channels(x * x, op.size)
+    return np.asarray(x * s**-op.beta)
+
+
+@kernel(LrnBackward, "power")
+def lrn_backward(op: LrnBackward, x: Array, y: Array, dy: Array) -> Array:
+    share = op.alpha / op.size
+    s = op.k + share * _near_channels(x * x, op.size)
+    reached = _near_channels(dy * y / s, op.size)
+    return np.asarray(dy * s**-op.beta - (2.0 * share * op.beta) * x * reached)
+
+
+@kernel(DivisiveNorm, "power")
+def divisive_norm(op: DivisiveNorm, x: Array) -> Array:
+    s = op.k + (op.alpha / op.size**2) * _near_pixels(x * x, op.size)
+    return np.asarray(x * s**-op.beta)
+
+
+@kernel(DivisiveNormBackward, "power")
+def divisive_norm_backward(op: DivisiveNormBackward, x: Array, y: Array, dy: Array) -> Array:
+    share = op.alpha / op.size**2
+    s = op.k + share * _near_pixels(x * x, op.size)
+    reached = _near_pixels(dy * y / s, op.size)
+    return np.asarray(dy * s**-op.beta - (2.0 * share * op.beta) * x * reached)
+
+
+# ---------------------------------------------------------------- dropout
+
+
+@kernel(Dropout, "multiply")
+def dropout(op: Dropout, x: Array, step: Array) -> tuple[Array, Array]:
+    count = prod(x.shape)
+    words = random.words(random.Key(*op.key), int(step[0]), 0, -(-count // 4))
+    mask = (words.reshape(-1)[:count] >= op.threshold).astype(np.uint8).reshape(x.shape)
+    return x * mask * op.scale, mask
+
+
+@kernel(DropoutBackward, "multiply")
+def dropout_backward(op: DropoutBackward, dy: Array, mask: Array) -> Array:
+    return np.asarray(dy * mask * op.scale)

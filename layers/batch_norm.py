@@ -1,0 +1,115 @@
+"""BatchNorm: every channel to mean 0 and deviation 1 over the batch."""
+
+from __future__ import annotations
+
+from ..common.errors import ShapeError
+from .graph import Graph, Shape, Tensor
+from .initializers import Initializer
+from .layer import Layer, Parameter, Statistic, parameter_tensor, statistic_tensor
+from .ops import BatchNorm, BatchNormBackward, BatchNormInference
+
+ONES, ZEROS = Initializer("ones"), Initializer("zeros")
+
+
+class BatchNormLayer(Layer):
+    """y = weight (x - mean) / sqrt(var + eps) + bias, each channel apart; the formulas stand at
+    ops.BatchNorm.
+
+    In training mean and var are the batch's, and the running statistics move towards them by
+    ``momentum``, the weight of the new value; outside training they take their place.
+    x, y: (N, C, H, W) or (N, C); weight (with ``scale``), bias (with ``center``): (C,).
+    Source: Ioffe and Szegedy 2015. Forward in training raises ShapeError for one value a channel,
+    whose deviation is 0.
+    """
+
+    kind = "batch_norm"
+
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        scale: bool = True,
+        center: bool = True,
+        scale_initializer: Initializer = ONES,
+        bias_initializer: Initializer = ZEROS,
+    ) -> None:
+        if not 0.0 < momentum <= 1.0 or eps <= 0.0:
+            raise ShapeError(
+                f"momentum must be in (0, 1] and eps above 0, got {momentum:g} and {eps:g}"
+            )
+        super().__init__(name, input_shape, input_shape)
+        self.momentum = momentum
+        self.eps = eps
+        shape = (input_shape[0],)
+        weight, bias = (parameter_tensor(name, part, shape) for part in ("weight", "bias"))
+        self.weight = Parameter(weight, "scale", scale_initializer, 1, 1) if scale else None
+        self.bias = Parameter(bias, "shift", bias_initializer, 1, 1) if center else None
+        self.running_mean = statistic_tensor(name, "running_mean", shape)
+        self.running_var = statistic_tensor(name, "running_var", shape)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(p for p in (self.weight, self.bias) if p is not None)
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return Statistic(self.running_mean, 0.0), Statistic(self.running_var, 1.0)
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        y = self.output(graph, x)
+        weight = self.weight.tensor if self.weight is not None else None
+        bias = self.bias.tensor if self.bias is not None else None
+        mean, var = self.running_mean, self.running_var
+        if not graph.training:
+            graph.add(
+                BatchNormInference(
+                    x=x,
+                    y=y,
+                    weight=weight,
+                    bias=bias,
+                    running_mean=mean,
+                    running_var=var,
+                    eps=self.eps,
+                )
+            )
+            return y
+        if x.size == x.shape[1]:
+            raise ShapeError(
+                f"layer '{self.name}' ({self.kind}): a batch of {x.shape[0]} gives one value a "
+                "channel, which has no variance; raise data.batch_size"
+            )
+        batch_mean = graph.tensor(f"{self.name}.mean", mean.shape)
+        inverse_std = graph.tensor(f"{self.name}.inverse_std", mean.shape)
+        graph.keep(self.name, x=x, mean=batch_mean, inverse_std=inverse_std)
+        graph.add(
+            BatchNorm(
+                x=x,
+                y=y,
+                weight=weight,
+                bias=bias,
+                mean=batch_mean,
+                inverse_std=inverse_std,
+                running_mean=mean,
+                running_var=var,
+                momentum=self.momentum,
+                eps=self.eps,
+            )
+        )
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        dx = self.input_gradient(graph, dy)
+        weight, bias = self.weight, self.bias
+        graph.add(
+            BatchNormBackward(
+                **graph.kept(self.name),
+                dy=dy,
+                dx=dx,
+                weight=weight.tensor if weight is not None else None,
+                dw=graph.gradient(weight.tensor) if weight is not None else None,
+                db=graph.gradient(bias.tensor) if bias is not None else None,
+                eps=self.eps,
+            )
+        )
+        return dx

@@ -1,0 +1,57 @@
+"""Dropout: in training a share of the values is set to 0."""
+
+from __future__ import annotations
+
+from ..common import random
+from ..common.errors import ShapeError
+from .graph import Graph, Shape, Tensor
+from .layer import Layer
+from .ops import Dropout, DropoutBackward
+
+
+class DropoutLayer(Layer):
+    """In training y = x / (1 - rate) where a random word allows it, else 0; y = x outside training.
+
+    ``rate`` is the share that is dropped, in [0, 1). The word of a value is a function of the
+    graph's seed, the layer's name, the training step and the value's place in the batch alone (see
+    ops.Dropout), so a resumed run and another device drop the same values. Forward keeps its mask,
+    one byte a value: drawing it again would cost more than reading it. x, y: any shape.
+    Source: Srivastava et al. 2014.
+    """
+
+    kind = "dropout"
+
+    def __init__(self, name: str, input_shape: Shape, *, rate: float = 0.5) -> None:
+        if not 0.0 <= rate < 1.0:
+            raise ShapeError(f"rate must be at least 0 and less than 1, got {rate:g}")
+        super().__init__(name, input_shape, input_shape)
+        self.scale = 1.0 / (1.0 - rate)
+        # A word is dropped with this many chances in 2^32; the largest word must stay.
+        self.threshold = min(round(rate * 2**32), 2**32 - 1)
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        if not graph.training or not self.threshold:
+            return x
+        y = self.output(graph, x)
+        mask = graph.tensor(f"{self.name}.mask", x.shape, "uint8")
+        graph.keep(self.name, mask=mask)
+        graph.add(
+            Dropout(
+                x=x,
+                step=graph.tensor("step", (1,), "int64", "state"),
+                y=y,
+                mask=mask,
+                key=random.key(graph.seed, "dropout", self.name),
+                threshold=self.threshold,
+                scale=self.scale,
+            )
+        )
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        if not graph.training or not self.threshold:
+            return dy
+        dx = self.input_gradient(graph, dy)
+        mask = graph.kept(self.name)["mask"]
+        graph.add(DropoutBackward(dy=dy, mask=mask, dx=dx, scale=self.scale))
+        return dx

@@ -1,0 +1,258 @@
+"""Normalisation and dropout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..graph import Op, Tensor
+from .rules import need, same
+
+
+def _check_channels(op: Op, x: Tensor, *tensors: Tensor | None) -> None:
+    for tensor in tensors:
+        if tensor is not None:
+            need(op, tensor.shape == (x.shape[1],), x, tensor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNorm(Op):
+    """y = f(weight (x - mean) inverse_std + bias), statistics over all axes but 1 of this batch.
+
+    x, y: (N, C) or (N, C, H, W), the others: (C,). M is the number of values a channel, var their
+    mean squared deviation, and inverse_std = 1 / sqrt(var + eps). In place, with m = momentum:
+    running_mean = (1 - m) running_mean + m mean and running_var = (1 - m) running_var +
+    m var M / (M - 1), the unbiased estimate, as cuDNN and PyTorch have it. A weight or bias that
+    is None is 1 or 0. f is max(., 0) where fuse_relu, set by a rewrite alone, else nothing.
+    (Ioffe and Szegedy 2015, algorithm 1)
+    """
+
+    inputs: ClassVar = ("x", "weight", "bias")
+    outputs: ClassVar = ("y", "mean", "inverse_std")
+    updates: ClassVar = ("running_mean", "running_var")
+    x: Tensor
+    y: Tensor
+    mean: Tensor
+    inverse_std: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+    eps: float
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    fuse_relu: bool = False
+
+    def check(self) -> None:
+        same(self, self.x, self.y)
+        need(self, self.x.size > self.x.shape[1], self.x)
+        _check_channels(self, self.x, self.weight, self.bias, self.mean, self.inverse_std)
+        _check_channels(self, self.x, self.running_mean, self.running_var)
+
+    def flops(self) -> int:
+        return (7 + self.fuse_relu) * self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNormInference(Op):
+    """y = f(weight (x - running_mean) / sqrt(running_var + eps) + bias); shapes as in BatchNorm."""
+
+    inputs: ClassVar = ("x", "weight", "bias", "running_mean", "running_var")
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+    eps: float
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    fuse_relu: bool = False
+
+    def check(self) -> None:
+        same(self, self.x, self.y)
+        _check_channels(self, self.x, self.weight, self.bias, self.running_mean, self.running_var)
+
+    def flops(self) -> int:
+        return (2 + self.fuse_relu) * self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNormBackward(Op):
+    """dx = weight inverse_std (g - mean of g - h mean of g h), with h = (x - mean) inverse_std.
+
+    Means are over all axes but 1; dw = sum of g h, db = sum of g: (C,). g = dy, or with fuse_relu
+    dy where y, forward's output, is above 0, else 0. x, dy, dx as in BatchNorm.
+    """
+
+    inputs: ClassVar = ("x", "dy", "mean", "inverse_std", "weight", "y")
+    outputs: ClassVar = ("dx", "dw", "db")
+    x: Tensor
+    dy: Tensor
+    mean: Tensor
+    inverse_std: Tensor
+    dx: Tensor
+    eps: float
+    weight: Tensor | None = None
+    dw: Tensor | None = None
+    db: Tensor | None = None
+    y: Tensor | None = None
+    fuse_relu: bool = False
+
+    def check(self) -> None:
+        same(self, self.x, self.dy, self.dx)
+        _check_channels(self, self.x, self.mean, self.inverse_std, self.weight, self.dw, self.db)
+        need(self, not self.fuse_relu or self.y is not None, self.x)
+        if self.y is not None:
+            same(self, self.x, self.y)
+
+    def flops(self) -> int:
+        return (11 + self.fuse_relu) * self.x.size
+
+
+def _check_sized(op: Op, size: int, *tensors: Tensor) -> None:
+    same(op, *tensors)
+    need(op, len(tensors[0].shape) == 4 and size % 2 == 1, *tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lrn(Op):
+    """y = x s^-beta, s[c] = k + (alpha / size) sum of x[c']^2 over the channels near c.
+
+    Near are the ``size`` (odd) channels c - size // 2 .. c + size // 2, those that exist: at the
+    ends the sum is shorter, the divisor not. x, y: (N, C, H, W). Krizhevsky et al. 2012, section
+    3.3, with cuDNN's division of alpha by the size (cudnnLRNCrossChannelForward).
+    """
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+    def check(self) -> None:
+        _check_sized(self, self.size, self.x, self.y)
+
+    def flops(self) -> int:
+        return (self.size + 4) * self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class LrnBackward(Op):
+    """dx = dy s^-beta - (2 alpha beta / size) x sum of dy y / s over the same channels; as Lrn."""
+
+    inputs: ClassVar = ("x", "y", "dy")
+    outputs: ClassVar = ("dx",)
+    x: Tensor
+    y: Tensor
+    dy: Tensor
+    dx: Tensor
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+    def check(self) -> None:
+        _check_sized(self, self.size, self.x, self.y, self.dy, self.dx)
+
+    def flops(self) -> int:
+        return (2 * self.size + 8) * self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivisiveNorm(Op):
+    """y = x s^-beta, s[p,q] = k + (alpha / size^2) sum of x[p',q']^2 over the pixels near (p, q).
+
+    Near are the size x size (odd) pixels around (p, q) of the same channel that lie inside the
+    picture: at a border the sum is shorter, the divisor not. x, y: (N, C, H, W). The formula of
+    cudnnDivisiveNormalizationForward with CUDNN_DIVNORM_PRECOMPUTED_MEANS and no means given
+    (means = NULL, which stands for zeros): lrnN = size, lrnAlpha = alpha, lrnBeta, lrnK; the
+    library divides alpha by the window width to the power of the spatial dimensions. It is the
+    divisive half of local contrast normalisation (Jarrett et al. 2009), with this smooth s^beta
+    in the place of max(c, sigma).
+    """
+
+    inputs: ClassVar = ("x",)
+    outputs: ClassVar = ("y",)
+    x: Tensor
+    y: Tensor
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+    def check(self) -> None:
+        _check_sized(self, self.size, self.x, self.y)
+
+    def flops(self) -> int:
+        return (self.size**2 + 4) * self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivisiveNormBackward(Op):
+    """dx = dy s^-beta - (2 alpha beta / size^2) x sum of dy y / s over the same pixels."""
+
+    inputs: ClassVar = ("x", "y", "dy")
+    outputs: ClassVar = ("dx",)
+    x: Tensor
+    y: Tensor
+    dy: Tensor
+    dx: Tensor
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+    def check(self) -> None:
+        _check_sized(self, self.size, self.x, self.y, self.dy, self.dx)
+
+    def flops(self) -> int:
+        return (2 * self.size**2 + 8) * self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout(Op):
+    """mask = 1 where word >= threshold, else 0; y = scale x mask.
+
+    The word of element e of x, counted row-major over (N, C, H, W), is word e % 4 of the block
+    Philox4x32-10 (Salmon et al. 2011) of the 128-bit counter (e // 4, step), both 64 bits with the
+    low word first, under ``key`` = (low, high). So the mask is the same on every device, whatever
+    its layout. x, y: any shape; mask: as x, uint8; step: (1,) int64. (Srivastava et al. 2014, with
+    the scaling in training)
+    """
+
+    inputs: ClassVar = ("x", "step")
+    outputs: ClassVar = ("y", "mask")
+    x: Tensor
+    step: Tensor
+    y: Tensor
+    mask: Tensor
+    key: tuple[int, int]
+    threshold: int
+    scale: float
+
+    def check(self) -> None:
+        same(self, self.x, self.y, self.mask)
+        need(self, self.step.shape == (1,), self.step)
+
+    def flops(self) -> int:
+        return self.x.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutBackward(Op):
+    """dx = scale dy mask, the mask of forward."""
+
+    inputs: ClassVar = ("dy", "mask")
+    outputs: ClassVar = ("dx",)
+    dy: Tensor
+    mask: Tensor
+    dx: Tensor
+    scale: float
+
+    def check(self) -> None:
+        same(self, self.dy, self.mask, self.dx)
+
+    def flops(self) -> int:
+        return self.dy.size

@@ -1,0 +1,234 @@
+"""Normalisation and dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from dnnstack.common import random
+from dnnstack.layers.graph import Tensor
+from dnnstack.layers.ops import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    DivisiveNorm,
+    DivisiveNormBackward,
+    Dropout,
+    DropoutBackward,
+    Lrn,
+    LrnBackward,
+)
+from op_draft import Draft, case
+
+# ---------------------------------------------------------------- batch norm
+
+
+def affine(d: Draft, channels: int, scale: bool, shift: bool) -> dict[str, Tensor | None]:
+    return {
+        "weight": d.floats("weight", channels, role="parameter") if scale else None,
+        "bias": d.floats("bias", channels, role="parameter") if shift else None,
+    }
+
+
+def forward(
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
+) -> tuple[BatchNorm, Tensor]:
+    x, channels = d.floats("x", *shape), shape[1]
+    d.length = x.size // channels
+    mean = d.given("running_mean", d.drawn((channels,)), "state")
+    var = d.given("running_var", np.abs(d.drawn((channels,))) + 0.5, "state")
+    op = BatchNorm(
+        x=x,
+        y=d.out("y", *shape),
+        mean=d.out("mean", channels),
+        inverse_std=d.out("inverse_std", channels),
+        running_mean=mean,
+        running_var=var,
+        momentum=0.3,
+        # Values that are all alike make inverse_std as large as 1 / sqrt(eps).
+        eps=1e-2,
+        fuse_relu=fuse_relu,
+        **affine(d, channels, scale, shift),
+    )
+    d.graph.add(op)
+    return op, x
+
+
+def batch_norm(d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool) -> None:
+    forward(d, shape, scale, shift, fuse_relu)
+    d.steps = 2
+
+
+def batch_norm_inference(
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
+) -> None:
+    x, channels = d.floats("x", *shape), shape[1]
+    d.graph.add(
+        BatchNormInference(
+            x=x,
+            y=d.out("y", *shape),
+            running_mean=d.given("running_mean", d.drawn((channels,)), "state"),
+            running_var=d.given("running_var", np.abs(d.drawn((channels,))), "state"),
+            eps=1e-2,
+            fuse_relu=fuse_relu,
+            **affine(d, channels, scale, shift),
+        )
+    )
+
+
+def outputs(d: Draft, channels: int, scale: bool, shift: bool) -> dict[str, Tensor | None]:
+    return {
+        "dw": d.gradient("weight", channels) if scale else None,
+        "db": d.gradient("bias", channels) if shift else None,
+    }
+
+
+def batch_norm_both(
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
+) -> None:
+    """Backward beside its forward, as in training."""
+    op, x = forward(d, shape, scale, shift, fuse_relu)
+    d.graph.add(
+        BatchNormBackward(
+            x=x,
+            dy=d.floats("dy", *shape),
+            mean=op.mean,
+            inverse_std=op.inverse_std,
+            dx=d.out("dx", *shape),
+            eps=op.eps,
+            weight=op.weight,
+            y=op.y if fuse_relu else None,
+            fuse_relu=fuse_relu,
+            **outputs(d, shape[1], scale, shift),
+        )
+    )
+
+
+def batch_norm_backward(
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
+) -> None:
+    """Backward alone, its statistics given."""
+    channels = shape[1]
+    x = d.floats("x", *shape)
+    d.length = x.size // channels
+    d.graph.add(
+        BatchNormBackward(
+            x=x,
+            dy=d.floats("dy", *shape),
+            mean=d.floats("mean", channels),
+            inverse_std=d.given("inverse_std", 0.5 + 0.1 * np.abs(d.drawn((channels,)))),
+            dx=d.out("dx", *shape),
+            eps=1e-3,
+            weight=d.floats("weight", channels, role="parameter") if scale else None,
+            y=d.floats("y", *shape) if fuse_relu else None,
+            fuse_relu=fuse_relu,
+            **outputs(d, channels, scale, shift),
+        )
+    )
+
+
+SHAPES = {
+    "picture": (3, 5, 4, 6),
+    "blocks": (2, 32, 5, 3),
+    "one_channel": (4, 1, 6, 6),
+    "flat": (7, 10),
+    "flat_blocks": (5, 16),
+    "pixel": (2, 3, 1, 1),
+}
+for describe in (batch_norm, batch_norm_inference, batch_norm_both, batch_norm_backward):
+    for shape_name, shape in SHAPES.items():
+        case(f"{describe.__name__}-{shape_name}", describe, shape, True, True, False)
+        case(f"{describe.__name__}-{shape_name}-relu", describe, shape, True, True, True)
+    for scale, shift in ((True, False), (False, True), (False, False)):
+        named = f"{describe.__name__}-scale{scale:d}-shift{shift:d}"
+        case(named, describe, (3, 16, 4, 4), scale, shift, False)
+        case(f"{named}-relu", describe, (3, 16, 4, 4), scale, shift, True)
+
+# ---------------------------------------------------------------- local response
+
+NUMBERS: dict[str, dict[str, Any]] = {
+    "default": {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 2.0},
+    "strong": {"size": 3, "alpha": 1.5, "beta": 0.75, "k": 1.0},
+    "root": {"size": 5, "alpha": 2.0, "beta": 0.5, "k": 0.5},
+    "wide": {"size": 9, "alpha": 1.0, "beta": 0.75, "k": 1.0},
+    "one": {"size": 1, "alpha": 1.0, "beta": 1.0, "k": 1.0},
+}
+
+
+def local(d: Draft, kind: type[Lrn | DivisiveNorm], shape: Sequence[int], numbers: str) -> None:
+    x, y = d.floats("x", *shape), d.out("y", *shape)
+    d.graph.add(kind(x=x, y=y, **NUMBERS[numbers]))
+
+
+def local_both(
+    d: Draft,
+    kind: type[Lrn | DivisiveNorm],
+    back: type[LrnBackward | DivisiveNormBackward],
+    shape: Sequence[int],
+    numbers: str,
+    alone: bool,
+) -> None:
+    """Backward beside its forward, or alone with forward's output given."""
+    x = d.floats("x", *shape)
+    if alone:
+        value = _normalised(kind, d.values[x], **NUMBERS[numbers])
+        y = d.given("y", value)
+    else:
+        y = d.out("y", *shape)
+        d.graph.add(kind(x=x, y=y, **NUMBERS[numbers]))
+    dy, dx = d.floats("dy", *shape), d.out("dx", *shape)
+    d.graph.add(back(x=x, y=y, dy=dy, dx=dx, **NUMBERS[numbers]))
+
+
+def _normalised(
+    kind: type[Lrn | DivisiveNorm], x: Any, size: int, alpha: float, beta: float, k: float
+) -> Any:
+    """The formula, written out once more: sums over windows by loops."""
+    squares, reach = np.square(x, dtype=np.float64), size // 2
+    total = np.zeros_like(squares)
+    _, channels, height, width = x.shape
+    for c, i, j in np.ndindex(channels, height, width):
+        if kind is Lrn:
+            near = squares[:, max(c - reach, 0) : c + reach + 1, i, j].sum(1)
+        else:
+            rows = slice(max(i - reach, 0), i + reach + 1)
+            near = squares[:, c, rows, max(j - reach, 0) : j + reach + 1].sum((1, 2))
+        total[:, c, i, j] = near
+    window = size if kind is Lrn else size**2
+    return (x / (k + alpha / window * total) ** beta).astype(np.float32)
+
+
+PICTURES = {"grey": (2, 1, 5, 4), "colour": (2, 3, 4, 7), "blocks": (2, 32, 4, 6)}
+for kind, back in ((Lrn, LrnBackward), (DivisiveNorm, DivisiveNormBackward)):
+    for shape_name, shape in PICTURES.items():
+        for numbers in NUMBERS:
+            named = f"{kind.__name__}-{shape_name}-{numbers}"
+            case(named, local, kind, shape, numbers)
+            case(f"{named}-both", local_both, kind, back, shape, numbers, False)
+            case(f"{named}-backward", local_both, kind, back, shape, numbers, True)
+
+# ---------------------------------------------------------------- dropout
+
+
+def dropout(d: Draft, step: int, rate: float, *shape: int) -> None:
+    mask = d.out("mask", *shape, dtype="uint8")
+    d.graph.add(
+        Dropout(
+            x=d.floats("x", *shape),
+            step=d.given("step", np.array([step], np.int64), "state"),
+            y=d.out("y", *shape),
+            mask=mask,
+            key=random.key(1, "dropout", "dropout_1"),
+            threshold=round(rate * 2**32),
+            scale=1.0 / (1.0 - rate),
+        )
+    )
+    dy, dx = d.floats("dy", *shape), d.out("dx", *shape)
+    d.graph.add(DropoutBackward(dy=dy, mask=mask, dx=dx, scale=1.0 / (1.0 - rate)))
+
+
+case("dropout-flat", dropout, 0, 0.5, 6, 21)
+case("dropout-picture", dropout, 3, 0.2, 3, 5, 4, 2)
+case("dropout-blocks", dropout, 2**33 + 5, 0.9, 2, 16, 4, 4)
+case("dropout-one", dropout, 1, 0.5, 1, 1)
