@@ -1,0 +1,147 @@
+"""Batches that are gathered ahead, with a stand-in for the device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.layers.backends.cuda.stream import SLOTS, Feeds, Packed
+from dnnstack.layers.graph import Graph
+from dnnstack.layers.ops import Advance, GatherBatch
+from hypothesis import given
+from hypothesis import strategies as st
+
+N, SHAPE, COUNT = 4, (2, 3, 3), 30
+
+
+def section(steps=7):
+    graph = Graph("train", N)
+    tensors = {
+        "images": graph.tensor("images", (COUNT, *SHAPE), "uint8", "data"),
+        "labels": graph.tensor("labels", (COUNT,), "int32", "data"),
+        "order": graph.tensor("order", (steps * N,), "int32", "data"),
+        "step": graph.tensor("step", (1,), "int64", "state"),
+        "x": graph.tensor("x", (N, *SHAPE)),
+        "target": graph.tensor("target", (N,), "int32"),
+    }
+    with graph.at("data", "data"):
+        graph.add(GatherBatch(**tensors, scale=(1.0, 1.0), shift=(0.0, 0.0)))
+        graph.add(Advance(step=tensors["step"]))
+    graph.results.update(tensors)
+    return graph
+
+
+class Machine:
+    """Feeds of one section, with a counter that runs as the device's would."""
+
+    def __init__(self, steps=7):
+        draw = np.random.default_rng(4)
+        self.graph = section(steps)
+        self.step = 0
+        self.feeds = Feeds({"train": self.graph}, lambda tensor: self.step)
+        self.images = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
+        self.labels = draw.integers(0, 10, COUNT).astype(np.int32)
+        self.order = draw.integers(-1, COUNT, steps * N).astype(np.int32)
+        self.write("images", self.images)
+        self.write("labels", self.labels)
+        self.write("order", self.order)
+
+    def write(self, name, array):
+        self.feeds.write(self.graph[name], array)
+
+    def go_to(self, step):
+        self.step = step
+        self.feeds.moved(self.graph["step"])
+
+    def batch(self):
+        """What a step would compute from its staging buffer."""
+        self.feeds.load("train")
+        self.step += 1
+        staged = self.feeds.staging("train")
+        order = np.array(staged.order)
+        images = np.where((order < 0)[:, None, None, None], 0, staged.images[order])
+        labels = np.where(order < 0, -1, staged.labels[order])
+        return np.array(images), np.array(labels), np.array(staged.rows)
+
+    def check(self):
+        at = self.step % (len(self.order) // N)
+        rows = self.order[at * N : (at + 1) * N]
+        images, labels, staged = self.batch()
+        np.testing.assert_array_equal(staged, rows)
+        np.testing.assert_array_equal(labels, np.where(rows < 0, -1, self.labels[rows]))
+        wanted = np.where((rows < 0)[:, None, None, None], 0, self.images[rows])
+        np.testing.assert_array_equal(images, wanted)
+
+
+@pytest.fixture
+def machine(fake_cupy):
+    made = Machine()
+    yield made
+    made.feeds.close()
+
+
+def test_batches_come_in_order_and_start_again(machine):
+    for _ in range(3 * 7 + 2):
+        machine.check()
+
+
+def test_a_new_order_drops_what_was_gathered_ahead(machine):
+    machine.check()
+    machine.order = np.random.default_rng(5).permutation(28).astype(np.int32)
+    machine.write("order", machine.order)
+    for _ in range(2 * SLOTS):
+        machine.check()
+
+
+def test_a_written_step_is_gone_to(machine):
+    for step in (5, 2, 2, 6):
+        machine.go_to(step)
+        machine.check()
+        machine.check()
+
+
+def test_the_caller_may_change_the_order_afterwards(machine):
+    order = machine.order.copy()
+    machine.write("order", order)
+    order[:] = -1
+    machine.check()
+
+
+def test_another_data_set_is_taken(machine):
+    machine.check()
+    machine.images = machine.images[::-1]
+    machine.write("images", machine.images)
+    machine.check()
+
+
+def test_what_goes_wrong_in_the_thread_is_raised_at_the_step(machine):
+    machine.check()
+    machine.write("images", np.zeros((0, *SHAPE), np.uint8))
+    with pytest.raises(IndexError):
+        machine.check()
+
+
+def test_data_tensors_live_here_and_others_do_not(machine):
+    assert machine.feeds.holds(machine.graph["images"])
+    assert not machine.feeds.holds(machine.graph["step"])
+    np.testing.assert_array_equal(machine.feeds.read(machine.graph["labels"]), machine.labels)
+
+
+def test_a_copy_waits_until_the_batch_before_in_its_slot_is_taken(machine):
+    """The device may be slow: a slot must not be overwritten before the step has read it."""
+    for _ in range(SLOTS + 1):
+        machine.check()
+    feed = machine.feeds._feeds["train"]
+    waited = feed._copies.waited
+    assert all(any(event is slot.taken for event in waited) for slot in feed._slots)
+    assert all(slot.taken.recorded >= 1 for slot in feed._slots)
+
+
+@given(st.integers(1, 300), st.integers(1, 4), st.integers(1, 40))
+def test_the_parts_of_a_batch_do_not_overlap(n, channels, side):
+    batch = (n, channels, side, side)
+    packed = Packed(np.zeros(Packed.nbytes(batch), np.uint8), batch)
+    packed.images[...] = 1
+    for value, part in enumerate((packed.labels, packed.order, packed.rows), 2):
+        part[...] = value
+    assert (packed.images == 1).all()
+    assert [set(np.array(p)) for p in (packed.labels, packed.order, packed.rows)] == [{2}, {3}, {4}]
