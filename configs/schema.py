@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -20,14 +20,13 @@ from .schema_base import (
     Count,
     Epochs,
     Model,
-    Named,
-    NamedModel,
     Threads,
     is_number,
     is_whole,
     problem,
     tupled,
 )
+from .schema_datasets import Dataset, Folder
 from .schema_layers import Layer, unique_names
 from .schema_training import (
     CrossEntropyConfig,
@@ -52,12 +51,6 @@ def _run_name(value: str) -> str:
     return value
 
 
-def _path(value: str) -> str:
-    if not value or not value.isprintable():
-        raise problem("expected a path without control characters")
-    return value
-
-
 def _validation(value: Any) -> Any:
     if is_whole(value) and 0 <= value <= LARGEST:
         return value
@@ -73,7 +66,6 @@ def _per_channel(value: Any) -> Any:
     return tuple(float(v) for v in values)
 
 
-Folder = Annotated[str, AfterValidator(_path)]
 Validation = Annotated[
     int | float,
     BeforeValidator(_validation),
@@ -98,30 +90,6 @@ PerChannel = Annotated[
             ]
         }
     ),
-]
-
-
-class DatasetConfig(NamedModel):
-    kind: ClassVar[str] = "dataset"
-
-
-class MnistConfig(DatasetConfig):
-    """Handwritten digits, 28x28 grey: 60,000 to train on, 10,000 to test on."""
-
-    type: Literal["mnist"] = "mnist"
-
-
-class StrokesConfig(DatasetConfig):
-    """Digits drawn by the program in MNIST's format; needs no download."""
-
-    type: Literal["strokes"] = "strokes"
-    train_count: Count = Field(default=60_000, description="Pictures to train on.")
-    test_count: Count = Field(default=10_000, description="Pictures to test on.")
-
-
-Dataset = Annotated[
-    Annotated[MnistConfig | StrokesConfig, Field(discriminator="type")],
-    Named("dataset", "mnist or strokes: {train_count: 20000}"),
 ]
 
 

@@ -61,19 +61,19 @@ class DataFile:
     note: str = ""
 
 
-def _no_files(root: Path) -> tuple[DataFile, ...]:
+def _no_files(root: Path, options: Options) -> tuple[DataFile, ...]:
     return ()
 
 
 @dataclass(frozen=True)
 class Source:
     """A dataset: ``describe(options)`` reads no data, ``load(split, root, options, downloads)``
-    does; ``files(root)`` checks its files, and is empty for one that needs none.
+    does; ``files(root, options)`` checks its files, and is empty for one that needs none.
     """
 
     describe: Callable[[Options], DatasetInfo]
     load: Callable[[Split, Path, Options, Downloads], ImageSet]
-    files: Callable[[Path], tuple[DataFile, ...]] = _no_files
+    files: Callable[[Path, Options], tuple[DataFile, ...]] = _no_files
 
 
 def integer_option(
@@ -85,6 +85,18 @@ def integer_option(
         raise DatasetError(
             f"dataset '{dataset}', option '{name}': expects an integer from {low} to {high}, "
             f"got {value!r}"
+        )
+    return value
+
+
+def choice_option(
+    dataset: str, options: Options, name: str, default: str, words: tuple[str, ...]
+) -> str:
+    """The string ``options[name]``, one of ``words``, else DatasetError."""
+    value = options.get(name, default)
+    if not isinstance(value, str) or value not in words:
+        raise DatasetError(
+            f"dataset '{dataset}', option '{name}': expects {' or '.join(words)}, got {value!r}"
         )
     return value
 

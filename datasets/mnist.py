@@ -127,7 +127,7 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
     return ImageSet(f"mnist/{split}", images, labels, _CLASSES)
 
 
-def files(root: Path) -> tuple[DataFile, ...]:
+def files(root: Path, options: Options) -> tuple[DataFile, ...]:
     """The four files in ``<root>/mnist/``, each parsed and hashed once for its size and time."""
     return tuple(
         _checked(root / "mnist" / name, _find(root / "mnist", split).get(part), part)

@@ -10,13 +10,15 @@ from typing import get_args
 
 from ..common.errors import DatasetError
 from ..common.files import cache_dir
-from . import mnist, strokes
+from . import cifar, mnist, strokes
 from .download import Downloads
 from .image_set import DataFile, DatasetInfo, ImageSet, Options, Source, Split
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
 _SOURCES: dict[str, Source] = {
+    "cifar10": cifar.CIFAR10_SOURCE,
+    "cifar100": cifar.CIFAR100_SOURCE,
     "mnist": mnist.SOURCE,
     "strokes": strokes.SOURCE,
 }
@@ -54,12 +56,12 @@ def load(
     return _source(name).load(split, root, options or {}, downloads or Downloads())
 
 
-def files(name: str, root: Path) -> tuple[DataFile, ...]:
+def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFile, ...]:
     """The files of a dataset in the data folder ``root``, checked; none where it needs none.
 
-    Nothing is downloaded. Raises DatasetError for an unknown name.
+    Nothing is downloaded. Raises DatasetError for an unknown name or a wrong option.
     """
-    return _source(name).files(root)
+    return _source(name).files(root, options or {})
 
 
 def data_root(flag: Path | None = None, config_root: str | None = None) -> Path:

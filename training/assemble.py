@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
-from ..datasets import DatasetInfo, Downloads, ImageSet, Split, describe, load
+from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, Split, describe, files, load
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
 from .network import LayerSpec, Network, Preprocessing, build_layers
@@ -35,6 +35,12 @@ def load_data(
     """
     chosen = config.data.dataset
     return load(chosen.type, split, root=root, options=_options(chosen), downloads=downloads)
+
+
+def data_files(config: RunConfig, root: Path) -> tuple[DataFile, ...]:
+    """The files of the config's data set in the data folder ``root``, checked."""
+    chosen = config.data.dataset
+    return files(chosen.type, root, _options(chosen))
 
 
 def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None) -> Network:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets import DataFile, Downloads, ImageSet, files, split_validation
-from .assemble import describe_data, load_data, preprocessing
+from ..datasets import DataFile, Downloads, ImageSet, split_validation
+from .assemble import data_files, describe_data, load_data, preprocessing
 from .network import Preprocessing
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
     mean, std = _statistics(images.images, train)
     return DataReport(
         root=root,
-        files=files(info.name, root),
+        files=data_files(config, root),
         images=images,
         train=train,
         counts={

@@ -8,7 +8,7 @@ from dnnstack.datasets import data_root, describe, load, names
 
 
 def test_names_are_those_that_can_be_described() -> None:
-    assert names() == ("mnist", "strokes")
+    assert names() == ("cifar10", "cifar100", "mnist", "strokes")
     for name in names():
         assert describe(name).name == name
 
@@ -19,7 +19,7 @@ def test_names_are_those_that_can_be_described() -> None:
         ("minst", "unknown dataset 'minst'; did you mean 'mnist'"),
         ("MNIST", "did you mean 'mnist'"),
         ("stroke", "did you mean 'strokes'"),
-        ("imagenet22k", "unknown dataset 'imagenet22k'; Known: mnist, strokes"),
+        ("imagenet22k", "unknown dataset 'imagenet22k'; Known: cifar10, "),
     ],
 )
 def test_an_unknown_dataset_suggests_a_known_one(name: str, message: str) -> None:

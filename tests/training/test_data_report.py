@@ -14,6 +14,7 @@ from dnnstack.training.contact_sheet import check_png, draw_sheet
 from dnnstack.training.data_report import DataReport, report
 from dnnstack.training.data_samples import samples, save_samples
 from dnnstack.training.data_text import as_text
+from dnnstack.training.statistics import mean_and_deviation
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -33,7 +34,7 @@ def coloured(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[DataRepo
     info = DatasetInfo("paint", (3, 6, 5), images.classes, 40, 40)
     monkeypatch.setattr(data_report, "describe_data", lambda config: info)
     monkeypatch.setattr(data_report, "load_data", lambda config, *rest: images)
-    monkeypatch.setattr(data_report, "files", lambda name, root: ())
+    monkeypatch.setattr(data_report, "data_files", lambda config, root: ())
     text = "data: {dataset: mnist, validation: 10}\nlayers: [relu]\n"
     rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
     return report(parse_config(text + rest, "x.yaml", list(overrides)), Path("data")), images
@@ -68,7 +69,7 @@ def test_mean_and_deviation_are_those_of_what_is_trained_on(
 @given(st.integers(1, 3000), st.integers(0, 255))
 def test_statistics_of_one_value_are_exact(count: int, value: int) -> None:
     images = np.full((count, 1, 2, 2), value, np.uint8)
-    mean, std = data_report._statistics(images, np.arange(count, dtype=np.int32))
+    mean, std = mean_and_deviation(images, np.arange(count, dtype=np.int32))
     assert (mean, std) == ((value / 255,), (0.0,))
 
 

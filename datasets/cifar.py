@@ -1,0 +1,308 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), binary versions: 50,000 + 10,000 pictures, 32x32 RGB.
+
+A record is one label byte (CIFAR-100: the coarse label, then the fine one) and 3,072 pixel bytes,
+channel by channel, row by row. The files lie in the folder of their archive, or in the archive
+itself, which is read member by member into memory and never extracted.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError
+from ..common.files import sha256_bytes
+from .archive import check_archive, read_members
+from .cifar_names import CIFAR10, CIFAR100_COARSE, CIFAR100_FINE
+from .decoded import Arrays, decoded, remembered
+from .download import Downloads, Origin, RemoteFile, obtain
+from .image_set import (
+    DataFile,
+    DatasetInfo,
+    ImageSet,
+    Options,
+    Source,
+    Split,
+    check_options,
+    choice_option,
+)
+
+_LOG = logging.getLogger("dnnstack.datasets")
+
+_SHAPE = (3, 32, 32)
+_PIXELS = 3 * 32 * 32
+_MIRRORS = ("https://www.cs.toronto.edu/~kriz/",)
+_AGAIN = "unpack it from the archive again, or put the archive in the folder's place"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of the set: so many records; sha256 is the original's."""
+
+    name: str
+    count: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """One of the two sets. labels: for each label byte of a record its name and the classes."""
+
+    name: str
+    title: str
+    folder: str
+    archive: RemoteFile
+    parts: dict[Split, tuple[Part, ...]]
+    labels: tuple[tuple[str, tuple[str, ...]], ...]
+    mirrors: tuple[str, ...] = _MIRRORS
+
+    @property
+    def record(self) -> int:
+        """Bytes of a picture with its labels."""
+        return len(self.labels) + _PIXELS
+
+    @property
+    def total(self) -> int:
+        """Bytes of all files."""
+        return sum(sum(self.sizes(split).values()) for split in self.parts)
+
+    def count(self, split: Split) -> int:
+        return sum(part.count for part in self.parts[split])
+
+    def sizes(self, split: Split) -> dict[str, int]:
+        """The files of a split with their lengths."""
+        return {part.name: part.count * self.record for part in self.parts[split]}
+
+
+CIFAR_10 = Cifar(
+    name="cifar10",
+    title="CIFAR-10",
+    folder="cifar-10-batches-bin",
+    archive=RemoteFile(
+        "cifar-10-binary.tar.gz",
+        170_052_171,
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    ),
+    parts={
+        "train": (
+            Part(
+                "data_batch_1.bin",
+                10_000,
+                "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+            ),
+            Part(
+                "data_batch_2.bin",
+                10_000,
+                "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+            ),
+            Part(
+                "data_batch_3.bin",
+                10_000,
+                "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+            ),
+            Part(
+                "data_batch_4.bin",
+                10_000,
+                "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+            ),
+            Part(
+                "data_batch_5.bin",
+                10_000,
+                "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+            ),
+        ),
+        "test": (
+            Part(
+                "test_batch.bin",
+                10_000,
+                "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+            ),
+        ),
+    },
+    labels=(("label", CIFAR10),),
+)
+CIFAR_100 = Cifar(
+    name="cifar100",
+    title="CIFAR-100",
+    folder="cifar-100-binary",
+    archive=RemoteFile(
+        "cifar-100-binary.tar.gz",
+        168_513_733,
+        "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+    ),
+    parts={
+        "train": (
+            Part(
+                "train.bin",
+                50_000,
+                "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+            ),
+        ),
+        "test": (
+            Part(
+                "test.bin",
+                10_000,
+                "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
+            ),
+        ),
+    },
+    labels=(("coarse label", CIFAR100_COARSE), ("fine label", CIFAR100_FINE)),
+)
+
+
+def describe(cifar: Cifar, options: Options) -> DatasetInfo:
+    """Shape, classes and the originals' counts. Raises DatasetError for a wrong option."""
+    _, classes = cifar.labels[_label_byte(cifar, options)]
+    return DatasetInfo(cifar.name, _SHAPE, classes, cifar.count("train"), cifar.count("test"))
+
+
+def load(
+    cifar: Cifar, split: Split, root: Path, options: Options, downloads: Downloads
+) -> ImageSet:
+    """The split's files in the set's folder below ``root``, else those in the archive beside it.
+
+    Where neither is there the archive is downloaded. Files have exactly the original's length;
+    the archive also has the original's SHA-256; other files of that length are used, with a
+    warning. Raises DatasetError where a file is missing, damaged or has a label out of range.
+    """
+    byte = _label_byte(cifar, options)
+    if root.exists() and not root.is_dir():
+        raise DatasetError(
+            f"{root}: is not a folder; name the folder that '{cifar.folder}' lies in"
+        )
+    folder, archive = root / cifar.folder, root / cifar.archive.name
+    parts, sizes = cifar.parts[split], cifar.sizes(split)
+    packed = not all((folder / name).is_file() for name in sizes)
+    if packed and not archive.is_file():
+        origin = Origin(cifar.mirrors, (cifar.archive,))
+        obtain(cifar.title, root, [archive.name], origin, downloads, _advice(cifar))
+    built: list[Arrays] = []
+
+    def read() -> dict[str, str]:
+        if packed:
+            check_archive(archive, cifar.archive)
+            files = read_members(archive, cifar.folder, sizes, cifar.total)
+        else:
+            files = ((name, _whole(folder / name, size)) for name, size in sizes.items())
+        images = np.empty((cifar.count(split), *_SHAPE), np.uint8)
+        labels = np.empty(len(images), np.int32)
+        starts = dict(zip(sizes, np.cumsum([0, *(part.count for part in parts)]), strict=False))
+        hashes = {}
+        for name, content in files:
+            place = f"{archive} ({name})" if packed else str(folder / name)
+            records = np.frombuffer(content, np.uint8).reshape(-1, cifar.record)
+            _check_labels(cifar, records, place)
+            rows = slice(starts[name], starts[name] + len(records))
+            labels[rows] = records[:, byte]
+            images[rows] = records[:, len(cifar.labels) :].reshape(-1, *_SHAPE)
+            hashes[name] = sha256_bytes(content)
+        built.append((images, labels))
+        return hashes
+
+    sources = [archive] if packed else [folder / name for name in sizes]
+    hashes = remembered(sources, tuple(sizes), read)
+
+    def build() -> Arrays:
+        if not built:
+            read()
+        return built[-1]
+
+    odd = [part.name for part in parts if hashes[part.name] != part.sha256]
+    if odd:
+        _LOG.warning(
+            "%s: %s not the original %s: results are not comparable",
+            folder,
+            f"{', '.join(odd)} {'is' if len(odd) == 1 else 'are'}",
+            cifar.title,
+        )
+    content = " ".join([*(hashes[part.name] for part in parts), f"label byte {byte}"])
+    images, labels = decoded(f"{cifar.name}-{split}", content, build)
+    return ImageSet(f"{cifar.name}/{split}", images, labels, cifar.labels[byte][1])
+
+
+def files(cifar: Cifar, root: Path, options: Options) -> tuple[DataFile, ...]:
+    """The files in the set's folder, or the archive beside it, hashed once for size and time."""
+    folder, archive = root / cifar.folder, root / cifar.archive.name
+    if archive.is_file() and not folder.is_dir():
+        return (_checked_archive(cifar, archive),)
+    parts = [part for split in cifar.parts.values() for part in split]
+    return tuple(_checked(folder / part.name, part, cifar.record) for part in parts)
+
+
+def _checked(path: Path, part: Part, record: int) -> DataFile:
+    if not path.is_file():
+        return DataFile(path, "missing")
+
+    def read() -> dict[str, str]:
+        return {"sha256": sha256_bytes(_whole(path, part.count * record))}
+
+    try:
+        found = remembered([path], ("sha256",), read)["sha256"]
+    except DatasetError as error:
+        return DataFile(path, "damaged", str(error))
+    return DataFile(path, "verified" if found == part.sha256 else "other")
+
+
+def _checked_archive(cifar: Cifar, archive: Path) -> DataFile:
+    def read() -> dict[str, str]:
+        check_archive(archive, cifar.archive)
+        return {"verified": cifar.archive.sha256}
+
+    try:
+        remembered([archive], ("verified",), read)
+    except DatasetError as error:
+        return DataFile(archive, "damaged", str(error))
+    return DataFile(archive, "verified")
+
+
+def _whole(path: Path, size: int) -> bytes:
+    """The file's bytes, of which there are exactly ``size``; never more of them are read."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(size + 1)
+            length = path.stat().st_size
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if len(content) != size:
+        state = "is truncated: it" if length < size else "is too long: it"
+        raise DatasetError(f"{path}: {state} has {length} bytes instead of {size}; {_AGAIN}")
+    return content
+
+
+def _check_labels(cifar: Cifar, records: NDArray[np.uint8], place: str) -> None:
+    for byte, (kind, classes) in enumerate(cifar.labels):
+        worst = int(records[:, byte].argmax())
+        if records[worst, byte] >= len(classes):
+            raise DatasetError(
+                f"{place}: {kind} {records[worst, byte]} of picture {worst} is not from 0 to "
+                f"{len(classes) - 1}; is this {cifar.title}'s file? {_AGAIN[0].upper()}{_AGAIN[1:]}"
+            )
+
+
+def _label_byte(cifar: Cifar, options: Options) -> int:
+    if len(cifar.labels) == 1:
+        check_options(cifar.name, options, ())
+        return 0
+    check_options(cifar.name, options, ("labels",))
+    words = ("coarse", "fine")
+    return words.index(choice_option(cifar.name, options, "labels", "fine", words))
+
+
+def _advice(cifar: Cifar) -> str:
+    return (
+        f"Put {cifar.archive.name} there, or unpacked the folder {cifar.folder}, or name the "
+        "folder above it with --data-dir or DNNSTACK_DATA"
+    )
+
+
+def _source(cifar: Cifar) -> Source:
+    return Source(partial(describe, cifar), partial(load, cifar), partial(files, cifar))
+
+
+CIFAR10_SOURCE = _source(CIFAR_10)
+CIFAR100_SOURCE = _source(CIFAR_100)

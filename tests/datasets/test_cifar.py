@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import io
+import logging
+import tarfile
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import Downloads, cifar, describe, files, load, registry
+from dnnstack.datasets.cifar import CIFAR_10, CIFAR_100, Cifar, Part
+from dnnstack.datasets.download import RemoteFile
+from https_server import Request, serving
+
+Members = dict[str, bytes]
+
+
+def records(seed: int, count: int, *classes: int) -> bytes:
+    """Records of random pixels; each label byte below its number of classes."""
+    draw = np.random.default_rng(seed)
+    labels = [draw.integers(0, n, (count, 1), np.uint8) for n in classes]
+    pixels = draw.integers(0, 256, (count, 3072), np.uint8)
+    return np.concatenate([*labels, pixels], axis=1).tobytes()
+
+
+def small(full: Cifar, contents: Members) -> Cifar:
+    """The same set with the lengths and hashes of small files."""
+
+    def part(old: Part) -> Part:
+        content = contents[old.name]
+        return Part(old.name, len(content) // full.record, hashlib.sha256(content).hexdigest())
+
+    parts = {split: tuple(map(part, old)) for split, old in full.parts.items()}
+    return dataclasses.replace(full, parts=parts)
+
+
+def packed(folder: str, contents: Members, *others: tarfile.TarInfo) -> bytes:
+    """A .tar.gz of a folder with the files, the other members first."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for member in others:
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+        entry = tarfile.TarInfo(folder)
+        entry.type = tarfile.DIRTYPE
+        archive.addfile(entry)
+        # The real archive is not in the order of the names either.
+        for name, content in reversed(contents.items()):
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+TEN = {f"data_batch_{i}.bin": records(i, 3, 10) for i in range(1, 6)}
+TEN["test_batch.bin"] = records(6, 2, 10)
+HUNDRED = {"train.bin": records(7, 6, 20, 100), "test.bin": records(8, 2, 20, 100)}
+OFFLINE = Downloads(offline=True)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def ten(monkeypatch: pytest.MonkeyPatch) -> Cifar:
+    """CIFAR-10 is a small one, whose archive ``packed`` gives."""
+    return install(monkeypatch, small(CIFAR_10, TEN), packed(CIFAR_10.folder, TEN))
+
+
+@pytest.fixture
+def hundred(monkeypatch: pytest.MonkeyPatch) -> Cifar:
+    return install(monkeypatch, small(CIFAR_100, HUNDRED), packed(CIFAR_100.folder, HUNDRED))
+
+
+def install(monkeypatch: pytest.MonkeyPatch, chosen: Cifar, archive: bytes, *urls: str) -> Cifar:
+    digest = hashlib.sha256(archive).hexdigest()
+    remote = RemoteFile(chosen.archive.name, len(archive), digest)
+    chosen = dataclasses.replace(chosen, archive=remote, mirrors=urls or chosen.mirrors)
+    monkeypatch.setitem(registry._SOURCES, chosen.name, cifar._source(chosen))
+    return chosen
+
+
+def unpack(root: Path, folder: str, contents: Members) -> Path:
+    (root / folder).mkdir()
+    for name, content in contents.items():
+        (root / folder / name).write_bytes(content)
+    return root / folder
+
+
+def test_describe_reads_nothing() -> None:
+    ten, hundred = describe("cifar10"), describe("cifar100")
+    assert (ten.shape, ten.train_count, ten.test_count) == ((3, 32, 32), 50_000, 10_000)
+    assert (hundred.shape, hundred.train_count, hundred.test_count) == (ten.shape, 50_000, 10_000)
+    assert (ten.classes[0], ten.classes[9], len(ten.classes)) == ("airplane", "truck", 10)
+    assert (hundred.classes[0], hundred.classes[99], len(hundred.classes)) == ("apple", "worm", 100)
+    coarse = describe("cifar100", options={"labels": "coarse"}).classes
+    assert (coarse[0], coarse[19], len(coarse)) == ("aquatic_mammals", "vehicles_2", 20)
+    for classes in (ten.classes, hundred.classes, coarse):
+        assert list(classes) == sorted(set(classes))
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(DatasetError, match="'cifar10' has no option 'labels'"):
+        describe("cifar10", options={"labels": "fine"})
+    with pytest.raises(DatasetError, match="option 'labels': expects coarse or fine, got 'rough'"):
+        describe("cifar100", options={"labels": "rough"})
+
+
+@pytest.mark.parametrize("as_archive", [False, True])
+def test_every_record_is_where_it_belongs(ten: Cifar, root: Path, as_archive: bool) -> None:
+    if as_archive:
+        (root / ten.archive.name).write_bytes(packed(ten.folder, TEN))
+    else:
+        unpack(root, ten.folder, TEN)
+    data = load("cifar10", "train", root=root, downloads=OFFLINE)
+    assert (data.name, data.classes) == ("cifar10/train", describe("cifar10").classes)
+    whole = b"".join(TEN[f"data_batch_{i}.bin"] for i in range(1, 6))
+    wanted = np.frombuffer(whole, np.uint8).reshape(15, 3073)
+    np.testing.assert_array_equal(data.labels, wanted[:, 0])
+    np.testing.assert_array_equal(data.images.reshape(15, -1), wanted[:, 1:])
+    # Red, green, blue; then rows from the top.
+    assert data.images[4, 2, 1, 5] == wanted[4, 1 + 2 * 1024 + 1 * 32 + 5]
+    assert (data.images.shape, data.labels.dtype) == ((15, 3, 32, 32), np.int32)
+    assert len(load("cifar10", "test", root=root, downloads=OFFLINE)) == 2
+
+
+@pytest.mark.parametrize(("labels", "byte", "classes"), [("coarse", 0, 20), ("fine", 1, 100)])
+def test_cifar100_has_two_labels(
+    hundred: Cifar, root: Path, labels: str, byte: int, classes: int
+) -> None:
+    unpack(root, hundred.folder, HUNDRED)
+    for _ in range(2):
+        data = load("cifar100", "train", root=root, options={"labels": labels})
+        wanted = np.frombuffer(HUNDRED["train.bin"], np.uint8).reshape(6, 3074)
+        np.testing.assert_array_equal(data.labels, wanted[:, byte])
+        np.testing.assert_array_equal(data.images.reshape(6, -1), wanted[:, 2:])
+        assert len(data.classes) == classes
+    assert len(load("cifar100", "train", root=root).classes) == 100
+
+
+def test_folder_and_archive_share_the_cache_and_are_read_once(
+    ten: Cifar, root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = unpack(root, ten.folder, TEN)
+    load("cifar10", "train", root=root)
+    for path in folder.iterdir():
+        path.unlink()
+    (root / ten.archive.name).write_bytes(packed(ten.folder, TEN))
+    load("cifar10", "train", root=root)
+    assert len(list((cache / "decoded").glob("cifar10-train-*"))) == 1
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError("the archive was read again")
+
+    monkeypatch.setattr(cifar, "read_members", fail)
+    monkeypatch.setattr(cifar, "check_archive", fail)
+    assert len(load("cifar10", "train", root=root)) == 15
+
+
+def test_other_files_of_the_right_length_are_used_with_one_warning(
+    ten: Cifar, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = unpack(root, ten.folder, TEN)
+    load("cifar10", "train", root=root)
+    assert not caplog.records
+    (folder / "data_batch_2.bin").write_bytes(records(99, 3, 10))
+    for _ in range(2):
+        caplog.clear()
+        load("cifar10", "train", root=root)
+        (warned,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert warned.endswith(
+            "data_batch_2.bin is not the original CIFAR-10: results are not comparable"
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lambda c: c[:-1], "data_batch_3.bin: is truncated: it has 9218 bytes instead of 9219"),
+        (lambda c: c + b"\0", "data_batch_3.bin: is too long: it has 9220 bytes instead of 9219"),
+        (lambda c: b"", "is truncated: it has 0 bytes"),
+        (lambda c: c[:3073] + b"\x0a" + c[3074:], "label 10 of picture 1 is not from 0 to 9"),
+    ],
+)
+def test_a_file_that_cannot_be_right_is_refused(
+    ten: Cifar, root: Path, cache: Path, content: Callable[[bytes], bytes], message: str
+) -> None:
+    folder = unpack(root, ten.folder, TEN)
+    (folder / "data_batch_3.bin").write_bytes(content(TEN["data_batch_3.bin"]))
+    with pytest.raises(DatasetError, match=message):
+        load("cifar10", "train", root=root)
+    assert not cache.exists()
+    load("cifar10", "test", root=root)
+
+
+@pytest.mark.parametrize(("byte", "kind"), [(0, "coarse label 20"), (1, "fine label 100")])
+def test_both_labels_of_cifar100_are_checked(
+    hundred: Cifar, root: Path, byte: int, kind: str
+) -> None:
+    folder = unpack(root, hundred.folder, HUNDRED)
+    content = bytearray(HUNDRED["test.bin"])
+    content[3074 + byte] = 20 if byte == 0 else 100
+    (folder / "test.bin").write_bytes(content)
+    with pytest.raises(DatasetError, match=f"test.bin: {kind} of picture 1 is not from 0 to"):
+        load("cifar100", "test", root=root)
+
+
+def test_a_huge_file_costs_no_memory(ten: Cifar, root: Path) -> None:
+    folder = unpack(root, ten.folder, TEN)
+    with open(folder / "data_batch_1.bin", "r+b") as file:
+        file.truncate(1 << 40)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DatasetError, match="too long"):
+            load("cifar10", "train", root=root)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_missing_files_are_named_with_the_way_out(ten: Cifar, root: Path) -> None:
+    unpack(root, ten.folder, {})
+    with pytest.raises(DatasetError) as caught:
+        load("cifar10", "train", root=root, downloads=OFFLINE)
+    for part in (str(root), ten.archive.name, ten.folder, "--data-dir", "https://"):
+        assert part in str(caught.value)
+
+
+def test_the_archive_is_downloaded_into_the_data_folder(
+    monkeypatch: pytest.MonkeyPatch, trusted: None, tmp_path: Path
+) -> None:
+    archive = packed(CIFAR_10.folder, TEN)
+
+    def answer(request: Request) -> None:
+        request.give_range(archive)
+
+    with serving(answer) as server:
+        chosen = install(monkeypatch, small(CIFAR_10, TEN), archive, server.url)
+        for _ in range(2):
+            data = load("cifar10", "test", root=tmp_path, downloads=Downloads(offline=False))
+    assert len(data) == 2
+    assert [path for path, _ in server.asked] == ["/cifar-10-binary.tar.gz"]
+    assert not (tmp_path / chosen.folder).exists()
+    assert [file.state for file in files("cifar10", tmp_path)] == ["verified"]
+
+
+def test_an_archive_that_is_not_the_original_is_refused(ten: Cifar, root: Path) -> None:
+    whole = packed(ten.folder, TEN)
+    path = root / ten.archive.name
+    path.write_bytes(whole[:-1])
+    with pytest.raises(DatasetError, match=r"tar\.gz: is truncated: it has \d+ bytes of \d+"):
+        load("cifar10", "train", root=root)
+    path.write_bytes(whole[:-1] + b"?")
+    with pytest.raises(DatasetError, match="is not the original: its SHA-256 is"):
+        load("cifar10", "train", root=root)
+    (found,) = files("cifar10", root)
+    assert (found.state, "SHA-256" in found.note) == ("damaged", True)
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.size, entry.linkname = kind, size, "/etc/passwd"
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ([member("../evil")], "member '../evil' leads out of its folder"),
+        ([member("/tmp/evil")], "'/tmp/evil' leads out"),
+        ([member("cifar-10-batches-bin/../../evil")], "leads out"),
+        ([member("elsewhere/data_batch_1.bin")], "leads out"),
+        ([member("cifar-10-batches-bin/a", tarfile.SYMTYPE)], "neither a file nor a folder"),
+        ([member("cifar-10-batches-bin/data_batch_1.bin", tarfile.LNKTYPE)], "neither a file"),
+        ([member("cifar-10-batches-bin/pipe", tarfile.FIFOTYPE)], "neither a file"),
+        ([member("cifar-10-batches-bin/data_batch_1.bin", size=7)], "has 7 bytes instead of 9219"),
+        ([member("cifar-10-batches-bin/big", size=50_000_000)], "unpacks to far more"),
+    ],
+)
+def test_tricks_in_the_archive_are_refused_even_under_the_right_hash(
+    monkeypatch: pytest.MonkeyPatch, root: Path, others: list[tarfile.TarInfo], message: str
+) -> None:
+    archive = packed(CIFAR_10.folder, TEN, *others)
+    chosen = install(monkeypatch, small(CIFAR_10, TEN), archive)
+    (root / chosen.archive.name).write_bytes(archive)
+    with pytest.raises(DatasetError, match=message):
+        load("cifar10", "train", root=root)
+    assert [path.name for path in root.iterdir()] == [chosen.archive.name]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda a: a[: len(a) // 2], "damaged or truncated archive"),
+        (lambda a: gzip.compress(gzip.decompress(a)[:20_000]), "damaged or truncated archive"),
+        (lambda a: b"<html>not here</html>", "damaged or truncated archive"),
+        (lambda a: gzip.compress(b""), "damaged or truncated|has no"),
+    ],
+)
+def test_a_damaged_archive_is_refused_even_under_the_right_hash(
+    monkeypatch: pytest.MonkeyPatch, root: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    archive = damage(packed(CIFAR_10.folder, TEN))
+    chosen = install(monkeypatch, small(CIFAR_10, TEN), archive)
+    (root / chosen.archive.name).write_bytes(archive)
+    with pytest.raises(DatasetError, match=message):
+        load("cifar10", "train", root=root)
+
+
+def test_headers_that_promise_much_cost_no_memory(
+    monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    """A pax header of 2 GB of zeros: 2 MB of gzip, which tarfile would read whole."""
+    entry = member("cifar-10-batches-bin/x", tarfile.XHDTYPE, size=1 << 31)
+    archive = root / CIFAR_10.archive.name
+    with gzip.open(archive, "wb", compresslevel=1) as file:
+        file.write(entry.tobuf(tarfile.USTAR_FORMAT))
+        for _ in range(16):
+            file.write(bytes(1 << 20))
+    install(monkeypatch, small(CIFAR_10, TEN), archive.read_bytes())
+    tracemalloc.start()
+    try:
+        with pytest.raises(DatasetError, match="unpacks to far more"):
+            load("cifar10", "train", root=root)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_files_that_are_there_are_checked(ten: Cifar, root: Path) -> None:
+    assert [file.state for file in files("cifar10", root)] == ["missing"] * 6
+    folder = unpack(root, ten.folder, TEN)
+    (folder / "data_batch_1.bin").write_bytes(records(50, 3, 10))
+    (folder / "data_batch_2.bin").write_bytes(b"short")
+    (folder / "data_batch_3.bin").unlink()
+    found = files("cifar10", root)
+    assert [file.state for file in found] == ["other", "damaged", "missing", *["verified"] * 3]
+    assert "truncated" in found[1].note
+
+
+def test_a_file_in_the_place_of_the_data_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"")
+    with pytest.raises(DatasetError, match=r"data: is not a folder; name the folder"):
+        load("cifar10", "train", root=tmp_path / "data")
+
+
+def test_what_is_known_of_the_originals() -> None:
+    for known, names in ((CIFAR_10, TEN), (CIFAR_100, HUNDRED)):
+        parts = [part for split in ("train", "test") for part in known.parts[split]]
+        assert {part.name for part in parts} == set(names)
+        hashes = {known.archive.sha256, *(part.sha256 for part in parts)}
+        assert len(hashes) == len(parts) + 1
+        assert all(len(digest) == 64 for digest in hashes)
+        assert all(mirror.startswith("https://") for mirror in known.mirrors)
+        assert sum(known.sizes("train").values()) == 50_000 * known.record
