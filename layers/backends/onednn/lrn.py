@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...graph import Tensor
@@ -48,28 +48,28 @@ def _layouts(b: Binder, x: Tensor, size: int) -> list[Descriptor]:
     return [b.home(x).descriptor, *(Descriptor.of(x.shape, name) for name in names)]
 
 
-def _forward(op: Forward | Backward, prop: int, layout: Descriptor) -> tuple[Any, ...]:
-    return (prop, _algorithm(op), layout, layout, *_numbers(op), None)
-
-
-def _forward_desc(b: Binder, op: Forward, prop: int) -> PrimitiveDesc | None:
+def _forward_desc(
+    op: Forward | Backward, prop: int, layouts: Iterable[Descriptor]
+) -> PrimitiveDesc | None:
     def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
-        return lambda: _forward(op, prop, layout)
+        return lambda: (prop, _algorithm(op), layout, layout, *_numbers(op), None)
 
-    candidates = [candidate(layout) for layout in _layouts(b, op.x, op.size)]
+    candidates = [candidate(layout) for layout in layouts]
     return attempt("lrn_forward", candidates, {"size": op.size})
+
+
+def _backward_desc(op: Backward, hint: PrimitiveDesc) -> PrimitiveDesc | None:
+    layout = hint.descriptor(SRC)
+    backward = (_algorithm(op), layout, layout, layout, *_numbers(op), hint, None)
+    return attempt("lrn_backward", [lambda: backward], {"size": op.size})
 
 
 def _pair(b: Binder, op: Backward) -> tuple[PrimitiveDesc, PrimitiveDesc] | None:
     """Forward and backward in the first layout for which both are fast."""
     for layout in _layouts(b, op.x, op.size):
-        forward = _forward(op, FORWARD_TRAINING, layout)
-        hint = attempt("lrn_forward", [lambda: forward], {"size": op.size})
-        if hint is None:
-            continue
-        backward = (_algorithm(op), layout, layout, layout, *_numbers(op), hint, None)
-        desc = attempt("lrn_backward", [lambda: backward], {"size": op.size})
-        if desc is not None:
+        hint = _forward_desc(op, FORWARD_TRAINING, [layout])
+        desc = _backward_desc(op, hint) if hint is not None else None
+        if hint is not None and desc is not None:
             return hint, desc
     return None
 
@@ -82,7 +82,7 @@ def lrn(b: Binder, op: Forward) -> None:
         found = _pair(b, readers[0])
         desc = found[0] if found is not None else None
     else:
-        desc = _forward_desc(b, op, FORWARD_INFERENCE)
+        desc = _forward_desc(op, FORWARD_INFERENCE, _layouts(b, op.x, op.size))
     if desc is None:
         return reference(b, op)
     layout = desc.descriptor(SRC)
