@@ -58,6 +58,12 @@ class Tanh(ActivationLayer):
     kind = op_kind = "tanh"
 
 
+class ScaledTanh(ActivationLayer):
+    """y = 1.7159 tanh(2 x / 3) (LeCun et al. 1998, appendix A)."""
+
+    kind = op_kind = "scaled_tanh"
+
+
 class Elu(ActivationLayer):
     """y = x where x > 0, else alpha (e^x - 1) (Clevert et al. 2016); alpha is 0 or more."""
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from typing import Literal
+
 from ..common.errors import ShapeError
-from .geometry import PaddingSpec, Pair, fit_window, pair
+from .connections import connected
+from .geometry import PaddingSpec, Pair, Window, fit_window, pair
 from .graph import Graph, Shape, Tensor
 from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
 from .layer import Layer, Parameter, parameter_tensor
-from .ops import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
+from .ops import (
+    BiasAdd,
+    BiasGrad,
+    Col2im,
+    ConnectFilters,
+    ConnectFiltersBackward,
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Im2col,
+    MatMul,
+    Reshape,
+)
 
 
 def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
@@ -20,10 +37,16 @@ def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
     return input_shape[0], input_shape[1], input_shape[2]
 
 
+PIXEL = Window((1, 1))
+
+
 class Conv2dLayer(Layer):
     """y[n,o] = sum over c of x[n,c] correlated with W[o,c], + b[o].
 
     x: (N, C, H, W), W: (filters, C / groups, kh, kw), b: (filters,), y: (N, filters, P, Q).
+    ``algorithm`` im2col unrolls the picture and multiplies matrices: the same sums in another
+    order. With ``connections``, a list of input maps for each filter, the other weights do not
+    exist: W: (connections, kh, kw), filter by filter in the order of its list.
     """
 
     kind = "conv2d"
@@ -39,6 +62,8 @@ class Conv2dLayer(Layer):
         padding: PaddingSpec = "valid",
         dilation: int | Pair = 1,
         groups: int = 1,
+        algorithm: Literal["auto", "im2col"] = "auto",
+        connections: str | Sequence[Sequence[int]] | None = None,
         use_bias: bool = True,
         kernel_initializer: Initializer = GLOROT_UNIFORM,
         bias_initializer: Initializer = ZEROS,
@@ -51,38 +76,94 @@ class Conv2dLayer(Layer):
                 f"groups must divide channels and filters: {groups} does not divide "
                 f"{channels} channels and {filters} filters"
             )
+        if groups > 1 and (algorithm == "im2col" or connections is not None):
+            what = "connections" if connections is not None else "algorithm: im2col"
+            raise ShapeError(f"{what} cannot be combined with groups; leave one of them out")
         self.window = fit_window((height, width), kernel_size, stride, padding, dilation)
         self.groups = groups
+        self.algorithm = algorithm
         super().__init__(name, input_shape, (filters, *self.window.output(height, width)))
         inner, area = channels // groups, self.window.area
-        fans = inner * area, filters // groups * area
-        weight = parameter_tensor(name, "weight", (filters, inner, *pair(kernel_size)))
-        self.weight = Parameter(weight, "kernel", kernel_initializer, *fans)
+        self.filters_shape = (filters, inner, *pair(kernel_size))
+        shape: Shape = self.filters_shape
+        fan_in: int | tuple[int, ...] = inner * area
+        fan_out = filters // groups * area
+        self.pairs: tuple[tuple[int, int], ...] = ()
+        if connections is not None:
+            table = connected(connections, filters, channels)
+            self.pairs = tuple((o, c) for o, maps in enumerate(table) for c in maps)
+            shape = (len(self.pairs), *pair(kernel_size))
+            fan_in = tuple(len(table[o]) * area for o, _ in self.pairs)
+            fan_out = max(1, len(self.pairs) * area // channels)
+        weight = parameter_tensor(name, "weight", shape)
+        self.weight = Parameter(weight, "kernel", kernel_initializer, fan_in, fan_out)
         bias = parameter_tensor(name, "bias", (filters,))
+        fans = inner * area, filters // groups * area
         self.bias = Parameter(bias, "bias", bias_initializer, *fans) if use_bias else None
 
     def parameters(self) -> tuple[Parameter, ...]:
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        graph.keep(self.name, x=x)
+        w = self.weight.tensor
+        if self.pairs:
+            w = graph.tensor(f"{self.name}.filters", self.filters_shape)
+            graph.add(ConnectFilters(weights=self.weight.tensor, filters=w, pairs=self.pairs))
         y = self.output(graph, x)
+        if self.algorithm == "im2col":
+            self._forward_unrolled(graph, x, w, y)
+            return y
+        graph.keep(self.name, x=x, w=w)
         filtered = y if self.bias is None else graph.tensor(f"{self.name}.filtered", y.shape)
-        weight = self.weight.tensor
-        graph.add(Conv2d(x=x, w=weight, y=filtered, window=self.window, groups=self.groups))
+        graph.add(Conv2d(x=x, w=w, y=filtered, window=self.window, groups=self.groups))
         if self.bias is not None:
             graph.add(BiasAdd(x=filtered, b=self.bias.tensor, y=y))
         return y
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        x = graph.kept(self.name)["x"]
-        weight = self.weight.tensor
-        dw = graph.gradient(weight)
-        graph.add(Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=self.window, groups=self.groups))
-        if self.bias is not None:
-            graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias.tensor)))
+        kept = graph.kept(self.name)
+        weights = graph.gradient(self.weight.tensor)
+        dw = graph.tensor(f"{self.name}.dfilters", self.filters_shape) if self.pairs else weights
         dx = self.input_gradient(graph, dy)
-        graph.add(
-            Conv2dBackwardData(dy=dy, w=weight, dx=dx, window=self.window, groups=self.groups)
-        )
+        if self.algorithm == "im2col":
+            self._backward_unrolled(graph, dy, dw, dx)
+        else:
+            options = {"window": self.window, "groups": self.groups}
+            graph.add(Conv2dBackwardFilter(x=kept["x"], dy=dy, dw=dw, **options))
+            if self.bias is not None:
+                graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias.tensor)))
+            graph.add(Conv2dBackwardData(dy=dy, w=kept["w"], dx=dx, **options))
+        if self.pairs:
+            graph.add(ConnectFiltersBackward(dfilters=dw, dweights=weights, pairs=self.pairs))
         return dx
+
+    def _forward_unrolled(self, graph: Graph, x: Tensor, w: Tensor, y: Tensor) -> None:
+        """y as rows of pixels = columns W^T + b, then put back into pictures."""
+        filters, pixels = y.shape[1], y.size // y.shape[1]
+        inputs = prod(w.shape[1:])
+        columns = graph.tensor(f"{self.name}.columns", (pixels, inputs))
+        matrix = graph.tensor(f"{self.name}.matrix", (filters, inputs))
+        graph.keep(self.name, columns=columns, matrix=matrix)
+        graph.add(Im2col(x=x, columns=columns, window=self.window))
+        graph.add(Reshape(x=w, y=matrix))
+        rows = product = graph.tensor(f"{self.name}.product", (pixels, filters))
+        graph.add(MatMul(a=columns, b=matrix, transpose_b=True, c=product))
+        if self.bias is not None:
+            rows = graph.tensor(f"{self.name}.rows", product.shape)
+            graph.add(BiasAdd(x=product, b=self.bias.tensor, y=rows))
+        graph.add(Col2im(columns=rows, x=y, window=PIXEL))
+
+    def _backward_unrolled(self, graph: Graph, dy: Tensor, dw: Tensor, dx: Tensor) -> None:
+        """dW = dy^T columns, dcolumns = dy W, dy as rows of pixels."""
+        kept = graph.kept(self.name)
+        columns, matrix = kept["columns"], kept["matrix"]
+        drows = graph.tensor(f"{self.name}.drows", (columns.shape[0], matrix.shape[0]))
+        graph.add(Im2col(x=dy, columns=drows, window=PIXEL))
+        dmatrix = graph.tensor(f"{self.name}.dmatrix", matrix.shape)
+        graph.add(MatMul(a=drows, transpose_a=True, b=columns, c=dmatrix))
+        graph.add(Reshape(x=dmatrix, y=dw))
+        if self.bias is not None:
+            graph.add(BiasGrad(dy=drows, db=graph.gradient(self.bias.tensor)))
+        dcolumns = graph.tensor(f"{self.name}.dcolumns", columns.shape)
+        graph.add(MatMul(a=drows, b=matrix, c=dcolumns))
+        graph.add(Col2im(columns=dcolumns, x=dx, window=self.window))

@@ -2,7 +2,8 @@
 
 The scaled families draw with variance gain / fan: glorot (Glorot and Bengio 2010, eq. 12)
 2 / (fan_in + fan_out), he (He et al. 2015, eq. 10) 2 / fan_in, lecun (LeCun et al. 1998,
-"Efficient BackProp", eq. 16) 1 / fan_in; uniform draws from +-sqrt(3 variance).
+"Efficient BackProp", eq. 16) 1 / fan_in; uniform draws from +-sqrt(3 variance). fan_in_uniform
+draws from +-gain / fan_in (LeCun et al. 1998, appendix A, with gain 2.4).
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ SCALED = {
     for family in ("glorot", "he", "lecun")
     for law in ("uniform", "normal")
 }
-NAMES = ("zeros", "ones", "constant", "uniform", "normal", "truncated_normal", *SCALED)
+NAMES = ("zeros", "ones", "constant", "uniform", "normal", "truncated_normal", "fan_in_uniform")
+NAMES += tuple(SCALED)
 
 
 @dataclass(frozen=True)
 class Initializer:
-    """An initialiser by name; ``value`` is the constant, the limit or the standard deviation.
+    """An initialiser by name.
 
-    ``mean`` is added to the values of ``normal`` and ``truncated_normal``.
+    ``value`` is the constant, the limit, the standard deviation or the gain; ``mean`` is added to
+    the values of ``normal`` and ``truncated_normal``.
     """
 
     name: str
@@ -40,12 +43,20 @@ class Initializer:
         if self.name not in NAMES:
             raise ConfigError(f"unknown initializer '{self.name}'; one of: {', '.join(NAMES)}")
 
-    def draw(self, shape: Shape, fan_in: int, fan_out: int, key: random.Key) -> NDArray[np.float32]:
-        """Values of the given shape; the same key gives the same values."""
+    def draw(
+        self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: random.Key
+    ) -> NDArray[np.float32]:
+        """Values of the given shape; the same key gives the same values.
+
+        fan_in: of all values, or of each row.
+        """
         if self.name in ("zeros", "ones", "constant"):
             constant = {"zeros": 0.0, "ones": 1.0}.get(self.name, self.value)
             return np.full(shape, constant, np.float32)
-        spread, law = self._spread(fan_in, fan_out), self.name.rpartition("_")[2]
+        fans = (fan_in,) if isinstance(fan_in, int) else fan_in
+        spread = np.array([self._spread(fan, fan_out) for fan in fans])
+        spread = spread.reshape(-1, *(1,) * (len(shape) - 1))
+        law = self.name.rpartition("_")[2]
         if law == "uniform":
             drawn = (2.0 * random.uniform(key, 0, shape) - 1.0) * spread
         elif self.name == "truncated_normal":
@@ -55,6 +66,8 @@ class Initializer:
         return drawn.astype(np.float32)
 
     def _spread(self, fan_in: int, fan_out: int) -> float:
+        if self.name == "fan_in_uniform":
+            return self.value / fan_in
         if self.name not in SCALED:
             return self.value
         family, law = SCALED[self.name]
@@ -66,6 +79,7 @@ class Initializer:
 
 GLOROT_UNIFORM = Initializer("glorot_uniform")
 ZEROS = Initializer("zeros")
+ONES = Initializer("ones")
 
 
 def _truncated(key: random.Key, shape: Shape) -> NDArray[np.float64]:

@@ -17,13 +17,14 @@ class Parameter:
     ``kind``: ``kernel`` for matrices and filters, ``bias`` for what is added to their products,
     ``scale`` and ``shift`` for a factor and an offset a channel, as of normalisation. ``fan_in``
     and ``fan_out`` count the inputs of one output value and the outputs that one input value
-    reaches (Glorot and Bengio 2010); initialisers scale by them.
+    reaches (Glorot and Bengio 2010); initialisers scale by them. ``fan_in`` may also be one number
+    for each row of the tensor.
     """
 
     tensor: Tensor
     kind: Literal["kernel", "bias", "scale", "shift"]
     initializer: Initializer
-    fan_in: int
+    fan_in: int | tuple[int, ...]
     fan_out: int
 
 
@@ -39,10 +40,14 @@ class Layer(ABC):
     """One layer of the stack; shapes exclude the batch: (C, H, W) or (units,).
 
     A layer is complete when it is built: geometry that cannot work raises ShapeError there.
-    ``forward`` and ``backward`` add operations to a graph and compute nothing.
+    ``forward`` and ``backward`` add operations to a graph and compute nothing. A layer that is not
+    ``differentiable`` has no gradient to send to the layers before it. ``children`` are the layers
+    that a composite is made of.
     """
 
     kind: ClassVar[str]
+    differentiable: ClassVar[bool] = True
+    children: tuple[Layer, ...] = ()
 
     def __init__(self, name: str, input_shape: Shape, output_shape: Shape) -> None:
         self.name = name

@@ -1,55 +1,25 @@
-"""Losses: the last operations of forward and the first of backward."""
+"""The losses that a config can name."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar
-
-from ..common.errors import ShapeError
-from .graph import Graph, Shape, Tensor
+from .classic_losses import (
+    HingeLoss,
+    OneMinusPLoss,
+    PerceptronLoss,
+    RbfMapLoss,
+    SquaredDistanceLoss,
+)
+from .graph import Graph, Tensor
+from .loss import Loss
 from .ops import (
     CrossEntropy,
     CrossEntropyBackward,
     MeanSquaredError,
     MeanSquaredErrorBackward,
-    Metrics,
     Reduction,
     Softmax,
     SoftmaxBackward,
 )
-
-
-class Loss(ABC):
-    """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph."""
-
-    kind: ClassVar[str]
-
-    def __init__(self, *, reduction: Reduction = "mean") -> None:
-        self.reduction = reduction
-
-    def check(self, output_shape: Shape, classes: int) -> None:
-        """Raise ShapeError where the network's output is not one score a class."""
-        if output_shape != (classes,):
-            raise ShapeError(
-                f"the last layer gives {output_shape}, the data has {classes} classes; "
-                f"end the stack with 'dense: {{units: {classes}}}'"
-            )
-
-    @abstractmethod
-    def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
-        """Add loss(scores, target); scores: (N, K), target: (N,). Returns loss: (1,)."""
-
-    @abstractmethod
-    def backward(self, graph: Graph) -> Tensor:
-        """Add the gradient of the loss with respect to the scores, and return it: (N, K)."""
-
-    def metrics(self, graph: Graph, scores: Tensor, target: Tensor, loss: Tensor) -> Tensor:
-        """Add the running sums (loss, right answers, samples); returns sums: (3,) float64."""
-        sums = graph.tensor(f"{graph.name}.sums", (3,), "float64", "state")
-        graph.add(
-            Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction)
-        )
-        return sums
 
 
 class CrossEntropyLoss(Loss):
@@ -59,6 +29,7 @@ class CrossEntropyLoss(Loss):
     """
 
     kind = "cross_entropy"
+    softmax = True
 
     def __init__(self, *, label_smoothing: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -116,5 +87,14 @@ class MeanSquaredErrorLoss(Loss):
 
 
 LOSSES: dict[str, type[Loss]] = {
-    loss.kind: loss for loss in (CrossEntropyLoss, MeanSquaredErrorLoss)
+    loss.kind: loss
+    for loss in (
+        CrossEntropyLoss,
+        MeanSquaredErrorLoss,
+        HingeLoss,
+        OneMinusPLoss,
+        SquaredDistanceLoss,
+        RbfMapLoss,
+        PerceptronLoss,
+    )
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...graph import Graph, Op, Shape, Tensor
-from ...ops import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
+from ...ops import Add, BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
 from .bind import Binder, attempt, binds, channel_shape
 from .constants import (
     BIAS,
@@ -21,6 +21,7 @@ from .constants import (
     ELTWISE_ALPHA,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
+    SCALED_TANH,
     SRC,
     SRC_1,
     WEIGHTS,
@@ -38,10 +39,12 @@ def eltwise(kind: str, alpha: float) -> tuple[int, float]:
     return ELTWISE[kind], ELTWISE_ALPHA.get(kind, alpha)
 
 
-def _post(op: MatMul | Conv2d) -> Attributes | None:
+def post_ops(op: MatMul | Conv2d | Add) -> Attributes | None:
     if op.activation is None:
         return None
-    return Attributes(eltwise=eltwise(op.activation, op.activation_alpha))
+    if op.activation == "scaled_tanh":
+        return Attributes(eltwise=SCALED_TANH)
+    return Attributes(eltwise=((*eltwise(op.activation, op.activation_alpha), 0.0),))
 
 
 def _forward_kind(graph: Graph) -> int:
@@ -142,7 +145,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
         _forward_layouts(op, b.choices, op.x),
         _forward_kind(b.graph),
         op.bias is not None,
-        _post(op),
+        post_ops(op),
     )
     if desc is None:
         return reference(b, op)
@@ -263,7 +266,7 @@ def matmul(b: Binder, op: MatMul) -> None:
         return reference(b, op)
     m, n, k = op.mnk
     if op.transpose_b:
-        desc = _inner_forward(m, n, k, _forward_kind(b.graph), op.bias is not None, _post(op))
+        desc = _inner_forward(m, n, k, _forward_kind(b.graph), op.bias is not None, post_ops(op))
         source, weights, target = SRC, WEIGHTS, DST
     elif op.bias is None and op.activation is None:
         hint = _inner_forward(m, k, n, FORWARD_TRAINING, False, None)

@@ -17,7 +17,7 @@ class Attributes(Owned):
     """dnnl_primitive_attr_t: run-time scales of arguments, then post-operations in this order.
 
     ``accumulate``: dst = accumulate * dst + result. ``binary``: (algorithm, descriptor) with a
-    second source. ``eltwise``: (algorithm, alpha).
+    second source. ``eltwise``: (algorithm, alpha, beta), one after the other.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Attributes(Owned):
         scales: Sequence[int] = (),
         accumulate: float | None = None,
         binary: tuple[int, Descriptor] | None = None,
-        eltwise: tuple[int, float] | None = None,
+        eltwise: Sequence[tuple[int, float, float]] = (),
     ) -> None:
         lib = library()
         super().__init__(lib.create("primitive_attr_create"), lib.destroyer("primitive_attr"))
@@ -36,8 +36,8 @@ class Attributes(Owned):
             lib.call("post_ops_append_sum", chain.handle, accumulate, 0, 0)
         if binary is not None:
             lib.call("post_ops_append_binary", chain.handle, binary[0], binary[1].handle)
-        if eltwise is not None:
-            lib.call("post_ops_append_eltwise", chain.handle, *eltwise, 0.0)
+        for each in eltwise:
+            lib.call("post_ops_append_eltwise", chain.handle, *each)
         lib.call("primitive_attr_set_post_ops", self.handle, chain.handle)
         chain.close()
 

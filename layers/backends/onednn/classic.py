@@ -1,0 +1,168 @@
+"""What LeNet-5 and the perceptron need: one scale a channel by oneDNN, the rest by NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ops import (
+    Activation,
+    ActivationBackward,
+    ChannelScale,
+    ChannelScaleBackward,
+    ConnectFilters,
+    ConnectFiltersBackward,
+    ExpectedCost,
+    ExpectedCostBackward,
+    Heaviside,
+    MapCriterion,
+    MapCriterionBackward,
+    MultiMargin,
+    MultiMarginBackward,
+    Pad2d,
+    Pad2dBackward,
+    PerceptronError,
+    PerceptronErrorBackward,
+    Rbf,
+    RbfBackward,
+)
+from .bind import Binder, attempt, binds, channel_shape
+from .constants import (
+    ATTR_SCALES,
+    BINARY_MUL,
+    DST,
+    ELTWISE_LINEAR,
+    SCALED_TANH,
+    SRC,
+    SRC_1,
+)
+from .fallback import reference
+from .memory import Descriptor, Memory
+from .primitive import Attributes
+
+for _kind in (
+    ExpectedCost,
+    ExpectedCostBackward,
+    Heaviside,
+    MapCriterion,
+    MapCriterionBackward,
+    MultiMargin,
+    MultiMarginBackward,
+    PerceptronError,
+    PerceptronErrorBackward,
+    Rbf,
+    RbfBackward,
+):
+    binds(_kind)(reference)
+
+
+@binds(ChannelScale)
+def channel_scale(b: Binder, op: ChannelScale) -> None:
+    spread = Descriptor.of(channel_shape(op.x))
+    layout = b.home(op.x).descriptor
+    factor = Memory(Descriptor.of((1,)))
+    factor.array()[0] = op.factor
+    arguments = (BINARY_MUL, layout, spread, layout, Attributes(scales=(SRC,)))
+    desc = attempt("binary", [lambda: arguments], {"src": layout})
+    if desc is None:
+        return reference(b, op)
+    memories = {
+        SRC: b.home(op.x),
+        SRC_1: b.home(op.s).view(spread),
+        DST: b.output(op.y, layout),
+        ATTR_SCALES | SRC: factor,
+    }
+    return b.primitive(op, desc, memories, {"factor": op.factor})
+
+
+@binds(ChannelScaleBackward)
+def channel_scale_backward(b: Binder, op: ChannelScaleBackward) -> None:
+    n, c = op.x.shape[:2]
+    x, dy = (b.plain(t).array((n, c, op.x.size // (n * c))) for t in (op.x, op.dy))
+    s = b.home(op.s).array()
+    dx = b.output(op.dx, Descriptor.of(op.dx.shape)).array(x.shape)
+    ds = b.output(op.ds, Descriptor.of(op.ds.shape)).array()
+    scales, channels = np.empty((c, 1), np.float32), range(c)
+
+    def run() -> None:
+        np.multiply(s[:, None], op.factor, out=scales)
+        np.multiply(dy, scales, out=dx)
+        for channel in channels:
+            ds[channel] = op.factor * np.einsum("np,np->", x[:, channel], dy[:, channel])
+
+    b.host(op, run, "multiply, einsum")
+
+
+@binds(ConnectFilters)
+def connect_filters(b: Binder, op: ConnectFilters) -> None:
+    outputs, inputs = (np.array(side) for side in zip(*op.pairs, strict=True))
+    weights = b.plain(op.weights).array(op.weights.shape)
+    filters = b.output(op.filters, Descriptor.of(op.filters.shape)).array(op.filters.shape)
+    filters[...] = 0.0
+
+    def run() -> None:
+        filters[outputs, inputs] = weights
+
+    b.host(op, run, "put", {"connections": str(len(op.pairs))})
+
+
+@binds(ConnectFiltersBackward)
+def connect_filters_backward(b: Binder, op: ConnectFiltersBackward) -> None:
+    outputs, inputs = (np.array(side) for side in zip(*op.pairs, strict=True))
+    dfilters = b.plain(op.dfilters).array(op.dfilters.shape)
+    shape = op.dweights.shape
+    dweights = b.output(op.dweights, Descriptor.of(shape)).array(shape)
+
+    def run() -> None:
+        dweights[...] = dfilters[outputs, inputs]
+
+    b.host(op, run, "take", {"connections": str(len(op.pairs))})
+
+
+@binds(Pad2d)
+def pad2d(b: Binder, op: Pad2d) -> None:
+    top, _, left, _ = op.padding
+    h, w = op.x.shape[2:]
+    x = b.plain(op.x).array(op.x.shape)
+    y = b.output(op.y, Descriptor.of(op.y.shape)).array(op.y.shape)
+    inner = y[:, :, top : top + h, left : left + w]
+    y[...] = op.value
+
+    def run() -> None:
+        inner[...] = x
+
+    b.host(op, run, "copy", {"border": f"{op.padding} of {op.value:g}"})
+
+
+binds(Pad2dBackward)(reference)
+
+
+def scaled_tanh(b: Binder, op: Activation) -> None:
+    """x times 2/3, then tanh and times 1.7159 in the same call."""
+    (_, slope, _), *rest = SCALED_TANH
+    layout, single = b.home(op.x).descriptor, Descriptor.of((1,) * len(op.x.shape))
+    arguments = (BINARY_MUL, layout, single, layout, Attributes(eltwise=rest))
+    desc = attempt("binary", [lambda: arguments], {"src": layout})
+    if desc is None:
+        return reference(b, op)
+    factor = Memory(single)
+    factor.array()[0] = slope
+    memories = {SRC: b.home(op.x), SRC_1: factor, DST: b.output(op.y, layout)}
+    return b.primitive(op, desc, memories, {"kind": op.kind})
+
+
+def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
+    """With y = a tanh(s x): dx = (a s - (s / a) y^2) dy, in two calls."""
+    slope, size = SCALED_TANH[0][1], SCALED_TANH[2][1]
+    layout = b.home(op.value).descriptor
+    line = (ELTWISE_LINEAR, -slope / size, size * slope)
+    candidates = [
+        (BINARY_MUL, layout, layout, layout, attributes)
+        for attributes in (Attributes(eltwise=(line,)), None)
+    ]
+    square, multiply = (attempt("binary", [lambda a=a: a], {"src": layout}) for a in candidates)
+    if square is None or multiply is None:
+        return reference(b, op)
+    y, dx = b.home(op.value), b.output(op.dx, layout)
+    dy = b.want(op.dy, layout)
+    b.primitive(op, square, {SRC: y, SRC_1: y, DST: dx}, {"kind": op.kind})
+    return b.primitive(op, multiply, {SRC: dx, SRC_1: dy, DST: dx}, {"kind": op.kind})

@@ -1,0 +1,79 @@
+"""What LeNet-5 and the perceptron need; see ops/classic.py for the formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ops import (
+    ChannelScale,
+    ChannelScaleBackward,
+    ConnectFilters,
+    ConnectFiltersBackward,
+    Heaviside,
+    Pad2d,
+    Pad2dBackward,
+    Rbf,
+    RbfBackward,
+)
+from ..base import Array
+from .kernels import kernel
+from .linear import along_channels, over_channels
+
+
+@kernel(Pad2d, "full")
+def pad2d(op: Pad2d, x: Array) -> Array:
+    top, _, left, _ = op.padding
+    h, w = x.shape[2:]
+    y = np.full(op.y.shape, op.value, x.dtype)
+    y[:, :, top : top + h, left : left + w] = x
+    return y
+
+
+@kernel(Pad2dBackward, "copy")
+def pad2d_backward(op: Pad2dBackward, dy: Array) -> Array:
+    top, _, left, _ = op.padding
+    h, w = op.dx.shape[2:]
+    return dy[:, :, top : top + h, left : left + w]
+
+
+@kernel(ChannelScale, "multiply")
+def channel_scale(op: ChannelScale, x: Array, s: Array) -> Array:
+    return np.asarray(along_channels(op.factor * s, x.ndim) * x)
+
+
+@kernel(ChannelScaleBackward, "multiply, sum")
+def channel_scale_backward(
+    op: ChannelScaleBackward, x: Array, s: Array, dy: Array
+) -> tuple[Array, Array]:
+    return along_channels(op.factor * s, x.ndim) * dy, op.factor * over_channels(dy * x)
+
+
+@kernel(ConnectFilters, "put")
+def connect_filters(op: ConnectFilters, weights: Array) -> Array:
+    filters = np.zeros(op.filters.shape, weights.dtype)
+    outputs, inputs = zip(*op.pairs, strict=True)
+    filters[outputs, inputs] = weights
+    return filters
+
+
+@kernel(ConnectFiltersBackward, "take")
+def connect_filters_backward(op: ConnectFiltersBackward, dfilters: Array) -> Array:
+    outputs, inputs = zip(*op.pairs, strict=True)
+    return np.asarray(dfilters[outputs, inputs])
+
+
+@kernel(Rbf, "subtract, square")
+def rbf(op: Rbf, x: Array) -> Array:
+    away = x[:, None, :] - np.asarray(op.centres, x.dtype)
+    return np.asarray(-(away * away).sum(2))
+
+
+@kernel(RbfBackward, "matmul")
+def rbf_backward(op: RbfBackward, x: Array, dy: Array) -> Array:
+    centres = np.asarray(op.centres, x.dtype)
+    return np.asarray(2.0 * (dy @ centres - dy.sum(1, keepdims=True) * x))
+
+
+@kernel(Heaviside, "greater")
+def heaviside(op: Heaviside, x: Array) -> Array:
+    return np.asarray(x > 0, x.dtype)

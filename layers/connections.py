@@ -1,0 +1,44 @@
+"""Which input maps each filter of a convolution sees, where it does not see all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..common.errors import ShapeError
+
+Table = tuple[tuple[int, ...], ...]
+
+LENET5: Table = (
+    *(tuple(sorted((k + i) % 6 for i in range(3))) for k in range(6)),
+    *(tuple(sorted((k + i) % 6 for i in range(4))) for k in range(6)),
+    *(tuple(sorted(((k + i) % 6) for i in (0, 1, 3, 4))) for k in range(3)),
+    tuple(range(6)),
+)
+"""The 16 filters of LeNet-5's C3 over the 6 maps of S2: LeCun et al. 1998, Table I."""
+
+TABLES = {"lenet5": LENET5}
+
+
+def connected(table: str | Sequence[Sequence[int]], filters: int, channels: int) -> Table:
+    """The input maps, counted from 0, of every filter; a name stands for a published table.
+
+    Raises ShapeError where the table does not fit so many filters and channels.
+    """
+    if isinstance(table, str):
+        if table not in TABLES:
+            raise ShapeError(f"unknown connections '{table}'; one of: {', '.join(TABLES)}")
+        table = TABLES[table]
+    if len(table) != filters:
+        raise ShapeError(
+            f"connections has {len(table)} lists of input maps, but there are {filters} filters; "
+            "give one list for each filter"
+        )
+    for number, maps in enumerate(table):
+        if not maps or len(set(maps)) != len(maps):
+            raise ShapeError(f"connections of filter {number}: expected each map once, got {maps}")
+        if min(maps) < 0 or max(maps) >= channels:
+            raise ShapeError(
+                f"connections of filter {number}: {list(maps)} names a map that is not there; "
+                f"the input has the maps 0 to {channels - 1}"
+            )
+    return tuple(tuple(maps) for maps in table)

@@ -1,0 +1,60 @@
+"""The protocol of a loss: the last operations of forward and the first of backward."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ..common.errors import ShapeError
+from .graph import Graph, Shape, Tensor
+from .layer import Layer
+from .ops import Metrics, Reduction
+
+
+class Loss(ABC):
+    """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph.
+
+    ``softmax``: the loss takes a softmax of the scores itself, so that one at the end of the
+    network is this one, and softmax of the scores are the network's probabilities.
+    """
+
+    kind: ClassVar[str]
+    softmax: ClassVar[bool] = False
+
+    def __init__(self, *, reduction: Reduction = "mean") -> None:
+        self.reduction = reduction
+
+    def check(self, output_shape: Shape, classes: int) -> None:
+        """Raise ShapeError where the network's output is not one score a class."""
+        if output_shape != (classes,):
+            raise ShapeError(
+                f"the last layer gives {output_shape}, the data has {classes} classes; "
+                f"end the stack with 'dense: {{units: {classes}}}'"
+            )
+
+    def check_layers(self, layers: Sequence[Layer]) -> None:
+        """Raise ShapeError where the loss cannot train these layers."""
+        for layer in layers:
+            if not layer.differentiable:
+                raise ShapeError(
+                    f"layer '{layer.name}' ({layer.kind}) has no gradient, so '{self.kind}' cannot "
+                    f"train what comes before it; use 'sigmoid', or 'loss: perceptron' with "
+                    f"'{layer.kind}' as the last layer"
+                )
+
+    @abstractmethod
+    def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
+        """Add loss(scores, target); scores: (N, K), target: (N,). Returns loss: (1,)."""
+
+    @abstractmethod
+    def backward(self, graph: Graph) -> Tensor:
+        """Add the gradient of the loss with respect to the scores, and return it: (N, K)."""
+
+    def metrics(self, graph: Graph, scores: Tensor, target: Tensor, loss: Tensor) -> Tensor:
+        """Add the running sums (loss, right answers, samples); returns sums: (3,) float64."""
+        sums = graph.tensor(f"{graph.name}.sums", (3,), "float64", "state")
+        graph.add(
+            Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction)
+        )
+        return sums

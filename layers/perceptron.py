@@ -1,0 +1,36 @@
+"""Heaviside: the threshold unit of the perceptron."""
+
+from __future__ import annotations
+
+from ..common.errors import ShapeError
+from .classic_losses import PERCEPTRON_ERROR
+from .graph import Graph, Shape, Tensor
+from .layer import Layer
+from .ops import Heaviside
+
+
+class HeavisideLayer(Layer):
+    """y = 1 where x > 0, else 0 (McCulloch and Pitts 1943, Rosenblatt 1958).
+
+    Its derivative is 0 wherever it has one, so only the perceptron rule, which needs none, trains
+    the layer before it: that rule's error goes to the weights as it is.
+    """
+
+    kind = "heaviside"
+    differentiable = False
+
+    def __init__(self, name: str, input_shape: Shape) -> None:
+        super().__init__(name, input_shape, input_shape)
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        y = self.output(graph, x)
+        graph.add(Heaviside(x=x, y=y))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        if dy.name != PERCEPTRON_ERROR:
+            raise ShapeError(
+                f"layer '{self.name}' (heaviside) has no gradient; use it as the last layer, with "
+                "'loss: perceptron'"
+            )
+        return dy

@@ -1,0 +1,65 @@
+"""Euclidean radial basis function units with fixed centres: the output layer of LeNet-5."""
+
+from __future__ import annotations
+
+from ..common.errors import ShapeError
+from .graph import Graph, Shape, Tensor
+from .layer import Layer
+from .ops import Rbf, RbfBackward
+
+DIGITS = """
+..###.. ...#... .#####. .#####. .....#. ####### ..####. ####### .#####. .#####.
+.#...#. ..##... #.....# #.....# ....##. #...... .#..... ......# #.....# #.....#
+#.....# .#.#... ......# ......# ...#.#. #...... #...... .....#. #.....# #.....#
+#.....# ...#... ......# ......# ..#..#. #...... #...... .....#. #.....# #.....#
+#.....# ...#... .....#. ..####. .#...#. #.####. #.###.. ....#.. .#...#. #.....#
+#.....# ...#... ....#.. ......# #....#. ##....# ##...#. ....#.. ..###.. .######
+#.....# ...#... ...#... ......# ####### ......# #.....# ...#... .#...#. ......#
+#.....# ...#... ..#.... ......# .....#. ......# #.....# ...#... #.....# ......#
+#.....# ...#... .#..... ......# .....#. ......# #.....# ..#.... #.....# ......#
+#.....# ...#... #...... #.....# .....#. #.....# #.....# ..#.... #.....# .....#.
+.#...#. ...#... #...... #.....# .....#. .#...#. .#...#. .#..... #.....# ....#..
+..###.. ..###.. ####### .#####. .....#. ..###.. ..###.. .#..... .#####. .###...
+"""
+"""The digits 0 to 9 side by side, each 7 wide and 12 high."""
+
+
+def bitmaps(picture: str) -> tuple[tuple[float, ...], ...]:
+    """Every bitmap of a row of them as numbers, row by row: 1 for ink, -1 for paper."""
+    lines = [line.split() for line in picture.split("\n") if line]
+    return tuple(
+        tuple(1.0 if ink == "#" else -1.0 for line in lines for ink in line[k])
+        for k in range(len(lines[0]))
+    )
+
+
+class RbfLayer(Layer):
+    """score[n,k] = -sum over i of (x[n,i] - c[k,i])^2, c the fixed bitmap of digit k in +1 and -1.
+
+    LeCun et al. 1998, eq. 7 with its sign turned: the largest score is the nearest digit. The
+    drawings are ours. x: (N, 84), score: (N, 10).
+    """
+
+    kind = "rbf"
+
+    def __init__(self, name: str, input_shape: Shape) -> None:
+        self.centres = bitmaps(DIGITS)
+        inputs = len(self.centres[0])
+        if input_shape != (inputs,):
+            raise ShapeError(
+                f"expects {inputs} inputs, one for each pixel of a bitmap of 7x12, got "
+                f"{input_shape}; put 'dense: {{units: {inputs}}}' before it"
+            )
+        super().__init__(name, input_shape, (len(self.centres),))
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        y = self.output(graph, x)
+        graph.keep(self.name, x=x)
+        graph.add(Rbf(x=x, y=y, centres=self.centres))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        dx = self.input_gradient(graph, dy)
+        x = graph.kept(self.name)["x"]
+        graph.add(RbfBackward(x=x, dy=dy, dx=dx, centres=self.centres))
+        return dx

@@ -1,0 +1,111 @@
+"""The trainable subsampling of LeNet-5, and the border around its pictures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..common.errors import ShapeError
+from .conv import picture_shape
+from .geometry import Pair, fit_window, pair
+from .graph import Graph, Shape, Tensor
+from .initializers import ONES, ZEROS, Initializer
+from .layer import Layer, Parameter, parameter_tensor
+from .ops import (
+    BiasAdd,
+    BiasGrad,
+    ChannelScale,
+    ChannelScaleBackward,
+    Pad2d,
+    Pad2dBackward,
+    Pool2d,
+    Pool2dBackward,
+)
+
+
+class ScaledSubsampling(Layer):
+    """y[n,c,p,q] = w[c] sum of x[n,c] over the window + b[c] (LeCun et al. 1998, section II.B).
+
+    One trained coefficient w[c] and bias b[c] a map; with ``pooling`` average the mean takes the
+    place of the sum. x: (N, C, H, W), w, b: (C,), y: (N, C, P, Q).
+    """
+
+    kind = "scaled_subsampling"
+
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        pool_size: int | Pair = 2,
+        stride: int | Pair | None = None,
+        pooling: Literal["sum", "average"] = "sum",
+        kernel_initializer: Initializer = ONES,
+        bias_initializer: Initializer = ZEROS,
+    ) -> None:
+        channels, height, width = picture_shape(input_shape)
+        step = pool_size if stride is None else stride
+        self.window = fit_window((height, width), pool_size, step)
+        self.factor = float(self.window.area) if pooling == "sum" else 1.0
+        super().__init__(name, input_shape, (channels, *self.window.output(height, width)))
+        fans = self.window.area, 1
+        weight, bias = (parameter_tensor(name, part, (channels,)) for part in ("weight", "bias"))
+        self.weight = Parameter(weight, "scale", kernel_initializer, *fans)
+        self.bias = Parameter(bias, "bias", bias_initializer, *fans)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return self.weight, self.bias
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        y = self.output(graph, x)
+        mean = graph.tensor(f"{self.name}.mean", y.shape)
+        scaled = graph.tensor(f"{self.name}.scaled", y.shape)
+        graph.keep(self.name, mean=mean)
+        graph.add(Pool2d(x=x, y=mean, window=self.window, kind="avg"))
+        graph.add(ChannelScale(x=mean, s=self.weight.tensor, y=scaled, factor=self.factor))
+        graph.add(BiasAdd(x=scaled, b=self.bias.tensor, y=y))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias.tensor)))
+        weight = self.weight.tensor
+        dmean = graph.tensor(f"{self.name}.dmean", dy.shape)
+        graph.add(
+            ChannelScaleBackward(
+                x=graph.kept(self.name)["mean"],
+                s=weight,
+                dy=dy,
+                dx=dmean,
+                ds=graph.gradient(weight),
+                factor=self.factor,
+            )
+        )
+        dx = self.input_gradient(graph, dy)
+        graph.add(Pool2dBackward(dy=dmean, dx=dx, window=self.window, kind="avg"))
+        return dx
+
+
+class Pad2dLayer(Layer):
+    """y = x with a border of ``value``; x: (N, C, H, W), y: (N, C, H + 2 ph, W + 2 pw)."""
+
+    kind = "pad2d"
+
+    def __init__(
+        self, name: str, input_shape: Shape, *, padding: int | Pair, value: float = 0.0
+    ) -> None:
+        channels, height, width = picture_shape(input_shape)
+        rows, columns = pair(padding)
+        if rows < 0 or columns < 0:
+            raise ShapeError(f"padding must not be negative, got {pair(padding)}")
+        self.padding = (rows, rows, columns, columns)
+        self.value = value
+        super().__init__(name, input_shape, (channels, height + 2 * rows, width + 2 * columns))
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        y = self.output(graph, x)
+        graph.add(Pad2d(x=x, y=y, padding=self.padding, value=self.value))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        dx = self.input_gradient(graph, dy)
+        graph.add(Pad2dBackward(dy=dy, dx=dx, padding=self.padding))
+        return dx
