@@ -36,13 +36,19 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known before any data is read. shape: (C, H, W); a count is None where unknown."""
+    """What is known before any data is read. shape: (C, H, W); a count is None where unknown.
+
+    A byte of channel c stands for the value ``byte * scale[c] + shift[c]``; without them it is a
+    pixel, which stands for pixel / 255.
+    """
 
     name: str
     shape: tuple[int, int, int]
     classes: tuple[str, ...]
     train_count: int | None
     test_count: int | None
+    scale: tuple[float, ...] | None = None
+    shift: tuple[float, ...] | None = None
 
 
 FileState = Literal["verified", "other", "damaged", "missing"]

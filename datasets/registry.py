@@ -10,7 +10,7 @@ from typing import get_args
 
 from ..common.errors import DatasetError
 from ..common.files import cache_dir
-from . import cifar, mnist, strokes
+from . import cifar, mnist, strokes, table
 from .download import Downloads
 from .image_set import DataFile, DatasetInfo, ImageSet, Options, Source, Split
 
@@ -21,6 +21,7 @@ _SOURCES: dict[str, Source] = {
     "cifar100": cifar.CIFAR100_SOURCE,
     "mnist": mnist.SOURCE,
     "strokes": strokes.SOURCE,
+    "table": table.SOURCE,
 }
 
 

@@ -59,6 +59,8 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
 def preprocessing(config: RunConfig, info: DatasetInfo) -> Preprocessing:
     """x = (pixel / 255 - mean) / std for each channel; one number serves all channels.
 
+    Where the data set's bytes stand for other values than pixel / 255, those take its place.
+
     Raises ConfigError where a list has another length than the pictures have channels.
     """
     channels = info.shape[0]
@@ -72,7 +74,12 @@ def preprocessing(config: RunConfig, info: DatasetInfo) -> Preprocessing:
                 f"give one number, or {channels}"
             )
         spread[key] = values * channels if len(values) == 1 else values
-    return Preprocessing.standardize(spread["mean"], spread["std"])
+    plain = Preprocessing.standardize(spread["mean"], spread["std"])
+    if info.scale is None or info.shift is None:
+        return plain
+    units = zip(info.scale, info.shift, spread["mean"], spread["std"], strict=True)
+    scaled = [(scale / std, (shift - mean) / std) for scale, shift, mean, std in units]
+    return Preprocessing(*map(tuple, zip(*scaled, strict=True)))
 
 
 def optimizer(config: RunConfig) -> Sgd:

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import describe, load
+from hypothesis import given
+from hypothesis import strategies as st
+
+NAND = {"inputs": ((0, 0), (0, 1), (1, 0), (1, 1)), "targets": (1, 1, 1, 0)}
+ROOT = Path("nowhere")
+
+
+def values(inputs: tuple[tuple[float, ...], ...]) -> np.ndarray:
+    """What the bytes of a table stand for, in float32 as a backend computes it."""
+    options = {"inputs": inputs, "targets": (0,) * len(inputs)}
+    info = describe("table", options=options)
+    images = load("table", "train", root=ROOT, options=options).images
+    assert info.scale is not None
+    assert info.shift is not None
+    scale, shift = (np.array(v, np.float32)[:, None, None] for v in (info.scale, info.shift))
+    return (images.astype(np.float32) * scale + shift)[:, :, 0, 0]
+
+
+def test_a_truth_table_is_taken_as_it_is() -> None:
+    info = describe("table", options=NAND)
+    assert (info.shape, info.classes) == ((2, 1, 1), ("0", "1"))
+    assert (info.train_count, info.test_count) == (4, 4)
+    np.testing.assert_array_equal(values(NAND["inputs"]), NAND["inputs"])
+    for split in ("train", "test"):
+        data = load("table", split, root=ROOT, options=NAND)
+        assert data.name == f"table/{split}"
+        np.testing.assert_array_equal(data.images[:, :, 0, 0], NAND["inputs"])
+        np.testing.assert_array_equal(data.labels, NAND["targets"])
+        assert (data.images.dtype, data.labels.dtype) == (np.uint8, np.int32)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        (-1, 1),
+        (0.5, 0.25, 0.75),
+        (-100, 155, 3),
+        (7, 7, 7),
+        (1000, 1255),
+        (0.0, -2.5),
+        (1 / 256, 0.0),
+        (1e6, 0),
+    ],
+)
+def test_values_on_a_grid_come_back_exactly(column: tuple[float, ...]) -> None:
+    rows = tuple((value, 3) for value in column)
+    np.testing.assert_array_equal(values(rows), np.array(rows, np.float32))
+
+
+@given(
+    st.integers(-1000, 1000),
+    st.integers(1, 1000),
+    st.integers(0, 4),
+    st.lists(st.integers(0, 255), min_size=1, max_size=20),
+)
+def test_decimal_steps_come_back_to_float32(
+    low: int, step: int, digits: int, steps: list[int]
+) -> None:
+    unit = Fraction(1, 10**digits)
+    column = [float((low + step * each) * unit) for each in steps]
+    found = values(tuple((value,) for value in column))[:, 0]
+    largest = max(map(abs, column))
+    np.testing.assert_allclose(found, column, rtol=0, atol=2.5e-7 * (largest + step * 255 * unit))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ((0, 256), None),
+        ((0, 1, 256), r"column 2 goes from 0 to 256 in steps of 1: 256 steps, .* at most 255"),
+        ((0.1, 0.123), None),
+        ((0.0, 0.1, 0.12345), "goes from 0 to 0.12345 in steps of 5e-05: 2469 steps"),
+        ((0, 1e-30, 1), "fewer digits"),
+    ],
+)
+def test_what_cannot_be_kept_exactly_is_refused(
+    column: tuple[float, ...], message: str | None
+) -> None:
+    rows = tuple((1, value) for value in column)
+    options = {"inputs": rows, "targets": (0,) * len(rows)}
+    if message is None:
+        describe("table", options=options)
+        return
+    with pytest.raises(DatasetError, match=message):
+        describe("table", options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs inputs and targets"),
+        ({**NAND, "targets": (1, 1, 0)}, "4 rows of inputs, but 3 targets"),
+        ({**NAND, "inputs": ((0, 0), (1,), (1, 0), (1, 1))}, "rows of 1 and 2 values"),
+        ({**NAND, "targets": (0, 1, -1, 0)}, "target -1 of row 3 is not the number of a class"),
+        ({**NAND, "classes": ("no",)}, "target 1 of row 1 is not .* 0 to 0"),
+        ({**NAND, "rows": 4}, "no option 'rows'"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(DatasetError, match=message):
+        describe("table", options=options)
+
+
+def test_classes_can_have_names() -> None:
+    info = describe("table", options={**NAND, "classes": ("false", "true", "perhaps")})
+    assert info.classes == ("false", "true", "perhaps")
+    three = describe("table", options={**NAND, "targets": (0, 3, 1, 0)})
+    assert three.classes == ("0", "1", "2", "3")
