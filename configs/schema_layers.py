@@ -9,7 +9,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from .schema_base import Count, Named, NotNegative, Padding, Pair, Positive, problem
+from .schema_classic import (
+    Connections,
+    HeavisideConfig,
+    Pad2dConfig,
+    RbfConfig,
+    ScaledSubsamplingConfig,
+    ScaledTanhConfig,
+)
 from .schema_layer_base import Initializer, LayerConfig, ScaledInitializerConfig
+from .schema_norm import BatchNormConfig, DropoutConfig, LcnConfig, LrnConfig
 
 
 class _Weighted(LayerConfig):
@@ -48,6 +57,16 @@ class Conv2dConfig(_Weighted):
     dilation: Pair = Field(default=(1, 1), description="Distance between the window's elements.")
     groups: Count = Field(
         default=1, description="Channels are split into this many groups, convolved apart."
+    )
+
+    algorithm: Literal["auto", "im2col"] = Field(
+        default="auto",
+        description="auto: the library's convolution; im2col: unroll, then multiply matrices.",
+    )
+    connections: Connections | None = Field(
+        default=None,
+        description="The input maps that each filter sees, a list of them for each filter, or "
+        "lenet5; default: all.",
     )
 
     @field_validator("groups")
@@ -185,6 +204,10 @@ Layer = Annotated[
         | FlattenConfig
         | ScaleConfig
         | SoftmaxConfig
+        | BatchNormConfig
+        | LrnConfig
+        | LcnConfig
+        | DropoutConfig
         | ReluConfig
         | LeakyReluConfig
         | SigmoidConfig
@@ -192,7 +215,12 @@ Layer = Annotated[
         | EluConfig
         | SoftplusConfig
         | SiluConfig
-        | GeluConfig,
+        | GeluConfig
+        | ScaledTanhConfig
+        | HeavisideConfig
+        | Pad2dConfig
+        | ScaledSubsamplingConfig
+        | RbfConfig,
         Field(discriminator="type"),
     ],
     Named("layer", "relu or dense: {units: 10}"),

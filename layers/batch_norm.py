@@ -99,11 +99,14 @@ class BatchNormLayer(Layer):
         return y
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        kept = graph.kept(self.name)
         dx = self.input_gradient(graph, dy)
         weight, bias = self.weight, self.bias
         graph.add(
             BatchNormBackward(
-                **graph.kept(self.name),
+                x=kept["x"],
+                mean=kept["mean"],
+                inverse_std=kept["inverse_std"],
                 dy=dy,
                 dx=dx,
                 weight=weight.tensor if weight is not None else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .activation import Elu, Gelu, LeakyRelu, Relu, ScaledTanh, Sigmoid, Silu, Softplus, Tanh
 from .batch_norm import BatchNormLayer
+from .composite import ConcatLayer, Residual, Sequential
 from .conv import Conv2dLayer
 from .dense import Dense
 from .dropout import DropoutLayer
@@ -45,5 +46,8 @@ LAYERS: dict[str, type[Layer]] = {
         Pad2dLayer,
         ScaledSubsampling,
         RbfLayer,
+        Sequential,
+        Residual,
+        ConcatLayer,
     )
 }

@@ -8,8 +8,8 @@ from .graph import Graph, Shape, Tensor
 from .layer import Layer
 from .ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 
-# The widest window of cudnnSetLRNDescriptor is 16, an even one has no middle.
-LARGEST_SIZE = 15
+# The bounds of cudnnSetLRNDescriptor; its widest window is 16, but an even one has no middle.
+LARGEST_SIZE, LEAST_BETA, LEAST_K = 15, 0.01, 1e-5
 
 
 class _LocalNorm(Layer):
@@ -29,9 +29,10 @@ class _LocalNorm(Layer):
         picture_shape(input_shape)
         if size % 2 == 0 or not 1 <= size <= LARGEST_SIZE:
             raise ShapeError(f"size must be odd, from 1 to {LARGEST_SIZE}, got {size}")
-        if min(alpha, beta) < 0.0 or k <= 0.0:
+        if alpha < 0.0 or beta < LEAST_BETA or k < LEAST_K:
             raise ShapeError(
-                f"alpha and beta must not be negative and k above 0, got {alpha:g}, {beta:g}, {k:g}"
+                f"alpha must be at least 0, beta {LEAST_BETA:g} and k {LEAST_K:g}, "
+                f"got {alpha:g}, {beta:g} and {k:g}"
             )
         super().__init__(name, input_shape, input_shape)
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
@@ -45,10 +46,12 @@ class _LocalNorm(Layer):
         return y
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        kept = graph.kept(self.name)
         dx = self.input_gradient(graph, dy)
         graph.add(
             self.backward_op(
-                **graph.kept(self.name),
+                x=kept["x"],
+                y=kept["y"],
                 dy=dy,
                 dx=dx,
                 size=self.size,

@@ -5,6 +5,7 @@ Nothing here touches a device, and only ``load_data`` reads data.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,15 +57,25 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         raise type(error)(f"{file}: {error}" if file else str(error)) from None
 
 
-def preprocessing(config: RunConfig, info: DatasetInfo) -> Preprocessing:
+def preprocessing(
+    config: RunConfig,
+    info: DatasetInfo,
+    measured: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Preprocessing:
     """x = (pixel / 255 - mean) / std for each channel; one number serves all channels.
 
     Where the data set's bytes stand for other values than pixel / 255, those take its place.
 
-    Raises ConfigError where a list has another length than the pictures have channels.
+    ``normalize: measured`` takes the mean and deviation ``measured``; a channel that never changes
+    keeps its deviation of 0 and is divided by 1. Without them, for what asks for shapes alone, it
+    is x = pixel / 255. Raises ConfigError where a list has another length than the pictures have
+    channels.
     """
     channels = info.shape[0]
     normalize = config.data.normalize
+    if normalize.measured and measured is not None:
+        mean, std = measured
+        return Preprocessing.standardize(mean, [each or 1.0 for each in std])
     spread = {}
     for key, values in (("mean", normalize.mean), ("std", normalize.std)):
         if len(values) not in (1, channels):
@@ -99,8 +110,8 @@ def _layer_specs(config: RunConfig) -> list[LayerSpec]:
     for layer in config.layers:
         options = _options(layer)
         name = options.pop("name", None) or ""
-        for key in ("kernel_initializer", "bias_initializer"):
-            if key in options:
+        for key in options:
+            if key.endswith("_initializer"):
                 options[key] = _initializer(options[key])
         specs.append(LayerSpec(layer.type, name, options))
     return specs

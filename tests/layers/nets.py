@@ -28,9 +28,14 @@ pictures = st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(1, 8))
 @st.composite
 def conv2d_options(draw: DrawFn, channels: int) -> Options:
     groups = draw(st.sampled_from([g for g in (1, 2, 3, 4) if channels % g == 0]))
+    filters = groups * draw(st.integers(1, 3))
+    some = st.sets(st.integers(0, channels - 1), min_size=1).map(tuple)
+    table = st.lists(some, min_size=filters, max_size=filters)
     return {
-        "filters": groups * draw(st.integers(1, 3)),
+        "filters": filters,
         "groups": groups,
+        "algorithm": draw(st.sampled_from(["auto", "im2col"])) if groups == 1 else "auto",
+        "connections": draw(st.none() | table) if groups == 1 else None,
         "kernel_size": draw(sizes(1, 4)),
         "stride": draw(sizes(1, 3)),
         "padding": draw(st.one_of(st.sampled_from(["same", "valid"]), sizes(0, 2))),
@@ -84,7 +89,7 @@ def _local_norm(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
     return draw(pictures), {
         "size": draw(st.sampled_from([1, 3, 5, 15])),
         "alpha": draw(st.floats(0.0, 2.0)),
-        "beta": draw(st.floats(0.0, 2.0)),
+        "beta": draw(st.floats(0.01, 2.0)),
         "k": draw(st.floats(0.5, 2.0)),
     }
 
@@ -114,6 +119,20 @@ DRAWN: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
     "softplus": _plain,
     "silu": _plain,
     "gelu": lambda draw: (_any_shape(draw), {"approximate": draw(st.booleans())}),
+    "scaled_tanh": _plain,
+    "pad2d": lambda draw: (
+        draw(pictures),
+        {"padding": draw(sizes(0, 2)), "value": draw(st.floats(-1.0, 1.0))},
+    ),
+    "scaled_subsampling": lambda draw: (
+        draw(pictures),
+        {
+            "pool_size": draw(sizes(1, 3)),
+            "stride": draw(st.none() | sizes(1, 3)),
+            "pooling": draw(st.sampled_from(["sum", "average"])),
+        },
+    ),
+    "rbf": lambda draw: ((84,), {}),
 }
 
 
@@ -136,7 +155,7 @@ def stacks(draw: DrawFn, classes: int = 4) -> list[LayerSpec]:
     max-pool are not, so compare these nets with themselves, not with differences.
     """
     activation = st.sampled_from(
-        ["relu", "leaky_relu", "sigmoid", "tanh", "elu", "softplus", "silu", "gelu"]
+        ["relu", "leaky_relu", "sigmoid", "tanh", "elu", "softplus", "silu", "gelu", "scaled_tanh"]
     )
     specs: list[LayerSpec] = []
     for _ in range(draw(st.integers(0, 2))):
