@@ -70,6 +70,12 @@ class StrokesConfig(DatasetConfig):
     test_count: Count = Field(default=10_000, description="Pictures to test on.")
 
 
+class FashionMnistConfig(DatasetConfig):
+    """Pictures of clothes, 28x28 grey: 60,000 to train on, 10,000 to test on."""
+
+    type: Literal["fashion_mnist"] = "fashion_mnist"
+
+
 class Cifar10Config(DatasetConfig):
     """Photographs of 10 kinds of things, 32x32 RGB: 50,000 to train on, 10,000 to test on."""
 
@@ -125,7 +131,12 @@ class TableConfig(DatasetConfig):
 
 Dataset = Annotated[
     Annotated[
-        MnistConfig | Cifar10Config | Cifar100Config | StrokesConfig | TableConfig,
+        MnistConfig
+        | FashionMnistConfig
+        | Cifar10Config
+        | Cifar100Config
+        | StrokesConfig
+        | TableConfig,
         Field(discriminator="type"),
     ],
     Named("dataset", "mnist or strokes: {train_count: 20000}"),

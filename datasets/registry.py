@@ -10,7 +10,7 @@ from typing import get_args
 
 from ..common.errors import DatasetError
 from ..common.files import cache_dir
-from . import cifar, mnist, strokes, table
+from . import cifar, fashion_mnist, mnist, strokes, table
 from .download import Downloads
 from .image_set import DataFile, DatasetInfo, ImageSet, Options, Source, Split
 
@@ -19,6 +19,7 @@ _LOG = logging.getLogger("dnnstack.datasets")
 _SOURCES: dict[str, Source] = {
     "cifar10": cifar.CIFAR10_SOURCE,
     "cifar100": cifar.CIFAR100_SOURCE,
+    "fashion_mnist": fashion_mnist.SOURCE,
     "mnist": mnist.SOURCE,
     "strokes": strokes.SOURCE,
     "table": table.SOURCE,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.cli.main import main
-from dnnstack.datasets import mnist
+from dnnstack.datasets import mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
 from https_server import CERTIFICATE, Request, Server, serving
 from PIL import Image
@@ -88,8 +89,8 @@ def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
     with serving(answer) as server:
         # The first mirror does not exist: connecting is refused.
         mirrors = ("https://localhost:1/", server.url)
-        monkeypatch.setattr(mnist, "_ORIGIN", Origin(mirrors, files))
-        monkeypatch.setattr(mnist, "_ORIGINALS", hashes)
+        small = dataclasses.replace(mnist.MNIST, origin=Origin(mirrors, files))
+        monkeypatch.setitem(registry._SOURCES, "mnist", small.source())
         yield server
 
 

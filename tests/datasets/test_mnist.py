@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import logging
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Downloads, describe, files, load, mnist
+from dnnstack.datasets import Downloads, describe, files, load, mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
 from https_server import Request, Server, serving
 
@@ -48,7 +49,7 @@ def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise AssertionError("the source files were read again")
 
-    monkeypatch.setattr("dnnstack.datasets.mnist.read_idx", fail)
+    monkeypatch.setattr("dnnstack.datasets.idx_set.read_idx", fail)
 
 
 def test_describe_reads_nothing() -> None:
@@ -115,7 +116,7 @@ def test_one_missing_file_is_the_only_one_named(root: Path) -> None:
     [
         (PICTURES, LABELS[:4], "5 pictures, but .* 4 labels"),
         (PICTURES[:4], LABELS, "4 pictures, but .* 5 labels"),
-        (PICTURES, np.array([1, 2, 10, 3, 4]), "label 10 of picture 2 is not a digit"),
+        (PICTURES, np.array([1, 2, 10, 3, 4]), "label 10 of picture 2 is not from 0 to 9"),
         (LABELS, PICTURES, "train-images.*: holds labels, not pictures: .* swapped"),
         (PICTURES[:, :27], LABELS, "items of 27x28, expected 28x28"),
     ],
@@ -275,8 +276,8 @@ def mirror(monkeypatch: pytest.MonkeyPatch, trusted: None) -> Iterator[Server]:
         for name, content in originals.items()
     )
     with serving(answer) as server:
-        monkeypatch.setattr(mnist, "_ORIGIN", Origin((server.url,), files))
-        monkeypatch.setattr(mnist, "_ORIGINALS", hashes)
+        small = dataclasses.replace(mnist.MNIST, origin=Origin((server.url,), files))
+        monkeypatch.setitem(registry._SOURCES, "mnist", small.source())
         yield server
 
 
@@ -335,11 +336,10 @@ def test_the_files_that_are_there_are_checked(root: Path, mirror: Server) -> Non
 
 
 def test_the_known_files_are_those_of_the_origin() -> None:
-    assert [file.name for file in mnist._ORIGIN.files] == list(mnist._ORIGINALS)
-    for mirror in mnist._ORIGIN.mirrors:
+    for mirror in mnist.MNIST.origin.mirrors:
         assert mirror.startswith("https://")
         assert mirror.endswith("/")
-    for file in mnist._ORIGIN.files:
+    for file in mnist.MNIST.origin.files:
         assert file.content_size is not None
         count = 60_000 if file.name.startswith("train") else 10_000
         assert file.content_size == (16 + 784 * count if "images" in file.name else 8 + count)

@@ -8,7 +8,7 @@ from dnnstack.datasets import data_root, describe, load, names
 
 
 def test_names_are_those_that_can_be_described() -> None:
-    assert names() == ("cifar10", "cifar100", "mnist", "strokes", "table")
+    assert names() == ("cifar10", "cifar100", "fashion_mnist", "mnist", "strokes", "table")
     needed = {"table": {"inputs": [[0], [1]], "targets": [0, 1]}}
     for name in names():
         assert describe(name, options=needed.get(name)).name == name

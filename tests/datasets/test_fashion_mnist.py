@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import logging
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import Downloads, describe, fashion_mnist, files, load, mnist, registry
+from dnnstack.datasets.download import Origin, RemoteFile
+from https_server import Request, Server, serving
+
+PICTURES = (np.arange(4 * 784) % 251).astype(np.uint8).reshape(4, 28, 28)
+LABELS = np.array([9, 0, 3, 1], np.uint8)
+
+
+def packed(array: np.ndarray) -> bytes:
+    header = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
+    return gzip.compress(header + array.tobytes(), mtime=0)
+
+
+ORIGINALS = {
+    "train-images-idx3-ubyte.gz": packed(PICTURES),
+    "train-labels-idx1-ubyte.gz": packed(LABELS),
+    "t10k-images-idx3-ubyte.gz": packed(PICTURES[:2]),
+    "t10k-labels-idx1-ubyte.gz": packed(LABELS[:2]),
+}
+
+
+def small(*mirrors: str) -> fashion_mnist.IdxSet:
+    """Fashion-MNIST with the files above for originals."""
+    remote = tuple(
+        RemoteFile(name, len(content), hashlib.sha256(content).hexdigest())
+        for name, content in ORIGINALS.items()
+    )
+    return dataclasses.replace(fashion_mnist.FASHION_MNIST, origin=Origin(mirrors, remote))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(registry._SOURCES, "fashion_mnist", small().source())
+    folder = tmp_path / "fashion_mnist"
+    folder.mkdir()
+    for name, content in ORIGINALS.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_it_has_names_for_its_classes() -> None:
+    info = describe("fashion_mnist")
+    assert (info.shape, info.train_count, info.test_count) == ((1, 28, 28), 60_000, 10_000)
+    assert (info.classes[0], info.classes[9]) == ("T-shirt/top", "Ankle boot")
+    assert len(set(info.classes)) == 10
+
+
+def test_the_files_are_read_from_a_folder_of_their_own(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        data = load("fashion_mnist", "train", root=folder.parent)
+        assert data.name == "fashion_mnist/train"
+        np.testing.assert_array_equal(data.images[:, 0], PICTURES)
+        np.testing.assert_array_equal(data.labels, LABELS)
+    assert not caplog.records
+    assert [file.state for file in files("fashion_mnist", folder.parent)] == ["verified"] * 4
+
+
+def test_mnist_in_its_place_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    other = packed(PICTURES[::-1])
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(other)
+    load("fashion_mnist", "train", root=folder.parent)
+    (warned,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert "train-images-idx3-ubyte.gz is not the original Fashion-MNIST file" in warned
+    found = files("fashion_mnist", folder.parent)
+    assert [file.state for file in found] == ["other", *["verified"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (ORIGINALS["t10k-images-idx3-ubyte.gz"], "holds 2 pictures, but .* 4 labels"),
+        (ORIGINALS["train-images-idx3-ubyte.gz"][:-9], "damaged gzip file"),
+        (packed(PICTURES[:, 1:]), "items of 27x28, expected 28x28"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(folder: Path, content: bytes, message: str) -> None:
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(content)
+    with pytest.raises(DatasetError, match=message):
+        load("fashion_mnist", "train", root=folder.parent)
+
+
+def test_a_label_out_of_range_is_refused(folder: Path) -> None:
+    (folder / "train-labels-idx1-ubyte.gz").write_bytes(packed(LABELS + 1))
+    with pytest.raises(DatasetError, match="label 10 of picture 0 is not from 0 to 9"):
+        load("fashion_mnist", "train", root=folder.parent)
+
+
+def test_missing_files_are_downloaded_and_verified(
+    monkeypatch: pytest.MonkeyPatch, trusted: None, tmp_path: Path
+) -> None:
+    wrong: list[str] = []
+
+    def answer(request: Request) -> None:
+        name = request.path.rpartition("/")[2]
+        request.give_range(packed(PICTURES[1:]) if name in wrong else ORIGINALS[name])
+
+    def serve(server: Server) -> None:
+        monkeypatch.setitem(registry._SOURCES, "fashion_mnist", small(server.url).source())
+
+    with serving(answer) as server:
+        serve(server)
+        wrong.append("train-images-idx3-ubyte.gz")
+        with pytest.raises(DatasetError, match="SHA-256 is not the right one"):
+            load("fashion_mnist", "train", root=tmp_path, downloads=Downloads(offline=False))
+        wrong.clear()
+        data = load("fashion_mnist", "train", root=tmp_path, downloads=Downloads(offline=False))
+    np.testing.assert_array_equal(data.images[:, 0], PICTURES)
+    assert {file.state for file in files("fashion_mnist", tmp_path)} == {"verified"}
+
+
+def test_what_is_known_of_the_originals() -> None:
+    origin = fashion_mnist.FASHION_MNIST.origin
+    known = {file.name: file.sha256 for file in origin.files}
+    assert set(known) == set(ORIGINALS)
+    assert len(set(known.values())) == 4
+    assert not set(known.values()) & {file.sha256 for file in mnist.MNIST.origin.files}
+    assert all(mirror.startswith("https://") and mirror.endswith("/") for mirror in origin.mirrors)
