@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from .schema_base import Named, NamedModel, Positive, problem
+from .schema_base import Count, Named, NamedModel, Positive, problem
 
 
 class InitializerConfig(NamedModel):
@@ -24,6 +24,7 @@ class ScaledInitializerConfig(InitializerConfig):
         "he_normal",
         "lecun_uniform",
         "lecun_normal",
+        "torch_uniform",
         "zeros",
         "ones",
     ]
@@ -52,11 +53,51 @@ class UniformConfig(InitializerConfig):
     limit: Positive = Field(description="Largest absolute value.")
 
 
+class FanInUniformConfig(InitializerConfig):
+    """Uniform distribution between -gain / inputs and gain / inputs."""
+
+    type: Literal["fan_in_uniform"] = "fan_in_uniform"
+    gain: Positive = Field(description="Largest absolute value, times the number of inputs.")
+
+
 class ConstantConfig(InitializerConfig):
     """One value for every element."""
 
     type: Literal["constant"] = "constant"
     value: float = Field(description="The value.")
+
+
+_DRAWN = Named("initializer", "he_normal or normal: {std: 0.01}")
+_DrawnInitializer = Annotated[
+    Annotated[
+        ScaledInitializerConfig
+        | NormalConfig
+        | TruncatedNormalConfig
+        | UniformConfig
+        | FanInUniformConfig
+        | ConstantConfig,
+        Field(discriminator="type"),
+    ],
+    _DRAWN,
+]
+
+
+class DiracConfig(InitializerConfig):
+    """The first filters, one a channel, copy a channel; the others are drawn by ``base``."""
+
+    type: Literal["dirac"] = "dirac"
+    base: _DrawnInitializer = Field(
+        default=ScaledInitializerConfig(type="torch_uniform"),
+        description="First values of the other filters.",
+    )
+
+
+class WhitenConfig(InitializerConfig):
+    """Filters of the first conv2d that decorrelate the patches of the training pictures."""
+
+    type: Literal["whiten"] = "whiten"
+    samples: Count = Field(default=5000, description="Pictures whose patches are taken.")
+    eps: Positive = Field(default=5e-4, description="Added to the variance of each direction.")
 
 
 Initializer = Annotated[
@@ -65,10 +106,13 @@ Initializer = Annotated[
         | NormalConfig
         | TruncatedNormalConfig
         | UniformConfig
-        | ConstantConfig,
+        | FanInUniformConfig
+        | ConstantConfig
+        | DiracConfig
+        | WhitenConfig,
         Field(discriminator="type"),
     ],
-    Named("initializer", "he_normal or normal: {std: 0.01}"),
+    _DRAWN,
 ]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
