@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.layer import Layer
-from dnnstack.training.network import LayerSpec
 from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from nets_composite import drawn
 
 Options = dict[str, Any]
 
@@ -133,6 +133,9 @@ DRAWN: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
         },
     ),
     "rbf": lambda draw: ((84,), {}),
+    "sequential": lambda draw: drawn("sequential", draw),
+    "residual": lambda draw: drawn("residual", draw),
+    "concat": lambda draw: drawn("concat", draw),
 }
 
 
@@ -141,7 +144,7 @@ def layers(draw: DrawFn, kind: str) -> Layer:
     """A layer of this kind with geometry that fits."""
     shape, options = DRAWN[kind](draw)
     try:
-        return LAYERS[kind](f"{kind}_1", shape, **options)
+        return build_layers([LayerSpec(kind, options=options)], shape)[0]
     except ShapeError:
         assume(False)
         raise
