@@ -72,8 +72,9 @@ def ours(name: str, threads: int) -> tuple[Step, int, Any]:
     """A step of ours, its FLOPs, and the backend."""
     import numpy as np
     from dnnstack.layers.backends.select import open_backend
+    from dnnstack.layers.build import LayerSpec, build_layers
     from dnnstack.layers.losses import CrossEntropyLoss
-    from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+    from dnnstack.training.network import Network, Preprocessing
     from dnnstack.training.sgd import Sgd
 
     spec, shape, batch = NETS[name]

@@ -8,8 +8,9 @@ from math import inf
 import numpy as np
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.select import open_backend
+from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
 from gpu_worker import CLASSES, DECAY, MOMENTUM, Built, Net, data, order, rate
 

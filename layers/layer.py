@@ -27,6 +27,9 @@ class Parameter:
     fan_in: int | tuple[int, ...]
     fan_out: int
 
+    def __post_init__(self) -> None:
+        self.initializer.check(self.tensor.shape)
+
 
 @dataclass(frozen=True)
 class Statistic:

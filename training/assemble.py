@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, Split, describe, files, load
+from ..layers.build import LayerSpec, build_layers
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
-from .network import LayerSpec, Network, Preprocessing, build_layers
+from ..layers.whitening import Dirac, Whiten
+from .network import Network, Preprocessing
+from .optimizer import Optimizer
+from .rules import DecayOn, Rule
 from .sgd import Sgd
 
 if TYPE_CHECKING:
+    from ..configs.schema_optimizer import GroupConfig
+    from ..configs.schema_optimizer import Optimizer as OptimizerConfig
     from ..configs.schema import RunConfig
     from ..configs.schema_base import Model
-    from ..configs.schema_layer_base import InitializerConfig
 
 
 def describe_data(config: RunConfig) -> DatasetInfo:
@@ -93,15 +98,50 @@ def preprocessing(
     return Preprocessing(*map(tuple, zip(*scaled, strict=True)))
 
 
-def optimizer(config: RunConfig) -> Sgd:
-    """The update rule; its learning rate is the business of the schedule."""
+def optimizer(config: RunConfig) -> Optimizer:
+    """How parameters are updated; how large the rates are is the business of the plan."""
     chosen = config.optimizer
-    return Sgd(
-        chosen.momentum,
-        chosen.nesterov,
-        chosen.weight_decay,
-        chosen.weight_decay_on,
-        chosen.clip_norm,
+    groups = tuple(
+        _group(group, chosen.lr, index) for index, group in enumerate(chosen.groups or ())
+    )
+    return Optimizer(
+        _rule(chosen),
+        groups,
+        ema=chosen.ema is not None,
+        lookahead=chosen.lookahead is not None,
+        parts=config.train.accumulate,
+    )
+
+
+def _rule(chosen: OptimizerConfig) -> Rule:
+    decay: tuple[float, DecayOn] = (chosen.weight_decay, chosen.weight_decay_on)
+    if chosen.type == "sgd":
+        return Sgd(chosen.momentum, chosen.nesterov, *decay, chosen.clip_norm)
+    if chosen.type == "muon":
+        return Muon(
+            rest=_rule(chosen.rest),
+            momentum=chosen.momentum,
+            nesterov=chosen.nesterov,
+            iterations=chosen.iterations,
+            rescale=chosen.rescale,
+            rest_factor=chosen.rest.lr / chosen.lr,
+            weight_decay=chosen.weight_decay,
+            clip_norm=chosen.clip_norm,
+        )
+    decoupled = chosen.type == "adamw"
+    return Adam(*chosen.betas, chosen.eps, decoupled, *decay, chosen.clip_norm)
+
+
+def _group(group: GroupConfig, lr: float, index: int) -> Group:
+    factor = group.lr_factor if group.lr is None else group.lr / lr
+    return Group(
+        names=group.parameters or (),
+        kinds=group.kinds or (),
+        lr_factor=factor,
+        weight_decay=group.weight_decay,
+        freeze_until=group.freeze_until_epoch or 0.0,
+        freeze_after=0.0 if group.frozen else group.freeze_after_epoch,
+        rates=RATES if group.schedule is None else f"{RATES}.{index}",
     )
 
 
@@ -117,8 +157,12 @@ def _layer_specs(config: RunConfig) -> list[LayerSpec]:
     return specs
 
 
-def _initializer(config: InitializerConfig) -> Initializer:
+def _initializer(config: Any) -> Initializer:
     options = _options(config)
+    if config.type == "dirac":
+        return Dirac(base=_initializer(config.base))
+    if config.type == "whiten":
+        return Whiten(samples=config.samples, eps=config.eps)
     mean = options.pop("mean", 0.0)
     # std, limit or value: each kind has one number.
     value = next(iter(options.values()), 0.0)

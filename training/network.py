@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common import random
-from ..common.errors import ConfigError, ShapeError
-from ..layers.catalog import LAYERS
+from ..layers.augment import Augmentation
+from ..layers.composite import Sequential, backward_all, forward_all, walk
 from ..layers.graph import Graph, Shape, Tensor
 from ..layers.layer import Layer, Parameter, Statistic
-from ..layers.losses import CrossEntropyLoss, Loss
-from ..layers.ops import Advance, GatherBatch, Softmax
+from ..layers.loss import Loss
+from ..layers.ops import Advance, Softmax
 from ..layers.softmax import SoftmaxLayer
-from .sgd import Sgd
+from ..layers.whitening import Whiten, check_whitening
+from .augmentation import PLAIN, TestTime, gather
+from .optimizer import Optimizer, as_optimizer
+from .rules import Rule
 
-
-@dataclass(frozen=True)
-class LayerSpec:
-    """A layer as a config names it; ``name`` "" takes ``<kind>_<n>``."""
-
-    kind: str
-    name: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+Pictures = Callable[[int], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -43,31 +37,15 @@ class Preprocessing:
         scale = tuple(1.0 / (255.0 * s) for s in std)
         return cls(scale, tuple(-m / s for m, s in zip(mean, std, strict=True)))
 
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """images: (..., C, H, W) -> float32 of the same shape."""
+        scale, shift = (np.array(v, np.float32)[:, None, None] for v in (self.scale, self.shift))
+        return np.asarray(images.astype(np.float32) * scale + shift)
 
-def build_layers(specs: Sequence[LayerSpec], input_shape: Shape) -> list[Layer]:
-    """Layers with all shapes worked out, input_shape: (C, H, W).
 
-    Raises ShapeError with the layer's place and name, ConfigError for a name used twice.
-    """
-    layers: list[Layer] = []
-    counts: Counter[str] = Counter()
-    seen: set[str] = set()
-    shape = input_shape
-    for position, spec in enumerate(specs, 1):
-        counts[spec.kind] += 1
-        name = spec.name or f"{spec.kind}_{counts[spec.kind]}"
-        if name in seen:
-            raise ConfigError(
-                f"layer {position} '{name}' ({spec.kind}): another layer has this name; "
-                "give one of them another 'name:'"
-            )
-        seen.add(name)
-        try:
-            layers.append(LAYERS[spec.kind](name, shape, **spec.options))
-        except ShapeError as error:
-            raise ShapeError(f"layer {position} '{name}' ({spec.kind}): {error}") from None
-        shape = layers[-1].output_shape
-    return layers
+def section_name(kind: str, first_step: int) -> str:
+    """The name of a training section of the phase that begins with this step."""
+    return kind if first_step == 0 else f"{kind}-{first_step}"
 
 
 class Network:
@@ -84,6 +62,12 @@ class Network:
         self.input_shape = input_shape
         self.classes = classes
         loss.check(layers[-1].output_shape if layers else input_shape, classes)
+        loss.check_layers(tuple(self.every_layer()))
+        check_whitening(self.layers)
+
+    def every_layer(self) -> Iterator[Layer]:
+        """All layers, each composite before the layers that it is made of."""
+        return walk(self.layers)
 
     def parameters(self) -> tuple[Parameter, ...]:
         """All trained tensors in the order of the layers."""
@@ -98,10 +82,17 @@ class Network:
         trained = tuple(parameter.tensor for parameter in self.parameters())
         return (*trained, *(statistic.tensor for statistic in self.statistics()))
 
-    def initial_values(self, seed: int) -> dict[Tensor, NDArray[np.float32]]:
-        """Fresh values of all that is learned; each depends on the seed and its own name alone."""
+    def initial_values(
+        self, seed: int, pictures: Pictures | None = None
+    ) -> dict[Tensor, NDArray[np.float32]]:
+        """Fresh values of all that is learned; each depends on the seed and its own name alone.
+
+        Those of ``whiten`` depend on the first normalised pictures to train on: ``pictures(n)``.
+        """
         drawn = {
-            p.tensor: p.initializer.draw(
+            p.tensor: p.initializer.from_pictures(p.tensor.shape, pictures(p.initializer.samples))
+            if isinstance(p.initializer, Whiten) and pictures is not None
+            else p.initializer.draw(
                 p.tensor.shape, p.fan_in, p.fan_out, random.key(seed, "initialize", p.tensor.name)
             )
             for p in self.parameters()
@@ -119,30 +110,69 @@ class Network:
         steps_per_epoch: int,
         total_steps: int,
         preprocessing: Preprocessing,
-        optimizer: Sgd,
+        optimizer: Optimizer | Rule,
         seed: int = 0,
+        augment: Sequence[Augmentation] = (),
+        first_step: int = 0,
     ) -> Graph:
         """One training step on batches gathered from the data set ``source``.
 
-        ``seed`` keys what layers draw at random, such as the masks of dropout.
+        ``seed`` keys what is drawn at random: by ``augment``, and by layers such as dropout.
+        ``first_step`` says in which phase of the optimizer's groups. Where the batch is computed in
+        parts it is one part, without the update, and its steps count parts; see ``update_graph``.
         Results: images, labels, order, step, x, target, scores, loss, sums, rates.
         """
-        graph = Graph("train", batch_size, training=True, seed=seed)
-        x, target = self._gather(graph, source, data_count, steps_per_epoch, preprocessing, "step")
+        optimizer = as_optimizer(optimizer)
+        parts = optimizer.parts
+        name = section_name("train", first_step)
+        graph = Graph(name, batch_size // parts, training=True, seed=seed)
+        steps = steps_per_epoch * parts
+        x, target = self._gather(
+            graph, source, data_count, steps, preprocessing, "step", augment=augment
+        )
         scores = self._forward(graph, x, self._scoring())
         self._loss(graph, scores, target)
         with graph.at("loss", "backward"):
             dy = self.loss.backward(graph)
-        for layer in reversed(self._scoring()):
-            with graph.at(layer.name, "backward"):
-                dy = layer.backward(graph, dy)
-        with graph.at("sgd", "update"):
-            rates = graph.tensor("rates", (total_steps,), "float32", "data")
-            graph.results["rates"] = rates
-            optimizer.update(graph, self.parameters(), rates, graph["step"])
+        backward_all(self._scoring(), graph, dy)
+        with graph.at(optimizer.name, "update"):
+            if parts > 1:
+                scale = 1.0 / parts if self.loss.reduction == "mean" else 1.0
+                optimizer.sum_up(graph, self.parameters(), steps_per_epoch, first_step, scale)
+            else:
+                self._update(
+                    graph, optimizer, graph["step"], total_steps, steps_per_epoch, first_step
+                )
             graph.add(Advance(step=graph["step"]))
         graph.prune()
         return graph
+
+    def update_graph(
+        self, optimizer: Optimizer, total_steps: int, steps_per_epoch: int, first_step: int = 0
+    ) -> Graph:
+        """The update alone, after all parts of a batch. Results: update.step, rates."""
+        graph = Graph(section_name("update", first_step), 1, training=True)
+        step = graph.tensor("update.step", (1,), "int64", "state")
+        graph.results["update.step"] = step
+        with graph.at(optimizer.name, "update"):
+            self._update(graph, optimizer, step, total_steps, steps_per_epoch, first_step)
+            graph.add(Advance(step=step))
+        graph.prune()
+        return graph
+
+    def _update(
+        self,
+        graph: Graph,
+        optimizer: Optimizer,
+        step: Tensor,
+        total_steps: int,
+        steps_per_epoch: int,
+        first_step: int,
+    ) -> None:
+        statistics = tuple(statistic.tensor for statistic in self.statistics())
+        optimizer.update(
+            graph, self.parameters(), statistics, step, total_steps, steps_per_epoch, first_step
+        )
 
     def evaluate_graph(
         self,
@@ -151,16 +181,23 @@ class Network:
         data_count: int,
         steps: int,
         preprocessing: Preprocessing,
+        test_time: TestTime = PLAIN,
     ) -> Graph:
         """Forward, loss and metrics on batches gathered from ``source``.
 
+        Scores are averaged over the views of ``test_time`` before all else.
         Results: images, labels, order, step, x, target, scores, probabilities, loss, sums.
         """
         graph = Graph("evaluate", batch_size)
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "evaluate.step", "evaluate.order"
         )
-        scores = self._forward(graph, x, self._scoring())
+        test_time.check(self.input_shape)
+        with graph.at("views", "data"):
+            views = test_time.spread(graph, x)
+        scores = self._forward(graph, views, self._scoring())
+        with graph.at("views", "forward"):
+            graph.results["scores"] = scores = test_time.average(graph, scores)
         self._loss(graph, scores, target)
         self._probabilities(graph, scores)
         with graph.at("metrics", "update"):
@@ -179,9 +216,8 @@ class Network:
 
     def _scoring(self) -> tuple[Layer, ...]:
         """The layers up to the scores that the loss takes: a final softmax belongs to the loss."""
-        if isinstance(self.loss, CrossEntropyLoss) and isinstance(self.layers[-1], SoftmaxLayer):
-            return self.layers[:-1]
-        return self.layers
+        before, softmax = _ending(self.layers)
+        return before if self.loss.softmax and softmax is not None else self.layers
 
     def _gather(
         self,
@@ -192,6 +228,7 @@ class Network:
         preprocessing: Preprocessing,
         step_name: str,
         order_name: str = "order",
+        augment: Sequence[Augmentation] = (),
     ) -> tuple[Tensor, Tensor]:
         n = graph.batch_size
         shape = self.input_shape
@@ -201,27 +238,15 @@ class Network:
         step = graph.tensor(step_name, (1,), "int64", "state")
         x = graph.tensor("x", (n, *shape))
         target = graph.tensor("target", (n,), "int32")
+        tensors = {"images": images, "labels": labels, "order": order, "step": step}
         with graph.at("data", "data"):
-            graph.add(
-                GatherBatch(
-                    images=images,
-                    labels=labels,
-                    order=order,
-                    step=step,
-                    x=x,
-                    target=target,
-                    scale=preprocessing.scale,
-                    shift=preprocessing.shift,
-                )
-            )
+            gather(graph, {**tensors, "x": x, "target": target}, preprocessing, augment)
         graph.results.update(images=images, labels=labels, order=order)
         graph.results.update(step=step, x=x, target=target)
         return x, target
 
     def _forward(self, graph: Graph, x: Tensor, layers: Sequence[Layer]) -> Tensor:
-        for layer in layers:
-            with graph.at(layer.name, "forward"):
-                x = layer.forward(graph, x)
+        x = forward_all(layers, graph, x)
         graph.results["scores"] = x
         return x
 
@@ -231,11 +256,25 @@ class Network:
             graph.results["sums"] = self.loss.metrics(graph, scores, target, graph["loss"])
 
     def _probabilities(self, graph: Graph, scores: Tensor) -> None:
-        if not isinstance(self.loss, CrossEntropyLoss):
+        if not self.loss.softmax:
             graph.results["probabilities"] = scores
             return
-        last = self.layers[-1]
-        with graph.at(last.name if isinstance(last, SoftmaxLayer) else "loss", "forward"):
+        _, softmax = _ending(self.layers)
+        with graph.at(softmax.name if softmax is not None else "loss", "forward"):
             p = graph.tensor("probabilities", scores.shape)
             graph.add(Softmax(x=scores, y=p))
         graph.results["probabilities"] = p
+
+
+def _ending(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], SoftmaxLayer | None]:
+    """A final softmax, even one that ends a sequential layer, and the layers before it."""
+    if not layers:
+        return layers, None
+    *before, last = layers
+    if isinstance(last, SoftmaxLayer):
+        return tuple(before), last
+    if isinstance(last, Sequential):
+        inner, softmax = _ending(last.children)
+        if softmax is not None:
+            return (*before, *inner), softmax
+    return layers, None

@@ -113,8 +113,9 @@ def test_compiling_with_trials_can_be_interrupted() -> None:
     from dnnstack.common.errors import Interrupted
     from dnnstack.layers.backends.base import Options
     from dnnstack.layers.backends.select import open_backend
+    from dnnstack.layers.build import LayerSpec, build_layers
     from dnnstack.layers.losses import CrossEntropyLoss
-    from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+    from dnnstack.training.network import Network, Preprocessing
     from dnnstack.training.sgd import Sgd
 
     backend = open_backend("cpu", 1)

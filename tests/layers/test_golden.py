@@ -11,8 +11,9 @@ import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Array, Backend, Options
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import LOSSES, CrossEntropyLoss
-from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
 from golden import golden_nets
 from golden.golden_nets import NETS

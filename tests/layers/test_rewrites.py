@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dnnstack.layers.backends.base import Array, Options, Precision
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.geometry import Window
 from dnnstack.layers.graph import Graph, Op, Tensor
 from dnnstack.layers.losses import CrossEntropyLoss
@@ -32,7 +33,7 @@ from dnnstack.layers.ops import (
     SoftmaxCrossEntropyBackward,
 )
 from dnnstack.layers.rewrites import REWRITES, rewritten
-from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
 from hypothesis import given, settings
 from hypothesis import strategies as st

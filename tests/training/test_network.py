@@ -7,6 +7,7 @@ import pytest
 from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.layers.backends.base import Executable
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.graph import Graph
 from dnnstack.layers.losses import CrossEntropyLoss, Loss, MeanSquaredErrorLoss
 from dnnstack.layers.ops import (
@@ -17,7 +18,7 @@ from dnnstack.layers.ops import (
     Softmax,
     SoftmaxBackward,
 )
-from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
 
 PICTURE, CLASSES = (1, 6, 6), 3

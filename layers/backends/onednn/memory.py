@@ -68,6 +68,17 @@ class Descriptor(Owned):
         handle = library().create("memory_desc_clone", borrowed)
         return cls(handle, library().destroyer("memory_desc"))
 
+    def part(self, shape: Shape, offsets: Shape) -> Descriptor:
+        """The layout of a part of this one, in the same bytes; DnnlError where it cuts a block."""
+        handle = library().create(
+            "memory_desc_create_submemory",
+            self.handle,
+            Dims(*shape),
+            Dims(*offsets),
+            shown={"of": self, "shape": shape, "offsets": offsets},
+        )
+        return Descriptor(handle, library().destroyer("memory_desc"))
+
     def __eq__(self, other: object) -> bool:
         """Whether both lay out memory alike; strides of dimensions of size 1 do not count."""
         if not isinstance(other, Descriptor):

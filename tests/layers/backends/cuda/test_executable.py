@@ -9,8 +9,9 @@ from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
 
 pytestmark = pytest.mark.cuda

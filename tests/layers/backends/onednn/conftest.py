@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Executable, Options
+from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.graph import Graph
 from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.training.network import LayerSpec, Network, Preprocessing, build_layers
+from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
 
 COUNT, BATCH = 64, 16

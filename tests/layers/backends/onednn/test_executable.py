@@ -7,7 +7,7 @@ from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.onednn import executable as module
 from dnnstack.layers.backends.onednn.bind import Step
 from dnnstack.layers.backends.tuning import Tuning
-from dnnstack.training.network import LayerSpec
+from dnnstack.layers.build import LayerSpec
 from dnnstack.training.sgd import Sgd
 
 BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}

@@ -1,0 +1,125 @@
+"""Sums, concatenation along channels, and their backward; blocked layouts stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import c_float, c_void_p
+from typing import Any
+
+from ....common.errors import DnnlError
+from ...graph import Shape, Tensor
+from ...ops import Add, Concat, PadChannels, Slice
+from .bind import Binder, attempt, binds
+from .constants import BINARY_ADD, DST, MULTIPLE_SRC, SRC, SRC_1
+from .fallback import reference
+from .linear import post_ops
+from .memory import Descriptor, Memory
+from .primitive import PrimitiveDesc, reorder_desc
+
+
+@binds(Add)
+def add(b: Binder, op: Add) -> None:
+    """Two terms by a binary primitive, which takes an activation along; more by a sum."""
+    post, count = post_ops(op), len(op.terms)
+
+    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
+        if count == 2:
+            return lambda: (BINARY_ADD, layout, layout, layout, post)
+        scales = (c_float * count)(*[1.0] * count)
+        return lambda: (layout, count, scales, _handles([layout] * count), None)
+
+    kind = "binary" if count == 2 else "sum"
+    candidates = [candidate(layout) for layout in _layouts(b, op.terms[0])]
+    desc = attempt(kind, candidates, {"terms": count})
+    if desc is None:
+        return reference(b, op)
+    layout = desc.descriptor(DST)
+    memories = {DST: b.output(op.y, layout)}
+    for at, term in enumerate(op.terms):
+        argument = (SRC, SRC_1)[at] if count == 2 else MULTIPLE_SRC + at
+        memories[argument] = b.want(term, layout)
+    return b.primitive(op, desc, memories, {"post_op": op.activation} if op.activation else {})
+
+
+@binds(Concat)
+def concat(b: Binder, op: Concat) -> None:
+    for name in _names(b, op.parts[0]):
+        desc = _joined([part.shape for part in op.parts], op.y, name)
+        if desc is not None:
+            parts = [b.want(part, Descriptor.of(part.shape, name)) for part in op.parts]
+            return _join(b, op, desc, parts)
+    return reference(b, op)
+
+
+@binds(PadChannels)
+def pad_channels(b: Binder, op: PadChannels) -> None:
+    """Concatenation with channels of zeros, which stay as they are."""
+    n, channels, *rest = op.y.shape
+    zeros = (n, channels - op.x.shape[1], *rest)
+    for name in _names(b, op.x):
+        desc = _joined([op.x.shape, zeros], op.y, name)
+        if desc is not None:
+            empty = Memory(Descriptor.of(zeros, name))
+            empty.array()[:] = 0.0
+            return _join(b, op, desc, [b.want(op.x, Descriptor.of(op.x.shape, name)), empty])
+    return reference(b, op)
+
+
+def _joined(shapes: Sequence[Shape], y: Tensor, name: str) -> PrimitiveDesc | None:
+    # The array holds their handles alone, so they must live until the library has read it.
+    parts = [Descriptor.of(shape, name) for shape in shapes]
+    arguments = (Descriptor.of(y.shape, name), len(parts), 1, _handles(parts), None)
+    return attempt("concat", [lambda: arguments], {"parts": len(shapes)})
+
+
+def _join(
+    b: Binder, op: Concat | PadChannels, desc: PrimitiveDesc, parts: Sequence[Memory]
+) -> None:
+    sources = {MULTIPLE_SRC + at: part for at, part in enumerate(parts)}
+    b.primitive(op, desc, {**sources, DST: b.output(op.y, desc.descriptor(DST))}, {"axis": 1})
+
+
+@binds(Slice)
+def slice_channels(b: Binder, op: Slice) -> None:
+    """A copy out of a part of the tensor."""
+    offsets = (0, op.begin, *[0] * (len(op.x.shape) - 2))
+    for name in _names(b, op.x):
+        layout = Descriptor.of(op.x.shape, name)
+        part = _part(layout, op.y.shape, offsets)
+        if part is None:
+            continue
+        source = b.want(op.x, layout).view(part)
+        target = b.output(op.y, Descriptor.of(op.y.shape, name))
+        desc = reorder_desc(part, target.descriptor)
+        return b.primitive(op, desc, {SRC: source, DST: target}, {"begin": op.begin})
+    return reference(b, op)
+
+
+def _names(b: Binder, tensor: Tensor) -> tuple[str, ...]:
+    """The layouts to try: the one that the tensor has, then those that fit any channels."""
+    if len(tensor.shape) != 4:
+        return ("plain",)
+    known = b.home(tensor).descriptor
+    if len(known.shape) != 4:
+        return ("nhwc", "plain")
+    all_names = ("nChw16c", "nChw8c", "nhwc", "plain")
+    own = [name for name in all_names if Descriptor.of(tensor.shape, name) == known]
+    return tuple(dict.fromkeys((*own[:1], "nhwc", "plain")))
+
+
+def _layouts(b: Binder, tensor: Tensor) -> list[Descriptor]:
+    known = b.home(tensor).descriptor
+    plain = Descriptor.of(tensor.shape)
+    return [known, plain] if len(known.shape) == len(tensor.shape) else [plain]
+
+
+def _part(whole: Descriptor, shape: Shape, offsets: Shape) -> Descriptor | None:
+    """A part of a layout, None where it would cut through a block of channels."""
+    try:
+        return whole.part(shape, offsets)
+    except DnnlError:
+        return None
+
+
+def _handles(descriptors: Sequence[Descriptor]) -> Any:
+    return (c_void_p * len(descriptors))(*[d.handle for d in descriptors])

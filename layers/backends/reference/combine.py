@@ -1,0 +1,34 @@
+"""Sums, concatenation along channels, and their backward."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ops import Add, Concat, PadChannels, Slice
+from ..base import Array
+from .kernels import kernel
+from .pointwise import activate
+
+
+@kernel(Add, "add")
+def add(op: Add, terms: tuple[Array, ...]) -> Array:
+    y = terms[0] + terms[1]
+    for term in terms[2:]:
+        y = y + term
+    return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
+
+
+@kernel(Concat, "concatenate")
+def concat(op: Concat, parts: tuple[Array, ...]) -> Array:
+    return np.concatenate(parts, axis=1)
+
+
+@kernel(Slice, "take")
+def slice_channels(op: Slice, x: Array) -> Array:
+    return x[:, op.begin : op.begin + op.y.shape[1]]
+
+
+@kernel(PadChannels, "pad")
+def pad_channels(op: PadChannels, x: Array) -> Array:
+    added = op.y.shape[1] - op.x.shape[1]
+    return np.pad(x, [(0, added if axis == 1 else 0) for axis in range(x.ndim)])

@@ -1,0 +1,162 @@
+"""Layers made of layers: sequential, residual, concat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..common.errors import ShapeError
+from .graph import Graph, Shape, Tensor
+from .layer import Layer, Parameter, Statistic
+from .ops import Add, Concat, Slice
+from .shortcut import Shortcut, shortcut_layers
+
+
+def forward_all(layers: Sequence[Layer], graph: Graph, x: Tensor) -> Tensor:
+    """Add the forward of layers that follow each other; none of them gives x itself."""
+    for layer in layers:
+        with graph.at(layer.name, "forward"):
+            x = layer.forward(graph, x)
+    return x
+
+
+def backward_all(layers: Sequence[Layer], graph: Graph, dy: Tensor) -> Tensor:
+    """Add the backward of layers that follow each other, last to first."""
+    for layer in reversed(layers):
+        with graph.at(layer.name, "backward"):
+            dy = layer.backward(graph, dy)
+    return dy
+
+
+def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """Every layer, however deep, each before those that it is made of."""
+    for layer in layers:
+        yield layer
+        yield from walk(layer.children)
+
+
+class Composite(Layer):
+    """A layer whose parameters and statistics are those of the layers that it is made of."""
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(p for layer in self.children for p in layer.parameters())
+
+    def statistics(self) -> tuple[Statistic, ...]:
+        return tuple(s for layer in self.children for s in layer.statistics())
+
+
+class Sequential(Composite):
+    """y = the layers, one after the other: a stack under a name of its own."""
+
+    kind = "sequential"
+
+    def __init__(self, name: str, input_shape: Shape, *, layers: Sequence[Layer]) -> None:
+        super().__init__(name, input_shape, _end(layers, input_shape))
+        self.children = tuple(layers)
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        return forward_all(self.children, graph, x)
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        return backward_all(self.children, graph, dy)
+
+
+class Residual(Composite):
+    """y = body(x) + shortcut(x) (He et al. 2016, "Deep residual learning", eq. 1 and 2).
+
+    shortcut: ``identity``; ``padding`` (their option A: every s-th pixel, with channels of zeros
+    after x's); ``projection`` (option B: a 1x1 convolution of stride s without bias); or layers.
+    """
+
+    kind = "residual"
+
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        body: Sequence[Layer],
+        shortcut: Shortcut | Sequence[Layer] = "identity",
+    ) -> None:
+        y = _end(body, input_shape)
+        if isinstance(shortcut, str):
+            way = shortcut_layers(shortcut, name, input_shape, y)
+        else:
+            way = tuple(shortcut)
+        if _end(way, input_shape) != y:
+            raise ShapeError(
+                f"the body gives {y}, the shortcut {_end(way, input_shape)}, which cannot be "
+                f"added; {_advice(shortcut, input_shape, y)}"
+            )
+        super().__init__(name, input_shape, y)
+        self.body, self.shortcut = tuple(body), way
+        self.children = (*self.body, *self.shortcut)
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        terms = forward_all(self.body, graph, x), forward_all(self.shortcut, graph, x)
+        y = self.output(graph, x)
+        graph.add(Add(terms=terms, y=y))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        terms = backward_all(self.body, graph, dy), backward_all(self.shortcut, graph, dy)
+        dx = self.input_gradient(graph, dy)
+        graph.add(Add(terms=terms, y=dx))
+        return dx
+
+
+class ConcatLayer(Composite):
+    """y = the outputs of all branches of x, one after another along the channels.
+
+    x: (N, C, H, W), a branch: (N, C_k, P, Q), y: (N, sum C_k, P, Q). A branch without layers is x.
+    The way of Inception (Szegedy et al. 2015).
+    """
+
+    kind = "concat"
+
+    def __init__(
+        self, name: str, input_shape: Shape, *, branches: Sequence[Sequence[Layer]]
+    ) -> None:
+        ends = [_end(branch, input_shape) for branch in branches]
+        if len(ends) < 2:
+            raise ShapeError(f"needs at least two branches, got {len(ends)}")
+        if len({end[1:] for end in ends}) != 1:
+            listed = ", ".join(map(str, ends))
+            raise ShapeError(
+                f"the branches give {listed}, which differ in more than the channels; "
+                "use 'padding: same' and the same strides in all of them"
+            )
+        self.widths = [end[0] for end in ends]
+        super().__init__(name, input_shape, (sum(self.widths), *ends[0][1:]))
+        self.branches = tuple(tuple(branch) for branch in branches)
+        self.children = tuple(layer for branch in self.branches for layer in branch)
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        parts = tuple(forward_all(branch, graph, x) for branch in self.branches)
+        y = self.output(graph, x)
+        graph.add(Concat(parts=parts, y=y))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        n, _, *rest = dy.shape
+        terms: list[Tensor] = []
+        begin = 0
+        for at, (branch, width) in enumerate(zip(self.branches, self.widths, strict=True)):
+            part = graph.tensor(f"{self.name}.dy{at}", (n, width, *rest))
+            graph.add(Slice(x=dy, y=part, begin=begin))
+            terms.append(backward_all(branch, graph, part))
+            begin += width
+        dx = self.input_gradient(graph, dy)
+        graph.add(Add(terms=tuple(terms), y=dx))
+        return dx
+
+
+def _end(layers: Sequence[Layer], input_shape: Shape) -> Shape:
+    return layers[-1].output_shape if layers else input_shape
+
+
+def _advice(shortcut: object, x: Shape, y: Shape) -> str:
+    if shortcut != "identity":
+        return "let both end in the same shape"
+    if len(x) == 3 == len(y):
+        return "use 'shortcut: projection' or 'shortcut: padding', or let the body keep the shape"
+    return "let the body keep the shape, or give the shortcut layers"

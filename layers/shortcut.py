@@ -1,0 +1,92 @@
+"""The ways around the body of a residual block that have parameters of their own or zeros."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..common.errors import ShapeError
+from .conv import Conv2dLayer
+from .geometry import Pair, Window
+from .graph import Graph, Shape, Tensor
+from .layer import Layer
+from .ops import PadChannels, Pool2d, Pool2dBackward, Slice
+
+Shortcut = Literal["identity", "projection", "padding"]
+
+
+def shortcut_layers(kind: Shortcut, block: str, x: Shape, y: Shape) -> tuple[Layer, ...]:
+    """The layers of a shortcut from shape x to shape y, under the name of its residual block.
+
+    Raises ShapeError where none of this kind leads there.
+    """
+    if kind == "identity":
+        return ()
+    if len(x) != 3 or len(y) != 3:
+        raise ShapeError(
+            f"'shortcut: {kind}' leads from a picture to a picture, not from {x} to {y}; "
+            "give the shortcut layers"
+        )
+    if kind == "padding":
+        return (PaddingShortcut(f"{block}.padding", x, y),) if x != y else ()
+    step = _step(kind, x, y)
+    name = f"{block}.projection"
+    return (Conv2dLayer(name, x, filters=y[0], kernel_size=1, stride=step, use_bias=False),)
+
+
+class PaddingShortcut(Layer):
+    """y[n,c,p,q] = x[n,c,s p,s q], 0 for channels that x does not have; no parameters.
+
+    x: (N, C, H, W), y: (N, C', P, Q), C' at least C (He et al. 2016, option A).
+    """
+
+    kind = "padding"
+
+    def __init__(self, name: str, input_shape: Shape, output_shape: Shape) -> None:
+        super().__init__(name, input_shape, output_shape)
+        if output_shape[0] < input_shape[0]:
+            raise ShapeError(
+                f"'shortcut: padding' adds channels, but the body has fewer ({output_shape[0]}) "
+                f"than its input ({input_shape[0]}); use 'shortcut: projection'"
+            )
+        self.window = Window((1, 1), _step("padding", input_shape, output_shape))
+        self.grows = output_shape[0] > input_shape[0]
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        if self.window.stride != (1, 1):
+            shape = (*x.shape[:2], *self.output_shape[1:])
+            y = graph.tensor(f"{self.name}.picked", shape) if self.grows else self.output(graph, x)
+            graph.add(Pool2d(x=x, y=y, window=self.window, kind="avg"))
+            x = y
+        if self.grows:
+            y = self.output(graph, x)
+            graph.add(PadChannels(x=x, y=y))
+            x = y
+        return x
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        if self.grows:
+            shape = (dy.shape[0], self.input_shape[0], *self.output_shape[1:])
+            plain = self.window.stride == (1, 1)
+            dx = self.input_gradient(graph, dy) if plain else graph.tensor(f"{self.name}.dp", shape)
+            graph.add(Slice(x=dy, y=dx, begin=0))
+            dy = dx
+        if self.window.stride != (1, 1):
+            dx = self.input_gradient(graph, dy)
+            graph.add(Pool2dBackward(dy=dy, dx=dx, window=self.window, kind="avg"))
+            dy = dx
+        return dy
+
+
+def _step(kind: Shortcut, x: Shape, y: Shape) -> Pair:
+    """The smallest stride that leads from the height and width of x to those of y."""
+    found = []
+    for size, wanted in zip(x[1:], y[1:], strict=True):
+        steps = (s for s in range(1, size + 1) if (size - 1) // s + 1 == wanted)
+        step = next(steps, None)
+        if step is None:
+            raise ShapeError(
+                f"'shortcut: {kind}': no stride leads from {size} to {wanted} pixels; pad the "
+                "body's windows, or give the shortcut layers"
+            )
+        found.append(step)
+    return found[0], found[1]
