@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 )
 @options.json_output("one JSON object")
 @options.device("run.device of the config")
+@options.no_graph
 def explain(
     reference: str,
     overrides: tuple[str, ...],
@@ -34,6 +35,7 @@ def explain(
     as_json: bool,
     device: Device | None,
     threads: int | None,
+    no_graph: bool,
 ) -> None:
     """Show what a training step is made of, layer by layer.
 
@@ -51,6 +53,8 @@ def explain(
 
     loaded = load_config(reference, overrides)
     machine = loaded.config.run
-    backend = open_backend(device or machine.device, threads or machine.threads, console.note)
+    backend = open_backend(
+        device or machine.device, threads or machine.threads, console.note, not no_graph
+    )
     explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
     click.echo(json.dumps(to_json(explanation), indent=1) if as_json else as_text(explanation))

@@ -64,6 +64,15 @@ def device(default: str) -> Callable[[Command], Command]:
     return add
 
 
+def no_graph(command: Command) -> Command:
+    return click.option(
+        "--no-graph",
+        is_flag=True,
+        help="On a GPU launch every call by itself, not the whole step as one CUDA graph: slower, "
+        "the same bits, and an error names its call.",
+    )(command)
+
+
 def data_dir(command: Command) -> Command:
     """``--data-dir`` and ``--offline``: where data sets lie, and whether they may be fetched."""
     command = click.option(

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 @options.json_output("JSON Lines: one object for each picture")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, then a row a picture.")
 @options.device("auto")
+@options.no_graph
 def predict(
     paths: tuple[str, ...],
     run: str | None,
@@ -68,6 +69,7 @@ def predict(
     as_csv: bool,
     device: Device | None,
     threads: int | None,
+    no_graph: bool,
 ) -> int:
     """Recognise pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP or PPM of any size.
 
@@ -87,7 +89,7 @@ def predict(
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other")
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
-    backend = open_backend(device or "auto", threads, console.note)
+    backend = open_backend(device or "auto", threads, console.note, not no_graph)
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(trained.classes), top)
     best_first = top is not None or count < len(trained.classes)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..layers.backends.base import Backend
 
 _LATEST = "latest"
+_GOAL_MISSED = 3
 
 
 @click.command(
@@ -39,6 +40,7 @@ _LATEST = "latest"
     "folder or name, or a checkpoint file.",
 )
 @options.device("run.device of the config")
+@options.no_graph
 @options.data_dir
 @options.runs_dir("run.dir of the config")
 def train(
@@ -47,6 +49,7 @@ def train(
     resume: str | None,
     device: str | None,
     threads: int | None,
+    no_graph: bool,
     data_dir: Path | None,
     offline: bool,
     runs_dir: Path | None,
@@ -56,7 +59,7 @@ def train(
     The run gets a folder of its own, runs/NAME or runs/NAME-2 and so on, with the effective config,
     the log and the checkpoints. Ctrl-C, SIGTERM, or SIGHUP when the terminal is closed, ends after
     the step that is running and saves; the exit status is then 130, 143 or 129. A second Ctrl-C
-    ends at once.
+    ends at once. The exit status is 3 where the config has a goal and training ended without it.
     """
     from ..common.errors import Interrupted
     from ..configs import load_config
@@ -77,7 +80,7 @@ def train(
         loaded = load_config(reference, (*overrides, *flags))
         machine = loaded.config.run
         progress.remark(_config_line(loaded))
-        backend = open_backend(machine.device, machine.threads, console.note)
+        backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
         progress.remark(_device_line(backend))
         runs = Path(machine.dir)
         where = ["--data-dir", str(data_dir)] if data_dir is not None else []
@@ -117,6 +120,8 @@ def train(
             progress.remark(_command("next", "eval", "--run", str(done.run), *where))
         # Last, because everything worth waiting for is saved and said by now.
         draw_curves(done.run, console.note)
+    if done.state == "finished" and done.goal is False:
+        return _GOAL_MISSED
     return stop.exit_status
 
 

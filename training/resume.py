@@ -26,7 +26,15 @@ _FIXED = (
     "layers",
 )
 # What may change without a word.
-_FREE = ("name", "train", "run", "checkpoint", "data.root", "data.evaluation_batch_size")
+_FREE = (
+    "name",
+    "train",
+    "run",
+    "checkpoint",
+    "data.root",
+    "data.evaluation_batch_size",
+    "data.residency",
+)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ class Trained:
     def compile(self, backend: Backend, graph: Graph) -> Executable:
         """The one section ``graph``, holding the checkpoint's parameters and statistics."""
         run = self.config.run
-        options = Options(run.precision, run.fusion, run.deterministic)
+        residency = self.config.data.residency
+        options = Options(run.precision, run.fusion, run.deterministic, residency=residency)
         learned = self.network.learned()
         values = self.checkpoint.parameters({t.name: t.shape for t in learned})
         executable = backend.compile({graph.name: graph}, options)

@@ -16,13 +16,17 @@ NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
 
 def open_backend(
-    device: Device, threads: int | None = None, notice: Callable[[str], None] = lambda text: None
+    device: Device,
+    threads: int | None = None,
+    notice: Callable[[str], None] = lambda text: None,
+    capture: bool = True,
 ) -> Backend:
     """The backend of a device: cpu is oneDNN, numpy the reference, auto the fastest there is.
 
     auto takes a GPU where there is one. What cannot be used is said through ``notice``, and the
     next is taken: CUDA (for auto), oneDNN, NumPy. Raises BackendUnavailableError where cuda was
-    asked for and cannot be used, UsageError for a thread count below 1.
+    asked for and cannot be used, UsageError for a thread count below 1. ``capture``: False has CUDA
+    launch every call by itself, for debugging.
     """
     if threads is not None and threads < 1:
         raise UsageError(f"--threads must be at least 1, got {threads}")
@@ -30,11 +34,13 @@ def open_backend(
         from .cuda.backend import CudaBackend
 
         try:
-            return CudaBackend()
+            return CudaBackend(capture)
         except BackendUnavailableError as error:
             if device == "cuda":
                 raise
             notice(f"{error}; computing on the CPU")
+    if not capture:
+        notice("--no-graph changes nothing here: the CPU launches every call by itself")
     count = threads if threads is not None else available_threads()
     if device != "numpy":
         from .onednn.backend import OneDnnBackend
