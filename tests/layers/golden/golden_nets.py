@@ -96,6 +96,26 @@ NETS: dict[str, Net] = {
         momentum=0.5,
         loss="mse",
     ),
+    "normalised": Net(
+        [
+            ("conv2d", {"filters": 6, "kernel_size": 3, "use_bias": False}),
+            ("batch_norm", {"eps": 0.01}),
+            ("relu", {}),
+            ("max_pool2d", {"pool_size": 3, "stride": 2, "ceil_mode": True}),
+            ("lrn", {"size": 3, "alpha": 2.0, "beta": 0.5, "k": 0.75}),
+            ("conv2d", {"filters": 8, "kernel_size": 2}),
+            ("tanh", {}),
+            ("flatten", {}),
+            ("dense", {"units": 10, "use_bias": False}),
+            ("batch_norm", {"eps": 0.1}),
+            ("relu", {}),
+            ("dense", {"units": CLASSES}),
+        ],
+        (2, 12, 10),
+        lr=0.1,
+        momentum=0.9,
+        weight_decay=0.01,
+    ),
 }
 
 

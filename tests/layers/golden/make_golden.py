@@ -16,12 +16,23 @@ def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Mod
     """PyTorch's layer for ours; shape: the input's, without the batch."""
     match kind:
         case "dense":
-            return nn.Linear(shape[0], options["units"])
+            return nn.Linear(shape[0], options["units"], options.get("use_bias", True))
         case "conv2d":
-            rest = {k: v for k, v in options.items() if k not in ("filters", "kernel_size")}
+            ours = ("filters", "kernel_size", "use_bias")
+            rest = {k: v for k, v in options.items() if k not in ours}
+            rest["bias"] = options.get("use_bias", True)
             return nn.Conv2d(shape[0], options["filters"], options["kernel_size"], **rest)
+        case "batch_norm":
+            made = nn.BatchNorm2d if len(shape) == 3 else nn.BatchNorm1d
+            return made(shape[0], options["eps"])
+        case "lrn":
+            return nn.LocalResponseNorm(**options)
         case "max_pool2d":
-            return nn.MaxPool2d(options["pool_size"])
+            return nn.MaxPool2d(
+                options["pool_size"],
+                options.get("stride"),
+                ceil_mode=options.get("ceil_mode", False),
+            )
         case "avg_pool2d":
             return nn.AvgPool2d(
                 options["pool_size"],
@@ -51,7 +62,7 @@ def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Mod
 def losses(net: nets.Net) -> list[float]:
     """The loss of every step."""
     stack: list[nn.Module] = []
-    x = torch.zeros(1, *net.picture)
+    x = torch.zeros(2, *net.picture)
     for kind, options in net.layers:
         stack.append(module(kind, options, tuple(x.shape[1:])))
         x = stack[-1](x)

@@ -1,0 +1,135 @@
+"""Normalisation and dropout, checked by hand."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from by_hand import NINE, check, compute
+from dnnstack.common import random
+from dnnstack.common.errors import ShapeError
+from dnnstack.layers.backends.base import Array
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.graph import Graph
+from dnnstack.layers.ops import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    DivisiveNorm,
+    Dropout,
+    Lrn,
+)
+
+# Two samples of two channels: means 2 and 3, variances 1 and 4 of the samples, 2 and 8 unbiased.
+X = [[1.0, 5.0], [3.0, 1.0]]
+NUMBERS = {"momentum": 0.25, "eps": 0.0}
+STATE = {"running_mean": [0.0, 1.0], "running_var": [1.0, 2.0]}
+OUT: dict[str, Any] = {"y": (2, 2), "mean": (2,), "inverse_std": (2,)}
+
+
+def test_batch_norm() -> None:
+    got = compute(BatchNorm, OUT, x=X, weight=[2.0, 3.0], bias=[0.5, 0.0], **NUMBERS, **STATE)
+    check(got["mean"], [2, 3])
+    check(got["inverse_std"], [1, 0.5])
+    check(got["y"], [[-1.5, 3], [2.5, -3]])
+    # A quarter of the way to the batch's mean and unbiased variance.
+    check(got["running_mean"], [0.5, 1.5])
+    check(got["running_var"], [1.25, 3.5])
+
+
+def test_batch_norm_without_weight_and_bias_and_with_relu() -> None:
+    got = compute(BatchNorm, OUT, x=X, fuse_relu=True, **NUMBERS, **STATE)
+    check(got["y"], [[0, 1], [1, 0]])
+
+
+def test_eps_is_added_to_the_variance() -> None:
+    got = compute(BatchNorm, OUT, x=X, momentum=1.0, eps=3.0, **STATE)
+    check(got["inverse_std"], [1 / 2, 1 / sqrt(7)])
+    check(got["running_var"], [2, 8])
+
+
+def test_pictures_are_normalised_over_their_pixels_too() -> None:
+    out = {"y": (1, 1, 3, 3), "mean": (1,), "inverse_std": (1,)}
+    state = {"running_mean": [0.0], "running_var": [0.0]}
+    got = compute(BatchNorm, out, x=NINE, momentum=1.0, eps=0.0, **state)
+    check(got["running_mean"], [5])
+    check(got["running_var"], [7.5])
+    check(got["y"], (np.array(NINE) - 5) / sqrt(60 / 9))
+
+
+def test_batch_norm_inference() -> None:
+    state = {"running_mean": [1.0, 2.0], "running_var": [3.0, 0.0]}
+    fields: dict[str, Any] = {"x": X, "weight": [2.0, 1.0], "bias": [0.0, 1.0], "eps": 1.0}
+    y = compute(BatchNormInference, {"y": (2, 2)}, **fields, **state)["y"]
+    check(y, [[0, 4], [2, 0]])
+    y = compute(BatchNormInference, {"y": (2, 2)}, x=X, eps=1.0, fuse_relu=True, **state)["y"]
+    check(y, [[0, 3], [1, 0]])
+
+
+def test_batch_norm_backward() -> None:
+    """Of two samples dx is 0 but for eps: moving one moves mean and deviation along."""
+    statistics: dict[str, Any] = {"mean": [2.0, 3.0], "inverse_std": [1.0, 0.5], "eps": 0.0}
+    out: dict[str, Any] = {"dx": (2, 2), "dw": (2,), "db": (2,)}
+    got = compute(BatchNormBackward, out, x=X, dy=[[1.0, 2.0], [4.0, -3.0]], **statistics)
+    check(got["dx"], [[0, 0], [0, 0]])
+    check(got["dw"], [3, 5])
+    check(got["db"], [5, -1])
+    # With ReLU only what forward let through counts.
+    y = [[0.0, 1.0], [1.0, 0.0]]
+    dy = [[1.0, 2.0], [4.0, -3.0]]
+    got = compute(BatchNormBackward, out, x=X, dy=dy, y=y, fuse_relu=True, **statistics)
+    check(got["db"], [4, 2])
+    check(got["dw"], [4, 2])
+
+
+def test_one_value_a_channel_has_no_variance() -> None:
+    out: dict[str, Any] = {"y": (1, 2), "mean": (2,), "inverse_std": (2,)}
+    with pytest.raises(ShapeError, match="shapes do not fit"):
+        compute(BatchNorm, out, x=[[1.0, 2.0]], **NUMBERS, **STATE)
+
+
+def test_lrn() -> None:
+    """Three channels of one pixel: the ends see two channels, the divisor stays 3."""
+    x = [[[[1.0]], [[2.0]], [[3.0]]]]
+    y = compute(Lrn, {"y": (1, 3, 1, 1)}, x=x, size=3, alpha=6.0, beta=1.0, k=1.0)["y"]
+    check(y.reshape(-1), [1 / 11, 2 / 29, 3 / 27])
+
+
+def test_divisive_norm() -> None:
+    """A corner sees four pixels, the middle nine; the divisor is 9 for both."""
+    numbers = {"size": 3, "alpha": 9.0, "beta": 0.5, "k": 2.0}
+    y = compute(DivisiveNorm, {"y": (1, 1, 3, 3)}, x=NINE, **numbers)["y"][0, 0]
+    check(y[0, 0], 1 / sqrt(2 + 1 + 4 + 16 + 25))
+    check(y[1, 1], 5 / sqrt(2 + 285))
+    check(y[1, 2], 6 / sqrt(2 + 4 + 9 + 25 + 36 + 64 + 81))
+
+
+def dropped(step: int, threshold: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    graph = Graph("hand", 1)
+    x = graph.tensor("x", shape, role="input")
+    y, mask = graph.tensor("y", shape), graph.tensor("mask", shape, "uint8")
+    counter = graph.tensor("step", (1,), "int64", "state")
+    key = random.key(7, "dropout", "d")
+    graph.add(Dropout(x=x, step=counter, y=y, mask=mask, key=key, threshold=threshold, scale=2.0))
+    executable = ReferenceBackend(1).compile({"hand": graph})
+    executable.write(x, np.full(shape, 3.0, np.float32))
+    executable.write(counter, np.array([step], np.int64))
+    executable.run("hand")
+    return executable.read(y), executable.read(mask)
+
+
+def test_dropout_reads_the_words_of_seed_layer_and_step() -> None:
+    threshold = 1 << 30
+    y, mask = dropped(5, threshold, (2, 3, 1, 3))
+    words = random.words(random.key(7, "dropout", "d"), 5, 0, 5).reshape(-1)[:18]
+    np.testing.assert_array_equal(mask.reshape(-1), words >= threshold)
+    np.testing.assert_array_equal(y, 6.0 * mask)
+
+
+def test_dropout_drops_the_share_that_the_threshold_says() -> None:
+    masks = np.array([dropped(step, round(0.2 * 2**32), (100, 100))[1] for step in range(5)])
+    # 50000 fair draws: four standard deviations are 0.0072.
+    assert abs(masks.mean() - 0.8) < 0.0072
+    assert not np.array_equal(masks[0], masks[1])

@@ -1,0 +1,124 @@
+"""Batch norm, local response normalisation and dropout as layers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common import random
+from dnnstack.common.errors import ShapeError
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.batch_norm import BatchNormLayer
+from dnnstack.layers.dropout import DropoutLayer
+from dnnstack.layers.graph import Graph
+from dnnstack.layers.lrn import LcnLayer, LrnLayer
+from dnnstack.layers.ops import BatchNorm, BatchNormInference, Dropout
+
+PICTURE = (3, 8, 6)
+
+
+def test_batch_norm_has_two_parameters_and_two_statistics() -> None:
+    layer = BatchNormLayer("bn", PICTURE)
+    assert layer.output_shape == PICTURE
+    parameters = {p.tensor.name: (p.tensor.shape, p.kind) for p in layer.parameters()}
+    assert parameters == {"bn.weight": ((3,), "scale"), "bn.bias": ((3,), "shift")}
+    statistics = {s.tensor.name: (s.tensor.shape, s.initial) for s in layer.statistics()}
+    assert statistics == {"bn.running_mean": ((3,), 0.0), "bn.running_var": ((3,), 1.0)}
+    assert all(s.tensor.role == "state" for s in layer.statistics())
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("center", [False, True])
+def test_scale_and_center_are_optional(scale: bool, center: bool) -> None:
+    layer = BatchNormLayer("bn", (4,), scale=scale, center=center)
+    names = [p.tensor.name for p in layer.parameters()]
+    assert names == ["bn.weight"] * scale + ["bn.bias"] * center
+
+
+def test_batch_norm_starts_as_the_identity_outside_training() -> None:
+    layer = BatchNormLayer("bn", (4,), eps=1e-12)
+    graph = Graph("infer", 2)
+    x = graph.tensor("x", (2, 4), role="input")
+    graph.results["y"] = y = layer.forward(graph, x)
+    executable = ReferenceBackend(1).compile({"infer": graph})
+    for p in layer.parameters():
+        value = p.initializer.draw(p.tensor.shape, 1, 1, random.key(1, ""))
+        executable.write(p.tensor, value)
+    for s in layer.statistics():
+        executable.write(s.tensor, np.full(s.tensor.shape, s.initial, np.float32))
+    values = np.arange(8, dtype=np.float32).reshape(2, 4)
+    executable.write(x, values)
+    executable.run("infer")
+    np.testing.assert_array_equal(executable.read(y), values)
+
+
+def test_training_takes_the_batch_evaluation_what_was_learned() -> None:
+    layer = BatchNormLayer("bn", PICTURE)
+    for training, kind in ((True, BatchNorm), (False, BatchNormInference)):
+        graph = Graph("g", 2, training=training)
+        layer.forward(graph, graph.tensor("x", (2, *PICTURE), role="input"))
+        assert [type(op) for op in graph.ops] == [kind]
+
+
+def test_batch_norm_of_one_value_a_channel_says_what_to_do() -> None:
+    layer = BatchNormLayer("bn", (4,))
+    graph = Graph("train", 1, training=True)
+    message = r"layer 'bn' \(batch_norm\): a batch of 1 .* raise data.batch_size"
+    with pytest.raises(ShapeError, match=message):
+        layer.forward(graph, graph.tensor("x", (1, 4), role="input"))
+    # Outside training one sample is enough, and in training one picture of several pixels.
+    layer.forward(other := Graph("infer", 1), other.tensor("x", (1, 4), role="input"))
+    graph = Graph("train", 1, training=True)
+    BatchNormLayer("bn", PICTURE).forward(graph, graph.tensor("x", (1, *PICTURE), role="input"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (BatchNormLayer, {"momentum": 0.0}, r"momentum must be in \(0, 1\]"),
+        (BatchNormLayer, {"eps": 0.0}, "eps above 0"),
+        (LrnLayer, {"size": 4}, "size must be odd, from 1 to 15, got 4"),
+        (LcnLayer, {"size": 17}, "size must be odd, from 1 to 15, got 17"),
+        (LrnLayer, {"k": 0.0}, "k 1e-05, got"),
+        (LcnLayer, {"beta": 0.0}, "beta 0.01"),
+        (DropoutLayer, {"rate": 1.0}, "rate must be at least 0 and less than 1, got 1"),
+        (DropoutLayer, {"rate": -0.1}, "got -0.1"),
+    ],
+)
+def test_options_that_cannot_be(kind: type, options: dict[str, float], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        kind("name", PICTURE, **options)
+
+
+@pytest.mark.parametrize("kind", [LrnLayer, LcnLayer])
+def test_local_response_wants_pictures(kind: type) -> None:
+    with pytest.raises(ShapeError, match="expects a picture"):
+        kind("name", (7,))
+
+
+def test_dropout_is_nothing_outside_training_and_for_a_rate_of_0() -> None:
+    for rate, training in ((0.5, False), (0.0, True)):
+        graph = Graph("g", 2, training=training)
+        layer = DropoutLayer("d", (4,), rate=rate)
+        x = graph.tensor("x", (2, 4), role="input")
+        assert layer.forward(graph, x) is x
+        assert layer.backward(graph, x) is x
+        assert graph.ops == []
+
+
+def test_the_key_of_dropout_is_of_seed_and_layer() -> None:
+    keys = set()
+    for seed, name in ((1, "d"), (2, "d"), (1, "e")):
+        graph = Graph("g", 2, training=True, seed=seed)
+        x = graph.tensor("x", (2, 4), role="input")
+        DropoutLayer(name, (4,), rate=0.25).forward(graph, x)
+        op = graph.ops[-1]
+        assert isinstance(op, Dropout)
+        assert (op.threshold, op.scale) == (1 << 30, 4 / 3)
+        assert op.key == random.key(seed, "dropout", name)
+        keys.add(op.key)
+    assert len(keys) == 3
+
+
+def test_the_largest_word_is_never_dropped() -> None:
+    layer = DropoutLayer("d", (4,), rate=1.0 - 2.0**-40)
+    assert layer.threshold == 2**32 - 1
