@@ -111,6 +111,8 @@ POOLS = {
     "every_pixel": Geometry((2, 3, 5, 5), Window((3, 3), (1, 1), (1, 1, 1, 1))),
     "uneven": Geometry((2, 3, 6, 5), Window((3, 2), (2, 1), (1, 0, 0, 1))),
     "ceil": Geometry((2, 3, 6, 6), Window((3, 3), (2, 2), (0, 1, 0, 1))),
+    "ceil_padded": Geometry((2, 3, 6, 6), Window((3, 3), (2, 2), (1, 2, 1, 2))),
+    "ceil_gaps": Geometry((2, 16, 7, 7), Window((2, 2), (3, 3), (0, 1, 0, 1))),
     "gaps": Geometry((2, 3, 9, 8), Window((2, 2), (3, 4))),
     "whole": Geometry((2, 4, 5, 3), Window((5, 3), (5, 3))),
     "1x1": Geometry((2, 3, 4, 4), Window((1, 1), (2, 2))),
