@@ -1,0 +1,155 @@
+"""The older losses: values worked out by hand, gradients, masks, and what each may train."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import numpy as np
+import pytest
+from by_hand import TARGET, check, compute
+from dnnstack.common.errors import ShapeError
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.classic_losses import (
+    HingeLoss,
+    OneMinusPLoss,
+    PerceptronLoss,
+    RbfMapLoss,
+    SquaredDistanceLoss,
+)
+from dnnstack.layers.loss import Loss
+from dnnstack.layers.losses import LOSSES
+from dnnstack.layers.ops import (
+    ExpectedCost,
+    ExpectedCostBackward,
+    MapCriterion,
+    MapCriterionBackward,
+    MultiMargin,
+    MultiMarginBackward,
+    PerceptronError,
+    PerceptronErrorBackward,
+    Reduction,
+)
+from dnnstack.training.network import Network
+from gradcheck import check_loss
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SMOOTH: list[Loss] = [
+    HingeLoss(),
+    HingeLoss(margin=0.5, power=2),
+    OneMinusPLoss(),
+    SquaredDistanceLoss(),
+    RbfMapLoss(j=0.3),
+    RbfMapLoss(competition=False),
+]
+
+
+@pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.kind)
+@settings(max_examples=30)
+@given(
+    target=st.lists(st.integers(-1, 4), min_size=1, max_size=5),
+    reduction=st.sampled_from(["mean", "sum"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_gradient(loss: Loss, target: list[int], reduction: Reduction, seed: int) -> None:
+    loss.reduction = reduction
+    for fusion in (False, True):
+        check_loss(loss, 5, np.array(target, np.int32), seed, fusion=fusion)
+
+
+# Two samples that count and a masked one.
+T = np.array([2, -1, 0], TARGET)
+SCORES = [[0.5, 1.5, 1.0], [9.0, 9.0, 9.0], [3.0, 1.0, 2.5]]
+
+
+def test_multi_margin() -> None:
+    """Sample 0: 1 - 1 + 0.5 and 1 - 1 + 1.5; sample 2: only 1 - 3 + 2.5 is above 0; over K = 3."""
+    fields = {"x": SCORES, "target": T}
+    got = compute(MultiMargin, {"loss": (1,)}, **fields)["loss"]
+    check(got, [(2.0 / 3 + 0.5 / 3) / 2])
+    squared = compute(MultiMargin, {"loss": (1,)}, power=2, reduction="sum", **fields)["loss"]
+    check(squared, [(0.25 + 2.25) / 3 + 0.25 / 3])
+    dx = compute(MultiMarginBackward, {"dx": (3, 3)}, **fields)["dx"]
+    check(dx, np.array([[1.0, 1.0, -2.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 1.0]]) / 6)
+
+
+P = [[0.25, 0.5, 0.25], [0.1, 0.2, 0.7], [0.5, 0.25, 0.25]]
+
+
+def test_one_minus_p() -> None:
+    fields = {"x": P, "target": T, "kind": "one_minus_p"}
+    check(compute(ExpectedCost, {"loss": (1,)}, **fields)["loss"], [(0.75 + 0.5) / 2])
+    dx = compute(ExpectedCostBackward, {"dx": (3, 3)}, reduction="sum", **fields)["dx"]
+    check(dx, [[0, 0, -1.0], [0, 0, 0], [-1.0, 0, 0]])
+
+
+def test_squared_distance() -> None:
+    """Sample 0: 0.25 * 4 + 0.5 * 1; sample 2: 0.25 * 1 + 0.25 * 4."""
+    fields = {"x": P, "target": T, "kind": "squared_distance"}
+    check(compute(ExpectedCost, {"loss": (1,)}, **fields)["loss"], [(1.5 + 1.25) / 2])
+    dx = compute(ExpectedCostBackward, {"dx": (3, 3)}, reduction="sum", **fields)["dx"]
+    check(dx, [[4.0, 1.0, 0], [0, 0, 0], [0, 1.0, 4.0]])
+
+
+def test_map_criterion() -> None:
+    """Penalties 1 and 2 against a rubbish class of weight e^-3: LeCun et al. 1998, eq. 8 and 9."""
+    fields = {"x": [[-1.0, -2.0]], "target": np.array([1], TARGET)}
+    plain = compute(MapCriterion, {"loss": (1,)}, rubbish=None, **fields)["loss"]
+    check(plain, [2.0])
+    total = exp(-3) + exp(-1) + exp(-2)
+    check(compute(MapCriterion, {"loss": (1,)}, rubbish=3.0, **fields)["loss"], [2.0 + log(total)])
+    dx = compute(MapCriterionBackward, {"dx": (1, 2)}, rubbish=3.0, **fields)["dx"]
+    check(dx, [[exp(-1) / total, exp(-2) / total - 1.0]])
+
+
+def test_a_penalty_far_above_j_is_not_raised_further() -> None:
+    fields = {"x": [[-1.0, -60.0]], "target": np.array([0], TARGET)}
+    dx = compute(MapCriterionBackward, {"dx": (1, 2)}, rubbish=20.0, **fields)["dx"]
+    assert 0 < dx[0, 1] < 1e-25
+
+
+def test_perceptron_error() -> None:
+    fields = {"x": [[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]], "target": np.array([0, 1, -1], TARGET)}
+    check(compute(PerceptronError, {"loss": (1,)}, reduction="sum", **fields)["loss"], [1.0])
+    dx = compute(PerceptronErrorBackward, {"dx": (3, 2)}, reduction="sum", **fields)["dx"]
+    check(dx, [[0.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+
+
+def test_which_losses_hold_a_softmax() -> None:
+    assert {name for name, loss in LOSSES.items() if loss.softmax} == {
+        "cross_entropy",
+        "one_minus_p",
+        "squared_distance",
+        "rbf_map",
+    }
+
+
+def network(loss: Loss, *kinds: str) -> Network:
+    options = {"dense": {"units": 2}}
+    specs = [LayerSpec(kind, options=options.get(kind, {})) for kind in kinds]
+    return Network(build_layers(specs, (2, 1, 1)), loss, (2, 1, 1), 2)
+
+
+def test_a_final_softmax_is_that_of_the_loss() -> None:
+    net = network(OneMinusPLoss(), "flatten", "dense", "softmax")
+    infer = net.infer_graph(1)
+    assert infer["probabilities"] != infer["scores"]
+    assert [type(op).__name__ for op in infer.ops].count("Softmax") == 1
+
+
+@pytest.mark.parametrize("loss", [*SMOOTH, LOSSES["cross_entropy"]()], ids=lambda loss: loss.kind)
+def test_nothing_trains_what_stands_before_a_threshold(loss: Loss) -> None:
+    with pytest.raises(ShapeError, match=r"'heaviside_1' \(heaviside\) has no gradient, so '"):
+        network(loss, "flatten", "dense", "heaviside", "dense")
+
+
+def test_the_perceptron_rule_trains_one_layer_before_a_threshold() -> None:
+    network(PerceptronLoss(), "flatten", "dense", "heaviside")
+    with pytest.raises(ShapeError, match="'perceptron' needs 'heaviside' as the last layer"):
+        network(PerceptronLoss(), "flatten", "dense", "sigmoid")
+    with pytest.raises(ShapeError, match=r"here are 2 \('dense_1', 'dense_2'\); keep one"):
+        network(PerceptronLoss(), "flatten", "dense", "dense", "heaviside")
+    with pytest.raises(ShapeError, match=r"here are 0 \(none\)"):
+        network(PerceptronLoss(), "flatten", "heaviside")
+    with pytest.raises(ShapeError, match="'heaviside_1'"):
+        network(PerceptronLoss(), "flatten", "heaviside", "dense", "heaviside")

@@ -1,0 +1,131 @@
+"""Convolution by im2col and a matrix product: the same numbers, gradients and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError, ShapeError
+from dnnstack.layers.backends.base import Array, Backend, Options
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.conv import Conv2dLayer
+from dnnstack.layers.graph import Graph
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.ops import Col2im, Conv2d, Im2col, MatMul
+from dnnstack.training.network import Network, Preprocessing
+from dnnstack.training.sgd import Sgd
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from nets import conv2d_options, pictures
+
+
+def onednn() -> Backend:
+    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+
+    try:
+        return OneDnnBackend(1)
+    except BackendUnavailableError as error:
+        pytest.skip(f"oneDNN cannot be used here: {error}")
+
+
+def computed(
+    layer: Conv2dLayer, backend: Backend, precision: str, fusion: bool = True
+) -> dict[str, Array]:
+    """Output and gradients of a layer for values that follow from the shapes."""
+    graph = Graph("one", 2)
+    x = graph.tensor("x", (2, *layer.input_shape), "float32", "input")
+    y = layer.forward(graph, x)
+    dy = graph.tensor("dy", y.shape, "float32", "input")
+    dx = layer.backward(graph, dy)
+    tensors = [p.tensor for p in layer.parameters()]
+    wanted = {"y": y, "dx": dx} | {t.name: graph.gradient(t) for t in tensors}
+    graph.results.update(wanted)
+    options = Options(precision, fusion=fusion, tune=False)  # type: ignore[arg-type]
+    executable = backend.compile({"one": graph}, options)
+    rng = np.random.default_rng(1)
+    for tensor in (x, dy, *tensors):
+        executable.write(tensor, rng.standard_normal(tensor.shape).astype(np.float32))
+    executable.run("one")
+    return {name: executable.read(tensor) for name, tensor in wanted.items()}
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_equals_the_direct_convolution(data: st.DataObject) -> None:
+    shape = data.draw(pictures)
+    options = data.draw(conv2d_options(shape[0]))
+    assume(options["groups"] == 1)
+    try:
+        layers = {
+            algorithm: Conv2dLayer("c", shape, **{**options, "algorithm": algorithm})
+            for algorithm in ("auto", "im2col")
+        }
+    except ShapeError:
+        assume(False)
+        raise
+    want = computed(layers["auto"], ReferenceBackend(1), "fp64")
+    got = computed(layers["im2col"], ReferenceBackend(1), "fp64")
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"])
+def test_equals_the_library(make: Callable[[], Backend], fusion: bool) -> None:
+    options = {"filters": 18, "kernel_size": (3, 2), "stride": (2, 1), "padding": "same"}
+    want = computed(Conv2dLayer("c", (17, 9, 8), **options), ReferenceBackend(1), "fp64")
+    layer = Conv2dLayer("c", (17, 9, 8), algorithm="im2col", **options)
+    got = computed(layer, make(), "fp32", fusion)
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=2e-4, err_msg=name)
+
+
+def test_what_it_becomes() -> None:
+    """Unroll, multiply, turn the rows into pictures; parameters are those of any convolution."""
+    layer = Conv2dLayer("c", (3, 8, 8), filters=4, kernel_size=3, algorithm="im2col")
+    graph = Graph("one", 2)
+    layer.forward(graph, graph.tensor("x", (2, 3, 8, 8), "float32", "input"))
+    kinds = [type(op) for op in graph.ops]
+    assert Conv2d not in kinds
+    assert [kind for kind in kinds if kind in (Im2col, MatMul, Col2im)] == [Im2col, MatMul, Col2im]
+    assert graph.ops[0].columns.shape == (2 * 6 * 6, 3 * 3 * 3)
+    assert layer.weight.tensor.shape == (4, 3, 3, 3)
+
+
+def test_groups_are_refused() -> None:
+    with pytest.raises(ShapeError, match="algorithm: im2col cannot be combined with groups"):
+        Conv2dLayer("c", (4, 8, 8), filters=4, kernel_size=3, groups=2, algorithm="im2col")
+
+
+@pytest.mark.parametrize("make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"])
+def test_trains_to_the_same_weights(make: Callable[[], Backend]) -> None:
+    """Some steps with momentum and decay: the gradient reaches the arena of the update."""
+
+    def trained(algorithm: str) -> dict[str, Array]:
+        specs = [
+            LayerSpec("conv2d", options={"filters": 5, "kernel_size": 3, "algorithm": algorithm}),
+            LayerSpec("tanh"),
+            LayerSpec("conv2d", options={"filters": 4, "kernel_size": 2, "algorithm": algorithm}),
+            LayerSpec("flatten"),
+            LayerSpec("dense", options={"units": 3}),
+        ]
+        shape = (2, 6, 6)
+        net = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 3)
+        rule = Sgd(momentum=0.9, weight_decay=0.01)
+        graph = net.train_graph(4, "t", 8, 2, 10, Preprocessing((0.01,) * 2, (-1.0,) * 2), rule)
+        executable = make().compile({"train": graph}, Options("fp32", tune=False))
+        rng = np.random.default_rng(2)
+        executable.write(graph["images"], rng.integers(0, 256, (8, *shape)).astype(np.uint8))
+        executable.write(graph["labels"], rng.integers(0, 3, 8).astype(np.int32))
+        executable.write(graph["order"], np.arange(8, dtype=np.int32))
+        executable.write(graph["rates"], np.full(10, 0.1, np.float32))
+        for tensor, values in net.initial_values(1).items():
+            executable.write(tensor, values)
+        executable.run("train", 10)
+        return {p.tensor.name: executable.read(p.tensor) for p in net.parameters()}
+
+    want, got = trained("auto"), trained("im2col")
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=2e-5, err_msg=name)
