@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     help="The test set, or one of the two parts into which training has cut the training set.",
 )
 @click.option(
+    "--tta",
+    type=click.Choice(["none", "mirror", "mirror+translate"]),
+    help="Test-time augmentation: average over views of each picture; default: the config's.",
+)
+@click.option(
     "--plots-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
 @click.option("--no-plots", is_flag=True, help="Draw neither.")
 @options.json_output("one JSON object")
 @options.device("auto")
+@options.no_graph
 @options.data_dir
 def evaluate(
     run: str | None,
@@ -52,11 +58,13 @@ def evaluate(
     runs_dir: Path | None,
     dataset: str | None,
     part: Part,
+    tta: str | None,
     plots_dir: Path | None,
     no_plots: bool,
     as_json: bool,
     device: Device | None,
     threads: int | None,
+    no_graph: bool,
     data_dir: Path | None,
     offline: bool,
 ) -> None:
@@ -75,11 +83,11 @@ def evaluate(
     from ..training.trained import find_trained
 
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
-    backend = open_backend(device or "auto", threads, console.note)
+    backend = open_backend(device or "auto", threads, console.note, not no_graph)
     root = data_root(data_dir, trained.config.data.root)
     images, index = evaluation.load_part(trained, part, root, dataset, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
-        result = evaluation.evaluate(trained, backend, images, index, part, advance)
+        result = evaluation.evaluate(trained, backend, images, index, part, advance, tta)
     click.echo(json.dumps(result.to_json()) if as_json else as_text(result))
     if not no_plots:
         _draw(result, images, plots_dir or _plots_dir(trained, result), as_json)

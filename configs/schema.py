@@ -9,7 +9,6 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -20,6 +19,7 @@ from .schema_base import (
     Count,
     Epochs,
     Model,
+    NotNegative,
     Threads,
     is_number,
     is_whole,
@@ -28,11 +28,11 @@ from .schema_base import (
 )
 from .schema_datasets import Dataset, Folder
 from .schema_layers import Layer, unique_names
+from .schema_losses import CrossEntropyConfig, Loss
+from .schema_optimizer import Optimizer
+from .schema_pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .schema_training import (
-    CrossEntropyConfig,
     FixedConfig,
-    Loss,
-    Optimizer,
     Schedule,
     exactly_one,
 )
@@ -59,13 +59,6 @@ def _validation(value: Any) -> Any:
     raise problem("expected a number of samples (0 for none) or a fraction below 1, such as 0.1")
 
 
-def _per_channel(value: Any) -> Any:
-    values = value if isinstance(value, (list, tuple)) else [value]
-    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
-        raise problem("expected a number or a list with one number for each channel")
-    return tuple(float(v) for v in values)
-
-
 Validation = Annotated[
     int | float,
     BeforeValidator(_validation),
@@ -78,38 +71,6 @@ Validation = Annotated[
         }
     ),
 ]
-PerChannel = Annotated[
-    tuple[float, ...],
-    BeforeValidator(_per_channel),
-    PlainSerializer(lambda v: v[0] if len(v) == 1 else list(v)),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number"},
-                {"type": "array", "items": {"type": "number"}, "minItems": 1},
-            ]
-        }
-    ),
-]
-
-
-class NormalizeConfig(Model):
-    """x = (pixel / 255 - mean) / std; one number, or a list with one for each channel."""
-
-    mean: PerChannel = Field(default=(0.0,), description="Mean, in units of pixel / 255.")
-    std: PerChannel = Field(
-        default=(1.0,), description="Standard deviation, in units of pixel / 255."
-    )
-
-    @field_validator("std")
-    @classmethod
-    def _usable(cls, std: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
-        if min(std) <= 0:
-            raise problem("expected numbers above 0")
-        channels = len(info.data.get("mean", std))
-        if 1 < channels != len(std) > 1:
-            raise problem(f"expected as many numbers as mean has ({channels})")
-        return std
 
 
 class DataConfig(Model):
@@ -125,14 +86,43 @@ class DataConfig(Model):
     evaluation_batch_size: Count = Field(
         default=500, description="Samples in a step of evaluation."
     )
+    residency: Literal["auto", "device", "stream"] = Field(
+        default="auto",
+        description="Where a GPU finds the pictures: in its own memory, in the host's, from which "
+        "they are streamed, or auto, in its own where they fill no more than half of what is free.",
+    )
     validation: Validation = Field(
         default=0.1,
         description="Samples held back from the training set to validate on: "
         "a number, a fraction of the set, or 0 for none.",
     )
-    normalize: NormalizeConfig = Field(
+    normalize: Normalize = Field(
         default=NormalizeConfig(), description="Scaling of the pixels; default: pixel / 255."
     )
+    augment: Augment = Field(
+        default=(), description="What is done to the pictures of a training batch, in order."
+    )
+
+
+class GoalConfig(Model):
+    """What training is for: it ends once all that is given here holds.
+
+    Measured at every validation; without validation samples over every line of the log.
+    """
+
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Accuracy to reach, 0 to 1."
+    )
+    loss: NotNegative | None = Field(
+        default=None, validate_default=True, description="Mean loss that must not be exceeded."
+    )
+
+    @field_validator("loss")
+    @classmethod
+    def _something(cls, loss: float | None, info: ValidationInfo) -> float | None:
+        if loss is None and info.data.get("accuracy") is None:
+            raise problem("required: accuracy or loss", missing=True)
+        return loss
 
 
 class TrainConfig(Model):
@@ -142,11 +132,19 @@ class TrainConfig(Model):
     max_steps: Count | None = Field(
         default=None, validate_default=True, description="Training steps, instead of epochs."
     )
+    accumulate: Count = Field(
+        default=1,
+        description="Compute a batch in so many parts and add their gradients: less memory.",
+    )
     log_every: Count = Field(default=100, description="Steps between two lines of the log.")
     validate_every_epochs: Count = Field(default=1, description="Epochs between two validations.")
     patience: Count | None = Field(
         default=None,
         description="End after so many validations without improvement; default: never.",
+    )
+    goal: GoalConfig | None = Field(
+        default=None,
+        description="End once this is reached; exit status 3 where it never is. Default: none.",
     )
     on_nan: Literal["stop", "rollback"] = Field(
         default="stop",
@@ -172,6 +170,11 @@ class MachineConfig(Model):
     )
     deterministic: bool = Field(default=True, description="The same bits at every run.")
     fusion: bool = Field(default=True, description="Unite operations into faster calls.")
+    tune: Literal["auto"] | bool = Field(
+        default="auto",
+        description="Time calls on this machine and keep the fastest: auto for a few seconds, true "
+        "as long as it takes, false not at all.",
+    )
     threads: Threads | None = Field(
         default=None, description="CPU threads; default: the cores at the process's disposal."
     )
@@ -219,5 +222,6 @@ class RunConfig(Model):
     optimizer: Optimizer = Field(description="How the parameters are updated.")
     schedule: Schedule = Field(default=FixedConfig(), description="How the learning rate changes.")
     train: TrainConfig = Field(description="How long to train.")
+    evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="How to evaluate.")
     run: MachineConfig = Field(default=MachineConfig(), description="Where and how to compute.")
     checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description="When to save.")

@@ -9,6 +9,18 @@ from pydantic import AfterValidator, Field
 
 from .schema_base import Count, Named, NamedModel, Positive, problem
 
+ScaledName = Literal[
+    "glorot_uniform",
+    "glorot_normal",
+    "he_uniform",
+    "he_normal",
+    "lecun_uniform",
+    "lecun_normal",
+    "torch_uniform",
+    "zeros",
+    "ones",
+]
+
 
 class InitializerConfig(NamedModel):
     kind: ClassVar[str] = "initializer"
@@ -17,17 +29,7 @@ class InitializerConfig(NamedModel):
 class ScaledInitializerConfig(InitializerConfig):
     """Values whose spread follows from the layer's inputs and outputs (fan), or zeros, or ones."""
 
-    type: Literal[
-        "glorot_uniform",
-        "glorot_normal",
-        "he_uniform",
-        "he_normal",
-        "lecun_uniform",
-        "lecun_normal",
-        "torch_uniform",
-        "zeros",
-        "ones",
-    ]
+    type: ScaledName
 
 
 class NormalConfig(InitializerConfig):
@@ -67,28 +69,12 @@ class ConstantConfig(InitializerConfig):
     value: float = Field(description="The value.")
 
 
-_DRAWN = Named("initializer", "he_normal or normal: {std: 0.01}")
-_DrawnInitializer = Annotated[
-    Annotated[
-        ScaledInitializerConfig
-        | NormalConfig
-        | TruncatedNormalConfig
-        | UniformConfig
-        | FanInUniformConfig
-        | ConstantConfig,
-        Field(discriminator="type"),
-    ],
-    _DRAWN,
-]
-
-
 class DiracConfig(InitializerConfig):
     """The first filters, one a channel, copy a channel; the others are drawn by ``base``."""
 
     type: Literal["dirac"] = "dirac"
-    base: _DrawnInitializer = Field(
-        default=ScaledInitializerConfig(type="torch_uniform"),
-        description="First values of the other filters.",
+    base: ScaledName = Field(
+        default="torch_uniform", description="First values of the other filters."
     )
 
 
@@ -112,7 +98,7 @@ Initializer = Annotated[
         | WhitenConfig,
         Field(discriminator="type"),
     ],
-    _DRAWN,
+    Named("initializer", "he_normal or normal: {std: 0.01}"),
 ]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")

@@ -28,10 +28,10 @@ def _emit(head: str, value: Any, indent: int, lines: list[str]) -> None:
         lines.append(margin + head)
         for key, inner in value.items():
             _emit(f"{key}:", inner, indent + 2, lines)
-    elif isinstance(value, (list, tuple)) and indent == 0:
-        lines.append(head)
+    elif isinstance(value, (list, tuple)) and (indent == 0 or len(flow) > _WIDTH):
+        lines.append(margin + head)
         for item in value:
-            lines.extend(_wrapped(f"  - {_written(item)}"))
+            lines.extend(_wrapped(f"{margin}  - {_written(item)}"))
     else:
         lines.append(flow)
 

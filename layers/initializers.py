@@ -3,7 +3,8 @@
 The scaled families draw with variance gain / fan: glorot (Glorot and Bengio 2010, eq. 12)
 2 / (fan_in + fan_out), he (He et al. 2015, eq. 10) 2 / fan_in, lecun (LeCun et al. 1998,
 "Efficient BackProp", eq. 16) 1 / fan_in; uniform draws from +-sqrt(3 variance). fan_in_uniform
-draws from +-gain / fan_in (LeCun et al. 1998, appendix A, with gain 2.4).
+draws from +-gain / fan_in (LeCun et al. 1998, appendix A, with gain 2.4), torch_uniform from
++-1 / sqrt(fan_in), which PyTorch's layers start from.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SCALED = {
     for law in ("uniform", "normal")
 }
 NAMES = ("zeros", "ones", "constant", "uniform", "normal", "truncated_normal", "fan_in_uniform")
-NAMES += tuple(SCALED)
+NAMES += ("torch_uniform", *SCALED)
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class Initializer:
     def __post_init__(self) -> None:
         if self.name not in NAMES:
             raise ConfigError(f"unknown initializer '{self.name}'; one of: {', '.join(NAMES)}")
+
+    def check(self, shape: Shape) -> None:
+        """Raise ShapeError where it cannot give a tensor of this shape; those here can give all."""
 
     def draw(
         self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: random.Key
@@ -68,6 +72,8 @@ class Initializer:
     def _spread(self, fan_in: int, fan_out: int) -> float:
         if self.name == "fan_in_uniform":
             return self.value / fan_in
+        if self.name == "torch_uniform":
+            return 1.0 / sqrt(fan_in)
         if self.name not in SCALED:
             return self.value
         family, law = SCALED[self.name]
@@ -78,6 +84,7 @@ class Initializer:
 
 
 GLOROT_UNIFORM = Initializer("glorot_uniform")
+TORCH_UNIFORM = Initializer("torch_uniform")
 ZEROS = Initializer("zeros")
 ONES = Initializer("ones")
 

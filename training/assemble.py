@@ -10,26 +10,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
-from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, Split, describe, files, load
+from ..datasets import (
+    DataFile,
+    DatasetInfo,
+    Downloads,
+    ImageSet,
+    Split,
+    data_root,
+    describe,
+    files,
+    load,
+)
 from ..layers.build import LayerSpec, build_layers
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
 from ..layers.whitening import Dirac, Whiten
+from .adam import Adam
+from .groups import RATES, Group
+from .muon import Muon
 from .network import Network, Preprocessing
 from .optimizer import Optimizer
 from .rules import DecayOn, Rule
 from .sgd import Sgd
 
 if TYPE_CHECKING:
-    from ..configs.schema_optimizer import GroupConfig
-    from ..configs.schema_optimizer import Optimizer as OptimizerConfig
     from ..configs.schema import RunConfig
     from ..configs.schema_base import Model
+    from ..configs.schema_optimizer import GroupConfig, Rest
+    from ..configs.schema_optimizer import Optimizer as OptimizerConfig
 
 
-def describe_data(config: RunConfig) -> DatasetInfo:
-    """What is known of the config's data set before it is read. Raises DatasetError."""
-    return describe(config.data.dataset.type, options=_options(config.data.dataset))
+def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
+    """What is known of the config's data set before it is read; root: the data folder.
+
+    Raises DatasetError.
+    """
+    chosen = config.data.dataset
+    folder = root or data_root(None, config.data.root)
+    return describe(chosen.type, options=_options(chosen), root=folder)
 
 
 def load_data(
@@ -101,9 +119,7 @@ def preprocessing(
 def optimizer(config: RunConfig) -> Optimizer:
     """How parameters are updated; how large the rates are is the business of the plan."""
     chosen = config.optimizer
-    groups = tuple(
-        _group(group, chosen.lr, index) for index, group in enumerate(chosen.groups or ())
-    )
+    groups = tuple(_group(g, chosen.lr, index) for index, g in enumerate(chosen.groups or ()))
     return Optimizer(
         _rule(chosen),
         groups,
@@ -113,10 +129,7 @@ def optimizer(config: RunConfig) -> Optimizer:
     )
 
 
-def _rule(chosen: OptimizerConfig) -> Rule:
-    decay: tuple[float, DecayOn] = (chosen.weight_decay, chosen.weight_decay_on)
-    if chosen.type == "sgd":
-        return Sgd(chosen.momentum, chosen.nesterov, *decay, chosen.clip_norm)
+def _rule(chosen: OptimizerConfig | Rest) -> Rule:
     if chosen.type == "muon":
         return Muon(
             rest=_rule(chosen.rest),
@@ -128,15 +141,19 @@ def _rule(chosen: OptimizerConfig) -> Rule:
             weight_decay=chosen.weight_decay,
             clip_norm=chosen.clip_norm,
         )
-    decoupled = chosen.type == "adamw"
-    return Adam(*chosen.betas, chosen.eps, decoupled, *decay, chosen.clip_norm)
+    # The rule of the rest under Muon has no norm of its own.
+    clip_norm = getattr(chosen, "clip_norm", None)
+    decay: tuple[float, DecayOn] = (chosen.weight_decay, chosen.weight_decay_on)
+    if chosen.type == "sgd":
+        return Sgd(chosen.momentum, chosen.nesterov, *decay, clip_norm)
+    return Adam(*chosen.betas, chosen.eps, chosen.type == "adamw", *decay, clip_norm)
 
 
 def _group(group: GroupConfig, lr: float, index: int) -> Group:
     factor = group.lr_factor if group.lr is None else group.lr / lr
     return Group(
         names=group.parameters or (),
-        kinds=group.kinds or (),
+        kinds=group.kind or (),
         lr_factor=factor,
         weight_decay=group.weight_decay,
         freeze_until=group.freeze_until_epoch or 0.0,
@@ -160,7 +177,7 @@ def _layer_specs(config: RunConfig) -> list[LayerSpec]:
 def _initializer(config: Any) -> Initializer:
     options = _options(config)
     if config.type == "dirac":
-        return Dirac(base=_initializer(config.base))
+        return Dirac(base=Initializer(config.base))
     if config.type == "whiten":
         return Whiten(samples=config.samples, eps=config.eps)
     mean = options.pop("mean", 0.0)

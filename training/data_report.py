@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..datasets import DataFile, Downloads, ImageSet, split_validation
+from ..layers.augment import Augmentation
 from .assemble import data_files, describe_data, load_data, preprocessing
+from .augmentation import augmentations
 from .network import Preprocessing
+from .statistics import mean_and_deviation
 
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
-
-_CHUNK = 1024
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class DataReport:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     scaling: Preprocessing
+    augment: tuple[Augmentation, ...] = ()
 
     @property
     def dataset(self) -> str:
@@ -83,13 +84,14 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
 
     Raises DatasetError, or ConfigError for a normalization that does not fit the pictures.
     """
-    info = describe_data(config)
-    scaling = preprocessing(config, info)
+    info = describe_data(config, root)
+    preprocessing(config, info)
+    augment = augmentations(config, info.shape)
     images = load_data(config, "train", root, downloads)
     test = load_data(config, "test", root, downloads)
     train, validation = split_validation(len(images), config.data.validation, config.seed)
     classes = len(info.classes)
-    mean, std = _statistics(images.images, train)
+    mean, std = mean_and_deviation(images.images, train)
     return DataReport(
         root=root,
         files=data_files(config, root),
@@ -102,24 +104,6 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
         },
         mean=mean,
         std=std,
-        scaling=scaling,
+        scaling=preprocessing(config, info, (mean, std)),
+        augment=augment,
     )
-
-
-def _statistics(
-    images: NDArray[np.uint8], index: NDArray[np.int32]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel / 255, from exact integer sums."""
-    channels = images.shape[1]
-    tally = np.zeros((channels, 256), np.int64)
-    for start in range(0, len(index), _CHUNK):
-        chunk = images[index[start : start + _CHUNK]]
-        for channel in range(channels):
-            tally[channel] += np.bincount(chunk[:, channel].ravel(), minlength=256)
-    values = np.arange(256)
-    number = tally.sum(1).tolist()
-    sums, squares = (tally @ values).tolist(), (tally @ values**2).tolist()
-    means = tuple(s / n / 255 for s, n in zip(sums, number, strict=True))
-    # n times the sum of squares less the squared sum: integers of any length, no cancellation.
-    spread = zip(sums, squares, number, strict=True)
-    return means, tuple(math.sqrt(n * q - s * s) / n / 255 for s, q, n in spread)

@@ -1,13 +1,17 @@
-"""Samples of a data set as the network sees them, on a contact sheet."""
+"""Samples of a data set as the network sees them, augmented too, on a contact sheet."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.random import key, permutation
+from ..layers.backends.reference.backend import ReferenceBackend
+from ..layers.graph import DType, Graph
+from .augmentation import gather
 from .contact_sheet import COLUMNS, draw_sheet, write_png
 from .data_report import DataReport
 
@@ -24,22 +28,55 @@ def save_samples(report: DataReport, seed: int, path: Path) -> None:
 def samples(report: DataReport, seed: int) -> list[tuple[str, NDArray[np.uint8]]]:
     """Two lines of training pictures for each class, one where there are more than 20 classes.
 
-    They are drawn by the seed, go into the network's input as in training, and are scaled back to
-    pixels. Returns class names with (n, C, H, W) uint8.
+    With augmentation it is one line, followed by the same pictures as they are in the first two
+    epochs. They are drawn by the seed, go into the network's input as in training, and are scaled
+    back to pixels. Returns titles with (n, C, H, W) uint8.
     """
     images, classes = report.images, report.images.classes
     order = report.train[permutation(key(seed, "contact sheet"), 0, len(report.train))]
-    count = COLUMNS * (2 if len(classes) <= _MANY_CLASSES else 1)
+    count = COLUMNS * (2 if len(classes) <= _MANY_CLASSES and not report.augment else 1)
     rows = []
     for label, name in enumerate(classes):
         chosen = order[images.labels[order] == label][:count]
-        rows.append((name, _seen(report, images.images[chosen])))
+        rows.append((name, _pixels(report, report.scaling(images.images[chosen]))))
+        for epoch in range(2 if report.augment and len(chosen) else 0):
+            rows.append(
+                (f"epoch {epoch + 1}", _pixels(report, _input(report, seed, chosen, epoch)))
+            )
     return rows
 
 
-def _seen(report: DataReport, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _input(
+    report: DataReport, seed: int, chosen: NDArray[np.int32], epoch: int
+) -> NDArray[np.float32]:
+    """What the network gets of these pictures in an epoch, counted from 0: (n, C, H, W)."""
+    graph = Graph("samples", len(chosen), seed=seed)
+    given: dict[str, tuple[DType, NDArray[Any]]] = {
+        "images": ("uint8", report.images.images),
+        "labels": ("int32", report.images.labels),
+        "order": ("int32", chosen),
+        # As many steps an epoch as there are batches in the order, which is one.
+        "step": ("int64", np.array([epoch], np.int64)),
+    }
+    tensors = {
+        name: graph.tensor(name, values.shape, dtype, "state" if name == "step" else "data")
+        for name, (dtype, values) in given.items()
+    }
+    x = graph.tensor("x", (len(chosen), *report.shape))
+    target = graph.tensor("target", (len(chosen),), "int32")
+    gather(graph, {**tensors, "x": x, "target": target}, report.scaling, report.augment)
+    executable = ReferenceBackend(1).compile({"samples": graph})
+    try:
+        for name, (_, values) in given.items():
+            executable.write(tensors[name], values)
+        executable.run("samples")
+        return executable.read(x)
+    finally:
+        executable.close()
+
+
+def _pixels(report: DataReport, x: NDArray[np.float32]) -> NDArray[np.uint8]:
     scale = np.array(report.scaling.scale, np.float32)[:, None, None]
     shift = np.array(report.scaling.shift, np.float32)[:, None, None]
-    x = images.astype(np.float32) * scale + shift
     pixels: NDArray[np.float32] = np.rint((x - shift) / scale)
     return pixels.clip(0, 255).astype(np.uint8)

@@ -14,6 +14,7 @@ from ..common.errors import DatasetError
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
 from ..layers.backends.base import Backend
 from .assemble import describe_data, load_data
+from .augmentation import TEST_TIME
 from .trained import Trained
 
 Part = Literal["train", "validation", "test"]
@@ -43,7 +44,7 @@ class Evaluation:
     """What came out. confusion: (K, K) int64, rows are the true classes, columns the answers.
 
     ``top_k[k]``: how many pictures had their class among the k likeliest. ``worst``: the mistakes
-    that gave the true class the least probability, worst first.
+    that gave the true class the least probability, worst first. ``tta``: a name of TEST_TIME.
     """
 
     checkpoint: Path
@@ -54,6 +55,7 @@ class Evaluation:
     confusion: NDArray[np.int64]
     top_k: Mapping[int, int]
     worst: tuple[Mistake, ...]
+    tta: str = "none"
 
     @property
     def count(self) -> int:
@@ -105,6 +107,7 @@ class Evaluation:
             "checkpoint": str(self.checkpoint),
             "dataset": self.dataset,
             "split": self.part,
+            "tta": self.tta,
             "count": self.count,
             "correct": self.correct,
             "accuracy": self.accuracy,
@@ -171,7 +174,7 @@ def load_part(
     config = trained.config
     own = config.data.dataset.type
     name = own if dataset is None else dataset
-    info = describe_data(config) if name == own else describe(name)
+    info = describe_data(config, root) if name == own else describe(name, root=root)
     if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
         raise DatasetError(
             f"dataset '{name}' has pictures {_shape(info.shape)} of {len(info.classes)} classes; "
@@ -202,16 +205,20 @@ def evaluate(
     index: NDArray[np.int32],
     part: Part,
     progress: Callable[[int], None] = lambda count: None,
+    tta: str | None = None,
 ) -> Evaluation:
-    """Run every picture of ``index`` through the network once.
+    """Run every picture of ``index`` through the network once, in the views of ``tta``.
 
+    ``tta``: a name of TEST_TIME, by default the config's; scores are averaged over its views.
     The last batch is filled up with masked samples. ``progress`` hears how many pictures each batch
     has added.
     """
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
+    tta = trained.config.evaluate.tta if tta is None else tta
+    scaling = trained.checkpoint.state.preprocessing
     graph = trained.network.evaluate_graph(
-        batch_size, images.name, len(images), len(order), trained.checkpoint.state.preprocessing
+        batch_size, images.name, len(images), len(order), scaling, TEST_TIME[tta]
     )
     executable = trained.compile(backend, graph)
     try:
@@ -241,6 +248,7 @@ def evaluate(
         confusion=tally.confusion,
         top_k=tally.top_k(),
         worst=tally.worst(),
+        tta=tta,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .augmentation import TEST_TIME
 from .evaluate import Evaluation
 
 _WIDTH = 80
@@ -23,6 +24,9 @@ def as_text(result: Evaluation) -> str:
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
     ]
+    if result.tta != "none":
+        count = len(TEST_TIME[result.tta].views)
+        lines.append(f"tta       {result.tta}: scores averaged over {count} views of each picture")
     if ranks:
         lines.append(f"top-k     {', '.join(ranks)}  (true class among the k likeliest)")
     lines += [f"loss      {result.loss:.4f}", "", *_classes(result)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +15,8 @@ from ..datasets import DatasetInfo, ImageSet
 from ..layers.backends.base import Backend, BoundCall, Executable, Limits
 from ..layers.graph import Graph, Op, Origin
 from .assemble import build_network, describe_data, optimizer, preprocessing
-from .fusion import replacements
+from .augmentation import augmentations
+from .fusion import replacements, same_op
 from .network import Network
 from .plan import make_plan
 from .session import SOURCE, Session
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 _SECTION = "train"
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0
+_STRETCHES = 5
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,22 @@ class Total:
 
 
 @dataclass(frozen=True)
+class WholeStep:
+    """Seconds of a step as training runs it, beside those of its calls one by one and the limit.
+
+    ``gaps`` are what lies between the calls; below 0 where calls overlap, or take longer alone.
+    """
+
+    seconds: float
+    calls_seconds: float
+    limit_seconds: float
+
+    @property
+    def gaps(self) -> float:
+        return self.seconds - self.calls_seconds
+
+
+@dataclass(frozen=True)
 class Explanation:
     """A training step: its graph before rewrites, and every operation that is run, in order."""
 
@@ -93,6 +113,7 @@ class Explanation:
     plain: Graph
     operations: tuple[Operation, ...]
     limits: Limits | None
+    whole: WholeStep | None
 
     def by_layer(self) -> dict[str, list[Operation]]:
         """Operations under the layer that first asked for them, layers in the order of forward."""
@@ -109,6 +130,12 @@ class Explanation:
             phase: [o for o in self.operations if o.origin.phase == phase] for phase in phases
         }
         return {name: _total(part) for name, part in {**parts, "step": self.operations}.items()}
+
+    def most_to_gain(self, count: int) -> list[Operation]:
+        """The operations whose time is farthest above their limit, the farthest first."""
+        known = [(_to_gain(o), o) for o in self.operations if o.seconds is not None]
+        ranked = sorted(known, key=lambda pair: -pair[0])[:count]
+        return [operation for gain, operation in ranked if gain > 0]
 
 
 def explain(
@@ -128,18 +155,27 @@ def explain(
     steps = max(plan.total_steps, 2 * _MOST)
     plan = replace(plan, total_steps=steps, rates=np.zeros(steps, np.float32))
     plain = network.train_graph(
-        plan.batch_size, SOURCE, len(data), plan.steps_per_epoch, steps, scaling, optimizer(config)
+        plan.batch_size,
+        SOURCE,
+        len(data),
+        plan.steps_per_epoch,
+        steps,
+        scaling,
+        optimizer(config),
+        augment=augmentations(config, network.input_shape),
     )
     session = Session(config, network, scaling, plan, data, backend)
     try:
         executable = session.executable
         for text in executable.notices:
             notice(text)
-        seconds, limits = None, None
+        seconds, limits, step = None, None, None
         if measured:
             session.initialize()
             session.run(1)
             seconds, limits = _measure(executable), backend.limits()
+            step = _step_seconds(executable)
+        operations = _operations(plain, executable, seconds, limits)
         return Explanation(
             config=str(file),
             backend=backend.name,
@@ -147,8 +183,9 @@ def explain(
             batch_size=plan.batch_size,
             network=network,
             plain=plain,
-            operations=_operations(plain, executable, seconds, limits),
+            operations=operations,
             limits=limits,
+            whole=None if step is None else _whole(step, operations),
         )
     finally:
         session.close()
@@ -165,9 +202,12 @@ def _operations(
     calls = executable.calls(_SECTION)
     times: Sequence[float | None] = seconds if seconds is not None else [None] * len(calls)
     by_op: dict[Op, list[Call]] = {}
-    for bound, time in zip(calls, times, strict=True):
-        by_op.setdefault(bound.op, []).append(Call(bound, time))
     graph = executable.graphs[_SECTION]
+    listed = set(graph.ops)
+    for bound, time in zip(calls, times, strict=True):
+        # A call that works for several layers carries an operation with all their names.
+        op = bound.op if bound.op in listed else same_op(bound.op, graph.ops) or bound.op
+        by_op.setdefault(op, []).append(Call(bound, time))
     replaced = replacements(plain, graph)
     return tuple(
         Operation(op, replaced.get(op, ()), tuple(by_op.get(op, ())), limits) for op in graph.ops
@@ -179,6 +219,33 @@ def _measure(executable: Executable) -> list[float]:
     first = executable.measure(_SECTION, _FEWEST)
     repeats = min(_MOST, int(_BUDGET / max(sum(first), 1e-6)))
     return executable.measure(_SECTION, repeats) if repeats > _FEWEST else first
+
+
+def _step_seconds(executable: Executable) -> float:
+    """Median seconds of a step over several stretches of many, as training runs them."""
+    counter = executable.graphs[_SECTION]["step"]
+    spent: list[float] = []
+    count = 1
+    while len(spent) < _STRETCHES:
+        # The table of rates has an end.
+        executable.write(counter, np.zeros(1, np.int64))
+        begin = perf_counter()
+        executable.run(_SECTION, count)
+        seconds = perf_counter() - begin
+        if count == _MOST or seconds > _BUDGET / _STRETCHES / 2:
+            spent.append(seconds / count)
+        else:
+            count = min(_MOST, 2 * count)
+    return median(spent)
+
+
+def _whole(seconds: float, operations: Sequence[Operation]) -> WholeStep:
+    total = _total(operations)
+    return WholeStep(seconds, total.seconds or 0.0, total.limit_seconds or 0.0)
+
+
+def _to_gain(operation: Operation) -> float:
+    return (operation.seconds or 0.0) - (operation.limit_seconds or 0.0)
 
 
 def _made_up(config: RunConfig, info: DatasetInfo) -> ImageSet:

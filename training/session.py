@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
@@ -17,10 +18,13 @@ from ..layers.backends.base import Backend, Executable, Options
 from ..layers.backends.tuning import Tuning
 from ..layers.graph import Graph, Shape
 from .assemble import optimizer
+from .augmentation import TEST_TIME, augmentations
 from .checkpoint import Checkpoint
+from .groups import RATES
 from .metrics import Metrics
 from .network import Network, Preprocessing
 from .pace import next_chunk
+from .phases import make_phases, phase_at
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -33,7 +37,7 @@ Section = Literal["train", "evaluate"]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that changes from step to step: parameters and momentum by name, metric sums."""
+    """Everything that changes from step to step: arrays by name, metric sums."""
 
     step: int
     sums: NDArray[np.float64]
@@ -41,7 +45,7 @@ class Snapshot:
 
 
 class Session:
-    """The sections "train" and, with validation samples, "evaluate", sharing parameters and data.
+    """The sections of training and, with validation samples, "evaluate", sharing what they hold.
 
     ``step`` counts updates done. Call ``initialize`` or ``restore`` before ``run``. ``interrupt``
     is called now and then while compiling; what it raises ends it.
@@ -61,34 +65,60 @@ class Session:
         self.plan = plan
         self.network = network
         self.rates = plan.rates
+        self._rate_factor = np.float32(1.0)
         self.step = 0
         self._seed = config.seed
         self._data = data
+        self._scaling = scaling
         self._epoch = -1
         rule = optimizer(config)
-        self._train = network.train_graph(
-            plan.batch_size,
-            SOURCE,
-            len(data),
-            plan.steps_per_epoch,
-            plan.total_steps,
-            scaling,
-            rule,
-            seed=config.seed,
-        )
-        sections = {"train": self._train}
+        parameters = network.parameters()
+        statistics = tuple(statistic.tensor for statistic in network.statistics())
+        augment = augmentations(config, network.input_shape)
+
+        def train(first_step: int) -> Graph:
+            return network.train_graph(
+                plan.batch_size,
+                SOURCE,
+                len(data),
+                plan.steps_per_epoch,
+                plan.total_steps,
+                scaling,
+                rule,
+                seed=config.seed,
+                augment=augment,
+                first_step=first_step,
+            )
+
+        def update(first_step: int) -> Graph:
+            return network.update_graph(rule, plan.total_steps, plan.steps_per_epoch, first_step)
+
+        firsts = rule.phases(parameters, plan.steps_per_epoch, plan.total_steps)
+        self.phases = make_phases(firsts, rule.parts, train, update)
+        self._train = self.phases[0].train
+        sections = {graph.name: graph for phase in self.phases for graph in phase.graphs()}
         self._evaluate: Graph | None = None
         self._evaluation_order = evaluation_order(plan.validation, plan.evaluation_batch_size)
         self._evaluation_steps = len(self._evaluation_order) // plan.evaluation_batch_size
         if self._evaluation_steps:
-            self._evaluate = sections["evaluate"] = network.evaluate_graph(
-                plan.evaluation_batch_size, SOURCE, len(data), self._evaluation_steps, scaling
+            evaluate = network.evaluate_graph(
+                plan.evaluation_batch_size,
+                SOURCE,
+                len(data),
+                self._evaluation_steps,
+                scaling,
+                TEST_TIME[config.evaluate.tta],
             )
+            self._evaluate = rule.evaluated(evaluate, parameters, statistics)
+            sections["evaluate"] = self._evaluate
         options = Options(
             precision=config.run.precision,
             fusion=config.run.fusion,
             deterministic=config.run.deterministic,
             tuning=tuning,
+            tune=config.run.tune is not False,
+            tune_seconds=inf if config.run.tune is True else None,
+            residency=config.data.residency,
             interrupt=interrupt,
         )
         begin = perf_counter()
@@ -96,20 +126,28 @@ class Session:
         seconds = perf_counter() - begin
         _LOG.info("compiled %s for %s in %.2f s", " and ".join(sections), backend.name, seconds)
         self._learned = network.learned()
-        self._buffers = rule.buffers(network.parameters())
-        self._feed(self.executable)
+        self._averages = rule.averages(parameters, statistics)
+        self._state = rule.state(parameters, statistics)
+        self._feed(self.executable, sections)
 
     def initialize(self) -> None:
-        """Fresh parameters and statistics, momentum and sums of zero, step 0."""
-        for tensor, values in self.network.initial_values(self._seed).items():
+        """Fresh parameters and statistics, averages equal to them, other state zero, step 0."""
+        fresh = self.network.initial_values(self._seed, self._pictures)
+        for tensor, values in fresh.items():
             self.executable.write(tensor, values)
-        for tensor in self._buffers:
-            self.executable.write(tensor, np.zeros(tensor.shape, np.float32))
+        for tensor in self._state:
+            of = self._averages.get(tensor)
+            start = np.zeros(tensor.shape, np.float32) if of is None else fresh[of]
+            self.executable.write(tensor, start)
         self.set_sums(np.zeros(3))
         self._go_to(0)
 
+    def _pictures(self, count: int) -> NDArray[np.float32]:
+        """The first pictures to train on, normalised."""
+        return self._scaling(self._data.images[self.plan.train[:count]])
+
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Parameters, statistics, momentum, sums and step of a checkpoint.
+        """Parameters, statistics, optimizer state, sums and step of a checkpoint.
 
         Raises CheckpointError where it does not fit the network, the data or the training's length.
         """
@@ -129,8 +167,8 @@ class Session:
         self.set_rate_factor(state.rate_factor)
 
     def shapes(self) -> dict[str, Shape]:
-        """Names and shapes of what a checkpoint holds: parameters, statistics, then momentum."""
-        return {t.name: t.shape for t in (*self._learned, *self._buffers)}
+        """Names and shapes of what a checkpoint holds: what is learned, then optimizer state."""
+        return {t.name: t.shape for t in (*self._learned, *self._state)}
 
     def run(self, steps: int) -> None:
         """Do so many updates, all within one epoch."""
@@ -140,8 +178,12 @@ class Session:
         if epoch != self._epoch:
             self.executable.write(self._train["order"], self._order(epoch))
             self._epoch = epoch
-        self.executable.run("train", steps)
-        self.step += steps
+        end = self.step + steps
+        while self.step < end:
+            phase, next_first = phase_at(self.phases, self.step)
+            count = int(min(end, next_first)) - self.step
+            phase.run(self.executable, count)
+            self.step += count
 
     def validate(self, stop_requested: Callable[[], bool] = lambda: False) -> Metrics | None:
         """Loss and accuracy over all validation samples, each counted once.
@@ -181,13 +223,14 @@ class Session:
         self.executable.write(self._train["sums"], values)
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """A snapshot of parameters, statistics and momentum by name."""
-        return {t.name: self.executable.read(t) for t in (*self._learned, *self._buffers)}
+        """A snapshot of parameters, statistics and optimizer state by name."""
+        return {t.name: self.executable.read(t) for t in (*self._learned, *self._state)}
 
     def set_rate_factor(self, factor: float) -> None:
         """Multiply the rates of the schedule by ``factor`` from now on."""
-        self.rates = self.plan.rates * np.float32(factor)
-        self.executable.write(self._train["rates"], self.rates)
+        self._rate_factor = np.float32(factor)
+        self.rates = self.plan.rates * self._rate_factor
+        self._feed_tables(self.executable, self.executable.graphs)
 
     def snapshot(self) -> Snapshot:
         """A copy of the state after ``step`` updates."""
@@ -201,32 +244,34 @@ class Session:
 
     def repeat(
         self, backend: Backend, section: Section, at: Snapshot, batch: int = 0
-    ) -> Executable:
+    ) -> Iterator[tuple[Executable, Graph]]:
         """Compute the step after a snapshot, or a batch of the validation there, once more.
 
-        It is compiled for ``backend`` without fusion, so each tensor of the graph can be read
-        afterwards. The caller closes it.
+        Yields the executable after each of the sections that this takes, with that section's graph.
+        It is compiled for ``backend`` without fusion, so each tensor of the graph can be read.
         """
-        graph = self.graph(section)
-        executable = backend.compile({section: graph}, Options(fusion=False))
+        phase, _ = phase_at(self.phases, at.step)
+        runs = phase.runs() if section == "train" else [self.graph("evaluate")]
+        sections = {graph.name: graph for graph in runs}
+        executable = backend.compile(sections, Options(fusion=False))
         try:
-            self._feed(executable, section)
+            self._feed(executable, sections)
             self._put_arrays(executable, at.arrays)
             if section == "train":
                 epoch = at.step // self.plan.steps_per_epoch
-                executable.write(graph["order"], self._order(epoch))
-                executable.write(graph["step"], np.array([at.step], np.int64))
-                executable.write(graph["sums"], np.zeros(3))
+                executable.write(self._train["order"], self._order(epoch))
+                executable.write(self._train["sums"], np.zeros(3))
+                phase.go_to(executable, at.step)
             else:
                 self._start_evaluation(executable, batch)
-            executable.run(section)
-        except BaseException:
+            for graph in runs:
+                executable.run(graph.name)
+                yield executable, graph
+        finally:
             executable.close()
-            raise
-        return executable
 
     def graph(self, section: Section) -> Graph:
-        """A section as it is described, before rewrites."""
+        """A section as it is described, before rewrites; of training that of the first phase."""
         graph = self._train if section == "train" else self._evaluate
         if graph is None:
             raise ValueError("there are no validation samples")
@@ -238,7 +283,7 @@ class Session:
 
     def _go_to(self, step: int) -> None:
         self.step = step
-        self.executable.write(self._train["step"], np.array([step], np.int64))
+        self.phases[0].go_to(self.executable, step)
         # An epoch's order is written when its first step runs.
         self._epoch = -1
 
@@ -248,22 +293,29 @@ class Session:
     def _put_arrays(
         self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]
     ) -> None:
-        held = set(executable.graphs)
-        for tensor in (*self._learned, *(self._buffers if "train" in held else ())):
-            executable.write(tensor, arrays[tensor.name])
+        held = {t for graph in executable.graphs.values() for t in graph.tensors()}
+        for tensor in (*self._learned, *self._state):
+            if tensor in held:
+                executable.write(tensor, arrays[tensor.name])
 
-    def _feed(self, executable: Executable, *sections: Section) -> None:
-        """Write what stays the same: pictures, labels, rates and the order of the validation."""
-        graphs = [self.graph(name) for name in sections]
-        if not sections:
-            graphs = [self._train] if self._evaluate is None else [self._train, self._evaluate]
-        for graph in graphs:
-            executable.write(graph["images"], self._data.images)
-            executable.write(graph["labels"], self._data.labels)
-            if graph is self._train:
-                executable.write(graph["rates"], self.rates)
-            else:
+    def _feed(self, executable: Executable, graphs: Mapping[str, Graph]) -> None:
+        """Write what stays the same: pictures, labels, tables and the order of the validation."""
+        for graph in graphs.values():
+            if "images" in graph.results:
+                executable.write(graph["images"], self._data.images)
+                executable.write(graph["labels"], self._data.labels)
+            if graph is self._evaluate:
                 executable.write(graph["order"], self._evaluation_order)
+        self._feed_tables(executable, graphs)
+
+    def _feed_tables(self, executable: Executable, graphs: Mapping[str, Graph]) -> None:
+        """Write the rates, and the decays of averages, that the sections read."""
+        tables = {RATES: self.plan.rates, **self.plan.tables}
+        read = {t for graph in graphs.values() for t in graph.tensors()}
+        for tensor in {t.name: t for t in read if t.name in tables}.values():
+            is_rate = tensor.name.partition(".")[0] == RATES
+            factor = self._rate_factor if is_rate else np.float32(1.0)
+            executable.write(tensor, tables[tensor.name] * factor)
 
     def _start_evaluation(self, executable: Executable, batch: int) -> None:
         graph = self.graph("evaluate")

@@ -12,6 +12,7 @@ from ..layers.layer import Layer
 from ..layers.ops import Reshape
 from ..layers.rewrites import REWRITES, rewritten
 from .assemble import build_network, describe_data, optimizer, preprocessing
+from .augmentation import TEST_TIME, augmentations
 from .network import Network
 
 if TYPE_CHECKING:
@@ -24,14 +25,17 @@ _INPUT, _LOSS = "input", "loss"
 class Row:
     """A layer, the ``input`` before them or the ``loss`` after them; shapes exclude the batch.
 
-    forward_flops: for one picture. activation_bytes: what forward keeps for backward, for a batch;
-    0 where the layer's output is a view of its input or lives inside a fused operation.
+    statistics: numbers that training's forward moves, as of batch norm, beside the trained
+    parameters. forward_flops: for one picture. activation_bytes: what forward keeps for backward,
+    for a batch; 0 where the layer's output is a view of its input or lives inside a fused
+    operation.
     """
 
     name: str
     type: str
     output_shape: Shape
     parameters: int
+    statistics: int
     forward_flops: int
     weight_bytes: int
     activation_bytes: int
@@ -41,10 +45,12 @@ class Row:
 class Memory:
     """Bytes of all tensors of a section, no two in the same place, unpadded.
 
-    A backend adds padding and copies in other layouts. The data set itself is not in it.
+    ``statistics``: running ones, as of batch norm. A backend adds padding and copies in other
+    layouts. The data set itself is not in it.
     """
 
     parameters: int
+    statistics: int
     gradients: int
     optimizer: int
     activations: int
@@ -75,6 +81,10 @@ class NetworkSummary:
         return sum(row.parameters for row in self.rows)
 
     @property
+    def statistics(self) -> int:
+        return sum(row.statistics for row in self.rows)
+
+    @property
     def forward_flops(self) -> int:
         """For one picture."""
         return sum(row.forward_flops for row in self.rows)
@@ -89,6 +99,7 @@ class NetworkSummary:
             "evaluation_batch_size": self.evaluation_batch_size,
             "layers": [{**vars(row), "output_shape": list(row.output_shape)} for row in self.rows],
             "parameters": self.parameters,
+            "statistics": self.statistics,
             "forward_flops_per_picture": self.forward_flops,
             "training_step_flops": self.step_flops,
             "training_step_bytes": {**vars(self.training), "total": self.training.total},
@@ -108,8 +119,11 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     network = build_network(config, info, file)
     scaling = preprocessing(config, info)
     count, held = batch_size or config.data.batch_size, config.data.evaluation_batch_size
-    plain = network.train_graph(count, "train", count, 1, 1, scaling, optimizer(config))
-    evaluation = network.evaluate_graph(held, "test", held, 1, scaling)
+    augment, views = augmentations(config, info.shape), TEST_TIME[config.evaluate.tta]
+    plain = network.train_graph(
+        count, "train", count, 1, 1, scaling, optimizer(config), augment=augment
+    )
+    evaluation = network.evaluate_graph(held, "test", held, 1, scaling, views)
     if config.run.fusion:
         train, evaluation = (rewritten(g, tuple(REWRITES)) for g in (plain, evaluation))
     else:
@@ -123,8 +137,8 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
         evaluation_batch_size=held,
         rows=_rows(network, plain, train),
         step_flops=sum(op.flops() for op in train.ops),
-        training=_memory(train),
-        evaluation=_memory(evaluation),
+        training=_memory(train, network),
+        evaluation=_memory(evaluation, network),
     )
 
 
@@ -142,6 +156,7 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
             type=kind,
             output_shape=shape,
             parameters=sum(t.size for t in tensors),
+            statistics=sum(s.tensor.size for s in layer.statistics()) if layer is not None else 0,
             forward_flops=flops.get(name, 0),
             weight_bytes=sum(t.nbytes for t in tensors),
             activation_bytes=stored.get(name, 0),
@@ -168,11 +183,14 @@ def _stored(plain: Graph, train: Graph) -> dict[str, int]:
     return stored
 
 
-def _memory(graph: Graph) -> Memory:
+def _memory(graph: Graph, network: Network) -> Memory:
+    statistics = {statistic.tensor for statistic in network.statistics()}
     sums = dict.fromkeys(Memory.__dataclass_fields__, 0)
     for tensor in graph.tensors():
         if tensor.role == "parameter":
             sums["parameters"] += tensor.nbytes
+        elif tensor in statistics:
+            sums["statistics"] += tensor.nbytes
         elif tensor.role == "state" and tensor.dtype == "float32":
             sums["optimizer"] += tensor.nbytes
     for op in graph.ops:

@@ -13,6 +13,7 @@ from ..datasets import Downloads
 from ..layers.backends.base import Backend
 from . import interrupt
 from .assemble import build_network, describe_data, load_data, optimizer, preprocessing
+from .augmentation import augmentations
 from .loop import Loop
 from .plan import make_plan
 from .report import Listener, Silent, Summary
@@ -22,6 +23,7 @@ from .run_log import RunLog, cut_log
 from .runs import CONFIG, create_run
 from .session import Session
 from .state import State
+from .statistics import mean_and_deviation
 
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
@@ -58,13 +60,15 @@ def train(
             checkpoint = resume.checkpoint
         if checkpoint is not None:
             check_config(checkpoint, config, heard.notice)
-        info = describe_data(config)
+        info = describe_data(config, data_root)
         network = build_network(config, info, file)
         scaling = preprocessing(config, info)
+        augmentations(config, info.shape)
         run = resume.run if resume is not None else None
         saving = config.checkpoint
-        buffers = optimizer(config).buffers(network.parameters())
-        saved = {tensor.name: tensor.shape for tensor in (*network.learned(), *buffers)}
+        statistics = [statistic.tensor for statistic in network.statistics()]
+        state_tensors = optimizer(config).state(network.parameters(), statistics)
+        saved = {tensor.name: tensor.shape for tensor in (*network.learned(), *state_tensors)}
         one = checkpoint_bytes(saved)
         check_room(run.path if run else Path(config.run.dir), one, saving.keep + saving.best)
         check()
@@ -72,6 +76,13 @@ def train(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
         plan = make_plan(config, len(data))
+        if config.data.normalize.measured:
+            # What a checkpoint was trained with holds, should the pictures be others by now.
+            scaling = (
+                checkpoint.state.preprocessing
+                if checkpoint is not None
+                else preprocessing(config, info, mean_and_deviation(data.images, plan.train))
+            )
         tuning = checkpoint.state.tuning if checkpoint is not None else None
         session = Session(config, network, scaling, plan, data, backend, tuning, check)
         stack.callback(session.close)
@@ -107,6 +118,7 @@ def train(
         else:
             # At the end of training nothing will write the line of an open window again.
             ended = state.step == plan.total_steps or state.out_of_patience(config.train.patience)
+            ended = ended or state.reached(config.train.goal)
             window_start = state.step if ended else state.window_start
             cut_log(run.path, state.step if checkpoint else -1, window_start, state.rollbacks)
             atomic_write(run.path / CONFIG, text.encode())
@@ -124,6 +136,7 @@ def _continued(fresh: State, old: State) -> State:
         best=old.best,
         unimproved=old.unimproved,
         validation_due=old.validation_due,
+        measured=old.measured,
         rate_factor=old.rate_factor,
         rollbacks=old.rollbacks,
     )

@@ -128,7 +128,8 @@ def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
 def _described(op: Op) -> str:
     parts = [type(op).__name__]
     for name, value in vars(op).items():
-        if name != "origin":
+        # Nor does any choice depend on what random numbers are keyed by: on the seed.
+        if name not in ("origin", "key", "keys"):
             parts.append(f"{name}={_brief(value)}")
     return ";".join(parts) + "\n"
 

@@ -146,8 +146,10 @@ data:
   root: "C:\\\\x"
   batch_size: 64
   evaluation_batch_size: 500
+  residency: auto
   validation: 0.1
   normalize: {mean: 0.0, std: 1.0}
+  augment: []
 layers:
   - conv2d: {name: first, filters: 8, kernel_size: [3, 5], stride: 1, padding: 0, dilation: 1,
              groups: 1, use_bias: true, kernel_initializer: glorot_uniform, bias_initializer: zeros}
@@ -166,7 +168,8 @@ optimizer:
   weight_decay_on: all
 schedule: {type: poly, power: 1.0}
 train: {epochs: 2, log_every: 100, validate_every_epochs: 1, on_nan: stop}
-run: {device: auto, precision: auto, deterministic: true, fusion: true, dir: runs}
+evaluate: {tta: none}
+run: {device: auto, precision: auto, deterministic: true, fusion: true, tune: auto, dir: runs}
 checkpoint: {every_epochs: 1, keep: 3, best: true}
 """
     )

@@ -105,7 +105,7 @@ SYNTAX = [
     (
         "- a\n- b",
         "x.yaml:1:1: expected a mapping with the keys name, seed, data, layers, loss, optimizer, "
-        "schedule, train, run, checkpoint (got ['a', 'b'])",
+        "schedule, train, evaluate, run, checkpoint (got ['a', 'b'])",
     ),
     ("data:\n\tdataset: mnist", "x.yaml:2:1: data: a tab; YAML is indented with spaces"),
     ("train: {epochs: 1", "x.yaml:1:18: train: expected ',' or '}' after the '{' of line 1"),

@@ -1,0 +1,239 @@
+"""What happens to pictures on their way into the network: normalisation, augmentation, views."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_serializer,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from .schema_base import (
+    Count,
+    Model,
+    Named,
+    NamedModel,
+    Positive,
+    is_number,
+    ordered,
+    problem,
+)
+
+_MEASURED = "measured"
+
+
+def _per_channel(value: Any) -> Any:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
+        raise problem("expected a number or a list with one number for each channel")
+    return tuple(float(v) for v in values)
+
+
+PerChannel = Annotated[
+    tuple[float, ...],
+    BeforeValidator(_per_channel),
+    PlainSerializer(lambda v: v[0] if len(v) == 1 else list(v)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1},
+            ]
+        }
+    ),
+]
+
+
+class NormalizeConfig(Model):
+    """x = (pixel / 255 - mean) / std; one number, or a list with one for each channel."""
+
+    mean: PerChannel = Field(default=(0.0,), description="Mean, in units of pixel / 255.")
+    std: PerChannel = Field(
+        default=(1.0,), description="Standard deviation, in units of pixel / 255."
+    )
+    measured: bool = Field(
+        default=False,
+        description="Take mean and deviation of the pictures to train on; short: "
+        "normalize: measured.",
+    )
+
+    @field_validator("std")
+    @classmethod
+    def _usable(cls, std: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        if min(std) <= 0:
+            raise problem("expected numbers above 0")
+        channels = len(info.data.get("mean", std))
+        if 1 < channels != len(std) > 1:
+            raise problem(f"expected as many numbers as mean has ({channels})")
+        return std
+
+    @field_validator("measured")
+    @classmethod
+    def _alone(cls, measured: bool, info: ValidationInfo) -> bool:
+        if measured and (info.data.get("mean"), info.data.get("std")) != ((0.0,), (1.0,)):
+            raise problem("mean and std are measured; give none, or take 'measured' out")
+        return measured
+
+    @model_serializer(mode="wrap")
+    def written(self, handler: SerializerFunctionWrapHandler) -> Any:
+        fields = ordered(self, handler(self))
+        return _MEASURED if fields.pop("measured") else fields
+
+
+class _OrMeasured:
+    """Accepts ``measured`` for ``{measured: true}``."""
+
+    @staticmethod
+    def normalise(value: Any) -> Any:
+        if isinstance(value, str):
+            if value != _MEASURED:
+                raise problem(f"expected '{_MEASURED}' or a mapping with mean and std")
+            return {"measured": True}
+        return value
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.normalise, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [{"enum": [_MEASURED]}, handler(schema)]}
+
+
+Normalize = Annotated[NormalizeConfig, _OrMeasured()]
+
+
+class AugmentationConfig(NamedModel):
+    kind: ClassVar[str] = "augmentation"
+
+
+class RandomCropConfig(AugmentationConfig):
+    """A window of the picture's own size, at a random place of the padded picture."""
+
+    type: Literal["random_crop"] = "random_crop"
+    padding: Count = Field(description="Pixels added on every side.")
+    mode: Literal["zero", "reflect"] = Field(
+        default="zero",
+        description="zero: black pixels, before normalisation; reflect: the picture mirrored.",
+    )
+
+
+class RandomFlipConfig(AugmentationConfig):
+    """Left and right exchanged, in half of all cases."""
+
+    type: Literal["random_flip"] = "random_flip"
+
+
+class AlternatingFlipConfig(AugmentationConfig):
+    """A random flip of each picture, kept for the run; its opposite in every other epoch."""
+
+    type: Literal["alternating_flip"] = "alternating_flip"
+
+
+class CutoutConfig(AugmentationConfig):
+    """A square of the mean colour, inside the picture at a random place."""
+
+    type: Literal["cutout"] = "cutout"
+    size: Count = Field(description="Side of the square, in pixels.")
+
+
+class RotateConfig(AugmentationConfig):
+    """A turn by a random angle."""
+
+    type: Literal["rotate"] = "rotate"
+    degrees: Annotated[float, Field(gt=0, le=180)] = Field(
+        description="Largest angle, in either direction."
+    )
+
+
+class ShiftConfig(AugmentationConfig):
+    """A move by a random fraction of pixels, down and across."""
+
+    type: Literal["shift"] = "shift"
+    pixels: Positive = Field(description="Largest move, in either direction.")
+
+
+class ScaleAugmentationConfig(AugmentationConfig):
+    """An enlargement by a random factor."""
+
+    type: Literal["scale"] = "scale"
+    min: Positive = Field(description="Smallest factor.")
+    max: Positive = Field(description="Largest factor.")
+
+    @field_validator("max")
+    @classmethod
+    def _above(cls, largest: float, info: ValidationInfo) -> float:
+        if largest < info.data.get("min", largest):
+            raise problem(f"expected a number of at least min, which is {info.data['min']:g}")
+        return largest
+
+
+class ElasticConfig(AugmentationConfig):
+    """Pixels fetched from places nearby: noise, smoothed by a Gaussian (Simard et al. 2003)."""
+
+    type: Literal["elastic"] = "elastic"
+    alpha: Positive = Field(default=34.0, description="Strength; multiplies the smoothed noise.")
+    sigma: Annotated[float, Field(gt=0, le=64)] = Field(
+        default=4.0, description="Deviation of the Gaussian, in pixels."
+    )
+
+
+_Augmentation = Annotated[
+    Annotated[
+        RandomCropConfig
+        | RandomFlipConfig
+        | AlternatingFlipConfig
+        | CutoutConfig
+        | RotateConfig
+        | ShiftConfig
+        | ScaleAugmentationConfig
+        | ElasticConfig,
+        Field(discriminator="type"),
+    ],
+    Named("augmentation", "random_flip or random_crop: {padding: 4}"),
+]
+_RESAMPLED = ("rotate", "shift", "scale", "elastic")
+
+
+def _one_resampling(augment: tuple[Any, ...]) -> tuple[Any, ...]:
+    kinds = [each.type for each in augment]
+    inside = [place for place, kind in enumerate(kinds) if kind in _RESAMPLED]
+    between = kinds[inside[0] : inside[-1] + 1] if inside else []
+    for kind in between:
+        if kind not in _RESAMPLED:
+            raise problem(
+                f"{', '.join(_RESAMPLED[:3])} and elastic are one resampling; "
+                f"put '{kind}' before or after all of them"
+            )
+    if between.count("elastic") > 1:
+        raise problem("expected elastic once at most")
+    return augment
+
+
+Augment = Annotated[
+    tuple[_Augmentation, ...],
+    AfterValidator(_one_resampling),
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+]
+
+
+class EvaluateConfig(Model):
+    """How a trained network is evaluated: for validation and by ``dnnstack eval``."""
+
+    tta: Literal["none", "mirror", "mirror+translate"] = Field(
+        default="none",
+        description="Test-time augmentation: scores are averaged over views of a picture.",
+    )

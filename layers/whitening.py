@@ -1,0 +1,118 @@
+"""Initial filters that depend on more than a key: an identity in front, whitened patches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import ShapeError
+from ..common.random import Key
+from .conv import Conv2dLayer
+from .graph import Shape
+from .initializers import TORCH_UNIFORM, Initializer
+from .layer import Layer
+
+_CHUNK = 250
+
+
+@dataclass(frozen=True)
+class Dirac(Initializer):
+    """Values of ``base``; then the first filters, as many as there are channels, copy a channel.
+
+    Filter i is 1 at the middle (h // 2, w // 2) of channel i, else 0. Fewer filters than channels
+    copy the first channels.
+    """
+
+    name: str = "dirac"
+    base: Initializer = TORCH_UNIFORM
+
+    def __post_init__(self) -> None:
+        pass
+
+    def check(self, shape: Shape) -> None:
+        if len(shape) < 2:
+            raise ShapeError("dirac is for weights, not for a bias; use zeros there")
+
+    def draw(
+        self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: Key
+    ) -> NDArray[np.float32]:
+        drawn = self.base.draw(shape, fan_in, fan_out, key)
+        count = min(shape[0], shape[1])
+        drawn[:count] = 0.0
+        each = np.arange(count)
+        drawn[(each, each, *(side // 2 for side in shape[2:]))] = 1.0
+        return drawn
+
+
+@dataclass(frozen=True)
+class Whiten(Initializer):
+    """Filters that decorrelate the patches of the training pictures (Jordan 2024).
+
+    The filters' windows are cut out of the first ``samples`` normalised pictures, at every place.
+    With the eigenvectors v_i of P^T P / n (P: n patches as rows, their mean not subtracted), the
+    largest eigenvalue l_1 first, filter i is v_i / sqrt(l_i + ``eps``), each v_i turned so that its
+    largest element is positive; twice as many filters hold the same again, negated.
+    """
+
+    name: str = "whiten"
+    samples: int = 5000
+    eps: float = 5e-4
+
+    def __post_init__(self) -> None:
+        pass
+
+    def check(self, shape: Shape) -> None:
+        if len(shape) != 4:
+            raise ShapeError("whiten is for the filters of a conv2d")
+        patch = prod(shape[1:])
+        if shape[0] not in (patch, 2 * patch):
+            size = "x".join(map(str, shape[1:]))
+            raise ShapeError(
+                f"whiten: patches of {size} have {patch} directions, the layer {shape[0]} filters; "
+                f"set filters to {2 * patch} (each direction and its opposite) or {patch}"
+            )
+
+    def draw(
+        self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: Key
+    ) -> NDArray[np.float32]:
+        raise ShapeError("whiten needs the pictures of the training; it is for the first layer")
+
+    def from_pictures(self, shape: Shape, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The filters. shape: (filters, C, kh, kw); pictures: (n, C, H, W), normalised."""
+        patch = prod(shape[1:])
+        moments = np.zeros((patch, patch))
+        count = 0
+        for start in range(0, len(pictures), _CHUNK):
+            windows = np.lib.stride_tricks.sliding_window_view(
+                pictures[start : start + _CHUNK].astype(np.float64), shape[2:], (2, 3)
+            )
+            patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(-1, patch)
+            moments += patches.T @ patches
+            count += len(patches)
+        values, vectors = np.linalg.eigh(moments / count)
+        rows = vectors.T[::-1]
+        largest = rows[np.arange(patch), np.abs(rows).argmax(1)]
+        rows = rows * np.sign(largest)[:, None] / np.sqrt(values[::-1, None].clip(0.0) + self.eps)
+        filters = rows if shape[0] == patch else np.concatenate([rows, -rows])
+        return filters.reshape(shape).astype(np.float32)
+
+
+def check_whitening(layers: Sequence[Layer]) -> None:
+    """Raise ShapeError unless whitening filters see the pictures themselves, patch by patch."""
+    for position, layer in enumerate(layers):
+        if not any(isinstance(p.initializer, Whiten) for p in layer.parameters()):
+            continue
+        if position > 0 or not isinstance(layer, Conv2dLayer):
+            raise ShapeError(
+                f"layer '{layer.name}': whiten takes patches of the pictures, which only a conv2d "
+                "at the beginning sees"
+            )
+        if layer.groups > 1 or layer.window.dilation != (1, 1) or layer.pairs:
+            raise ShapeError(
+                f"layer '{layer.name}': whiten takes whole patches; leave out groups, dilation and "
+                "connections"
+            )

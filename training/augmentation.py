@@ -1,0 +1,100 @@
+"""Pictures on their way into the network: augmented for training, in several views for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..common.errors import ConfigError, ShapeError
+from ..layers.augment import AUGMENTATIONS, Augmentation, augmentation_keys
+from ..layers.graph import Graph, Shape, Tensor
+from ..layers.ops import AverageViews, GatherAugmented, GatherBatch, View, Views
+
+if TYPE_CHECKING:
+    from ..configs.schema import RunConfig
+    from .network import Preprocessing
+
+
+def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
+    """The config's augmentations for pictures (C, H, W).
+
+    Raises ConfigError for one that does not fit them.
+    """
+    _, height, width = shape
+    found = []
+    for place, chosen in enumerate(config.data.augment):
+        options = {key: getattr(chosen, key) for key in type(chosen).model_fields if key != "type"}
+        each = AUGMENTATIONS[chosen.type](**options)
+        if reason := each.misfit(height, width):
+            raise ConfigError(
+                f"data.augment.{place}.{chosen.type}: {reason}, which have {height}x{width} pixels"
+            )
+        found.append(each)
+    return tuple(found)
+
+
+def gather(
+    graph: Graph, tensors: Mapping[str, Tensor], scaling: Preprocessing, augment: Sequence[Any]
+) -> None:
+    """Add the operation that gathers a batch; ``tensors`` are its fields."""
+    given: dict[str, Any] = {**tensors, "scale": scaling.scale, "shift": scaling.shift}
+    if not augment:
+        graph.add(GatherBatch(**given))
+        return
+    keys = augmentation_keys(augment, graph.seed)
+    graph.add(GatherAugmented(**given, augment=tuple(augment), keys=keys, fill=mean_pixel(scaling)))
+
+
+def mean_pixel(scaling: Preprocessing) -> tuple[int, ...]:
+    """For each channel the pixel that comes nearest to 0."""
+    pairs = zip(scaling.scale, scaling.shift, strict=True)
+    return tuple(min(max(round(-shift / scale), 0), 255) for scale, shift in pairs)
+
+
+@dataclass(frozen=True)
+class TestTime:
+    """Views of a picture whose scores are averaged with ``weights``; one view is the picture."""
+
+    __test__ = False
+
+    views: tuple[View, ...] = (View(),)
+    weights: tuple[float, ...] = (1.0,)
+
+    def check(self, shape: Shape) -> None:
+        """Raise ShapeError where pictures (C, H, W) are too small to be moved."""
+        reach = max(max(abs(view.down), abs(view.right)) for view in self.views)
+        if reach >= min(shape[1:]):
+            raise ShapeError(
+                f"evaluate.tta: moves pictures by {reach} pixel and reflects the border, but these "
+                f"have {shape[1]}x{shape[2]} pixels; use 'mirror' or 'none'"
+            )
+
+    def spread(self, graph: Graph, x: Tensor) -> Tensor:
+        """All views of a batch, one batch behind the other: (N, C, H, W) -> (V N, C, H, W)."""
+        if len(self.views) == 1:
+            return x
+        y = graph.tensor("views", (len(self.views) * x.shape[0], *x.shape[1:]))
+        graph.add(Views(x=x, y=y, views=self.views))
+        return y
+
+    def average(self, graph: Graph, scores: Tensor) -> Tensor:
+        """The average over the views: (V N, K) -> (N, K)."""
+        if len(self.views) == 1:
+            return scores
+        count = scores.shape[0] // len(self.views)
+        y = graph.tensor("average", (count, *scores.shape[1:]))
+        graph.add(AverageViews(x=scores, y=y, weights=self.weights))
+        return y
+
+
+PLAIN = TestTime()
+# Those of Jordan 2024 (cifar10-airbench).
+TEST_TIME: dict[str, TestTime] = {
+    "none": PLAIN,
+    "mirror": TestTime((View(), View(True)), (0.5, 0.5)),
+    "mirror+translate": TestTime(
+        tuple(View(flip, by, by) for by in (0, -1, 1) for flip in (False, True)),
+        (0.25, 0.25, 0.125, 0.125, 0.125, 0.125),
+    ),
+}

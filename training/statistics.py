@@ -1,0 +1,34 @@
+"""Mean and standard deviation of the pixels of a data set."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_CHUNK = 1024
+
+PerChannel = tuple[float, ...]
+
+
+def mean_and_deviation(
+    images: NDArray[np.uint8], index: NDArray[np.int32]
+) -> tuple[PerChannel, PerChannel]:
+    """Mean and standard deviation of each channel / 255 over images[index], from exact sums.
+
+    images: (M, C, H, W).
+    """
+    channels = images.shape[1]
+    tally = np.zeros((channels, 256), np.int64)
+    for start in range(0, len(index), _CHUNK):
+        chunk = images[index[start : start + _CHUNK]]
+        for channel in range(channels):
+            tally[channel] += np.bincount(chunk[:, channel].ravel(), minlength=256)
+    values = np.arange(256)
+    number = tally.sum(1).tolist()
+    sums, squares = (tally @ values).tolist(), (tally @ values**2).tolist()
+    means = tuple(s / n / 255 for s, n in zip(sums, number, strict=True))
+    # n times the sum of squares less the squared sum: integers of any length, no cancellation.
+    spread = zip(sums, squares, number, strict=True)
+    return means, tuple(math.sqrt(n * q - s * s) / n / 255 for s, q, n in spread)
