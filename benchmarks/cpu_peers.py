@@ -59,11 +59,46 @@ CIFAR: Layers = [
     ("dense", {"units": 10}),
     ("softmax", {}),
 ]
+
+
+def convolved(filters: int, stride: int = 1) -> Layers:
+    """A 3x3 convolution without bias and its batch norm."""
+    rest = {"kernel_size": 3, "padding": 1, "stride": stride, "use_bias": False}
+    return [("conv2d", {"filters": filters, **rest}), ("batch_norm", {})]
+
+
+CIFAR_NORM: Layers = [
+    *(*convolved(64), ("relu", {}), *convolved(64), ("relu", {}), ("max_pool2d", {})),
+    *(*convolved(128), ("relu", {}), *convolved(128), ("relu", {}), ("max_pool2d", {})),
+    ("flatten", {}),
+    ("dense", {"units": 10}),
+    ("softmax", {}),
+]
+
+
+def block(filters: int, stride: int) -> Layers:
+    """A residual block with the parameter-free shortcut (He et al. 2016, option A)."""
+    body = [*convolved(filters, stride), ("relu", {}), *convolved(filters)]
+    return [("residual", {"body": body, "shortcut": "padding"}), ("relu", {})]
+
+
+RESNET20: Layers = [
+    *convolved(16),
+    ("relu", {}),
+    *(*block(16, 1), *block(16, 1), *block(16, 1)),
+    *(*block(32, 2), *block(32, 1), *block(32, 1)),
+    *(*block(64, 2), *block(64, 1), *block(64, 1)),
+    ("global_avg_pool2d", {}),
+    ("dense", {"units": 10}),
+    ("softmax", {}),
+]
 NETS: dict[str, tuple[Layers, tuple[int, int, int], int]] = {
     "mlp-256": (MLP, (1, 28, 28), 256),
     "lenet-64": (LENET, (1, 28, 28), 64),
     "lenet-256": (LENET, (1, 28, 28), 256),
     "cifar-128": (CIFAR, (3, 32, 32), 128),
+    "cifar-bn-128": (CIFAR_NORM, (3, 32, 32), 128),
+    "resnet20-128": (RESNET20, (3, 32, 32), 128),
 }
 Step = Callable[[], Any]
 
@@ -77,8 +112,14 @@ def ours(name: str, threads: int) -> tuple[Step, int, Any]:
     from dnnstack.training.network import Network, Preprocessing
     from dnnstack.training.sgd import Sgd
 
+    def specs(layers: Layers) -> list[LayerSpec]:
+        return [
+            LayerSpec(kind, options={k: specs(v) if k == "body" else v for k, v in options.items()})
+            for kind, options in layers
+        ]
+
     spec, shape, batch = NETS[name]
-    layers = build_layers([LayerSpec(kind, options=options) for kind, options in spec], shape)
+    layers = build_layers(specs(spec), shape)
     network = Network(layers, CrossEntropyLoss(), shape, 10)
     count, steps = 16 * batch, 1 << 20
     scaling = Preprocessing.standardize([0.0] * shape[0], [1.0] * shape[0])
@@ -97,6 +138,54 @@ def ours(name: str, threads: int) -> tuple[Step, int, Any]:
     return lambda: executable.run("train"), flops, backend
 
 
+def torch_net(spec: Layers, x: Any) -> Any:
+    """PyTorch's modules for a stack; x: what it will be given, for the shapes."""
+    import torch
+    from torch import nn
+
+    class Residual(nn.Module):
+        def __init__(self, body: nn.Module, x: torch.Tensor) -> None:
+            super().__init__()
+            self.body = body
+            y = body(x)
+            self.stride, self.more = x.shape[2] // y.shape[2], y.shape[1] - x.shape[1]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.body(x)
+            if self.more:
+                x = x[:, :, :: self.stride, :: self.stride]
+                x = nn.functional.pad(x, (0, 0, 0, 0, 0, self.more))
+            return y + x
+
+    modules: list[nn.Module] = []
+    for kind, options in spec:
+        if kind == "conv2d":
+            made: nn.Module = nn.Conv2d(
+                x.shape[1],
+                options["filters"],
+                options["kernel_size"],
+                options.get("stride", 1),
+                options.get("padding", 0),
+                bias=options.get("use_bias", True),
+            )
+        elif kind == "dense":
+            made = nn.Linear(x.shape[1], options["units"])
+        elif kind == "batch_norm":
+            made = nn.BatchNorm2d(x.shape[1])
+        elif kind == "residual":
+            made = Residual(torch_net(options["body"], x), x)
+        elif kind == "global_avg_pool2d":
+            made = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        elif kind == "softmax":
+            continue  # part of the loss
+        else:
+            made = {"relu": nn.ReLU, "flatten": nn.Flatten}.get(kind, lambda: nn.MaxPool2d(2))()
+        modules.append(made)
+        with torch.no_grad():
+            x = made(x)
+    return nn.Sequential(*modules)
+
+
 def torch_step(name: str, *, channels_last: bool, fused: bool, compiled: bool = False) -> Step:
     """A step of PyTorch: forward, cross-entropy, backward, SGD."""
     import torch
@@ -104,27 +193,7 @@ def torch_step(name: str, *, channels_last: bool, fused: bool, compiled: bool = 
 
     spec, shape, batch = NETS[name]
     torch.manual_seed(1)
-    modules: list[nn.Module] = []
-    channels, height = shape[0], shape[1]
-    features = 0
-    for kind, options in spec:
-        if kind == "conv2d":
-            padding = options["kernel_size"] // 2 if options.get("padding") == "same" else 0
-            filters, kernel = options["filters"], options["kernel_size"]
-            modules.append(nn.Conv2d(channels, filters, kernel, padding=padding))
-            channels, height = filters, height + 2 * padding - kernel + 1
-        elif kind == "max_pool2d":
-            modules.append(nn.MaxPool2d(2))
-            height //= 2
-        elif kind == "flatten":
-            modules.append(nn.Flatten())
-            features = channels * height * height
-        elif kind == "dense":
-            modules.append(nn.Linear(features, options["units"]))
-            features = options["units"]
-        elif kind == "relu":
-            modules.append(nn.ReLU())
-    net = nn.Sequential(*modules)
+    net = torch_net(spec, torch.rand(2, *shape))
     x = torch.rand(batch, *shape)
     target = torch.randint(0, 10, (batch,))
     if channels_last:
