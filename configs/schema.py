@@ -26,6 +26,7 @@ from .schema_base import (
     problem,
     tupled,
 )
+from .schema_composites import WRITTEN
 from .schema_datasets import Dataset, Folder
 from .schema_layers import Layer, unique_names
 from .schema_losses import CrossEntropyConfig, Loss
@@ -217,6 +218,7 @@ class RunConfig(Model):
         Field(min_length=1),
         AfterValidator(unique_names),
         BeforeValidator(tupled),
+        WRITTEN,
     ] = Field(description="The network, from the input to the output.")
     loss: Loss = Field(default=CrossEntropyConfig(), description="What training makes small.")
     optimizer: Optimizer = Field(description="How the parameters are updated.")

@@ -1,4 +1,4 @@
-"""Loss, optimizer and learning-rate schedule of a config.
+"""The learning-rate schedule of a config.
 
 In every formula t is the number of updates done (0 at the first), lr the optimizer's ``lr``.
 Arguments are in steps (updates) unless the key ends in ``_epochs``.
@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from .schema_base import (
+    LARGEST,
     Count,
     Epochs,
     Model,
@@ -24,6 +25,7 @@ from .schema_base import (
 )
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Step = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 def exactly_one(value: Any, info: ValidationInfo, other: str, own: str) -> Any:
@@ -35,63 +37,6 @@ def exactly_one(value: Any, info: ValidationInfo, other: str, own: str) -> Any:
         if first is None and value is None:
             raise problem(f"required: {other} or {own}", missing=True)
     return value
-
-
-class LossConfig(TypedModel):
-    kind: ClassVar[str] = "loss"
-
-
-class CrossEntropyConfig(LossConfig):
-    """-log of the probability of the right class; a final softmax layer is fused with it."""
-
-    type: Literal["cross_entropy"] = "cross_entropy"
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0, description="Share of the target spread evenly over all classes."
-    )
-
-
-class MseConfig(LossConfig):
-    """Mean of the squared differences to the one-hot target."""
-
-    type: Literal["mse"] = "mse"
-
-
-Loss = Annotated[
-    Annotated[CrossEntropyConfig | MseConfig, Field(discriminator="type")], Typed("loss")
-]
-
-
-class SgdConfig(TypedModel):
-    """Stochastic gradient descent as PyTorch's: buf = momentum * buf + g; p -= lr * buf."""
-
-    kind: ClassVar[str] = "optimizer"
-    type: Literal["sgd"] = "sgd"
-    lr: Positive = Field(description="Learning rate, before the schedule.")
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0, description="Share of the last update's direction that is kept."
-    )
-    nesterov: bool = Field(
-        default=False, description="Nesterov's momentum: p -= lr * (g + m * buf)."
-    )
-    weight_decay: NotNegative = Field(
-        default=0.0, description="g += weight_decay * p before the momentum (L2 regularisation)."
-    )
-    weight_decay_on: Literal["all", "weights"] = Field(
-        default="all", description="Parameters that decay: all, or weights alone (no biases)."
-    )
-    clip_norm: Positive | None = Field(
-        default=None, description="Scale all gradients down to this norm where theirs is larger."
-    )
-
-    @field_validator("nesterov")
-    @classmethod
-    def _needs_momentum(cls, nesterov: bool, info: ValidationInfo) -> bool:
-        if nesterov and info.data.get("momentum") == 0:
-            raise problem("nesterov needs a momentum above 0, such as 0.9")
-        return nesterov
-
-
-Optimizer = Annotated[SgdConfig, Typed("optimizer")]
 
 
 class WarmupConfig(Model):
@@ -230,6 +175,44 @@ class OneCycleConfig(ScheduleConfig):
     shape: Literal["cosine", "linear"] = Field(default="cosine", description="Form of both slopes.")
 
 
+class PiecewiseConfig(ScheduleConfig):
+    """lr times a factor that goes in straight lines from point to point."""
+
+    type: Literal["piecewise"] = "piecewise"
+    factors: Annotated[tuple[NotNegative, ...], Field(min_length=1), BeforeValidator(tupled)] = (
+        Field(description="The factor of lr at each point.")
+    )
+    at: Annotated[tuple[Step, ...], BeforeValidator(tupled)] | None = Field(
+        default=None, description="The points in steps, rising."
+    )
+    at_epochs: Annotated[tuple[NotNegative, ...], BeforeValidator(tupled)] | None = Field(
+        default=None, description="The points in epochs."
+    )
+    at_fractions: Annotated[tuple[Fraction, ...], BeforeValidator(tupled)] | None = Field(
+        default=None,
+        validate_default=True,
+        description="The points as shares of the training's steps, rounded down.",
+    )
+
+    @field_validator("at", "at_epochs", "at_fractions")
+    @classmethod
+    def _points(cls, points: Any, info: ValidationInfo) -> Any:
+        own = info.field_name
+        if points is not None:
+            given = [key for key in ("at", "at_epochs") if info.data.get(key) is not None]
+            if given:
+                raise problem(f"give either {given[0]} or {own}, not both")
+            if "factors" in info.data and len(points) != len(info.data["factors"]):
+                raise problem(f"expected a point for each of {len(info.data['factors'])} factors")
+            return _rising(points)
+        missing = own == "at_fractions" and all(
+            key in info.data and info.data[key] is None for key in ("at", "at_epochs")
+        )
+        if missing:
+            raise problem("required: at, at_epochs or at_fractions", missing=True)
+        return points
+
+
 class CompoundingConfig(ScheduleConfig):
     """lr_t = lr * product over i = 1..t of 1 / (1 + decay * i)."""
 
@@ -247,6 +230,7 @@ Schedule = Annotated[
         | PolyConfig
         | CosineConfig
         | OneCycleConfig
+        | PiecewiseConfig
         | CompoundingConfig,
         Field(discriminator="type"),
     ],

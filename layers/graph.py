@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -186,6 +186,10 @@ class Graph:
             graph.add(op)
         return graph
 
+    def substituted(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
+        """The same section with other tensors, of the same shapes, in the place of some."""
+        return self.with_ops(_substituted(op, replacements) for op in self.ops)
+
     def prune(self) -> None:
         """Drop operations that neither a result nor an in-place update depends on."""
         needed = set(self.results.values())
@@ -210,3 +214,14 @@ class Graph:
         for op in self.ops:
             seen.update(dict.fromkeys((*op.reads(), *op.writes())))
         return list(seen)
+
+
+def _substituted(op: Op, replacements: Mapping[Tensor, Tensor]) -> Op:
+    changed: dict[str, Tensor | tuple[Tensor, ...]] = {}
+    for name in (*op.inputs, *op.outputs, *op.updates):
+        value = getattr(op, name)
+        if isinstance(value, Tensor):
+            changed[name] = replacements.get(value, value)
+        elif value is not None:
+            changed[name] = tuple(replacements.get(tensor, tensor) for tensor in value)
+    return dataclasses.replace(op, **changed)  # type: ignore[arg-type]

@@ -53,7 +53,9 @@ class Loss(ABC):
 
     def metrics(self, graph: Graph, scores: Tensor, target: Tensor, loss: Tensor) -> Tensor:
         """Add the running sums (loss, right answers, samples); returns sums: (3,) float64."""
-        sums = graph.tensor(f"{graph.name}.sums", (3,), "float64", "state")
+        # Training may have several sections, one after the other.
+        owner = "train" if graph.training else graph.name
+        sums = graph.tensor(f"{owner}.sums", (3,), "float64", "state")
         graph.add(
             Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction)
         )

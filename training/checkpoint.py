@@ -1,6 +1,7 @@
 """A checkpoint: arrays by name and everything else in one safetensors file.
 
-Names are ``<parameter>`` and ``momentum/<parameter>``, values float32 in canonical order. The
+Names are ``<parameter>`` and, for the optimizer's state, ``momentum/<parameter>``,
+``adam_m/<parameter>``, ``ema/<parameter>`` and the like; values float32 in canonical order. The
 metadata hold one key, ``dnnstack``: a JSON text with step, metric sums, best metric, tuning table,
 effective config, preprocessing, class names and library versions, so the file alone is enough to
 evaluate, predict and resume. The text ends in a SHA-256 over the whole file with the digest's own
@@ -30,7 +31,6 @@ from .state import State
 
 _LOG = logging.getLogger("dnnstack.training")
 FORMAT = 1
-MOMENTUM = "momentum/"
 
 _ZEROS = b"0" * 64
 # Inside the metadata's string every quote of the JSON text is escaped.
@@ -52,12 +52,12 @@ class Checkpoint:
     arrays: Arrays
 
     def parameters(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
-        """The arrays of exactly these names and shapes; optimizer state is left aside.
+        """The arrays of exactly these names and shapes, averaged ones where they were kept.
 
-        Raises CheckpointError that lists every difference.
+        Other optimizer state is left aside. Raises CheckpointError that lists every difference.
         """
-        self._compare(shapes, {n: a for n, a in self.arrays.items() if not n.startswith(MOMENTUM)})
-        return {name: self.arrays[name] for name in shapes}
+        self._compare(shapes, {n: a for n, a in self.arrays.items() if "/" not in n})
+        return {name: self.arrays.get(f"ema/{name}", self.arrays[name]) for name in shapes}
 
     def everything(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
         """The same for parameters and optimizer state together."""

@@ -2,15 +2,16 @@
 
 After every chunk of steps the sums of loss are looked at, which costs nothing; a loss that is nan
 or infinite stays in them. A gradient need not reach the loss, but it reaches the parameters: they
-and the momentum are read now and then, so that it takes at most a hundredth of the time, and before
-every checkpoint. What was read and is finite is the last good state. From there the same steps are
-done again, one by one, to find the first bad one; and that step again by the reference backend,
-which keeps every tensor, to name the first bad one in the order of the graph.
+and the optimizer's state are read now and then, so that it takes at most a hundredth of the time,
+and before every checkpoint. What was read and is finite is the last good state. From there the same
+steps are done again, one by one, to find the first bad one; and that step again by the reference
+backend, which keeps every tensor, to name the first bad one in the order of the graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -103,15 +104,17 @@ class Watch:
         from ..layers.backends.reference.backend import ReferenceBackend
 
         session = self._session
-        again = session.repeat(ReferenceBackend(1), section, at, batch)
-        try:
-            found = _first_bad(again, session.graph(section))
-        finally:
-            again.close()
+        found, names = None, []
+        with closing(session.repeat(ReferenceBackend(1), section, at, batch)) as again:
+            for executable, graph in again:
+                names.append(graph.name)
+                if found := _first_bad(executable, graph):
+                    break
         if found is None:
             # At the edge of what float32 holds the order of a sum decides. The device's own values
             # say less: many have been overwritten by later ones.
-            found = _first_bad(session.executable, session.executable.graphs[section])
+            for name in dict.fromkeys(names):
+                found = found or _first_bad(session.executable, session.executable.graphs[name])
         if found is None:
             return None
         op, tensor, array = found
@@ -149,13 +152,13 @@ def _first_bad(executable: Executable, graph: Graph) -> tuple[Op, Tensor, Array]
 
 def _layer(op: Op, tensor: Tensor) -> str:
     """The layer that a tensor belongs to; an update works for all of them at once."""
-    if tensor.role == "parameter" or tensor.name.startswith("momentum/"):
+    if tensor.role == "parameter" or "/" in tensor.name:
         return _owner(tensor.name)
     return op.origin[0].layer
 
 
 def _owner(name: str) -> str:
-    return name.removeprefix("momentum/").rpartition(".")[0]
+    return name.rpartition("/")[2].rpartition(".")[0]
 
 
 def _counts(array: Array) -> str:

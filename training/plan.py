@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,16 +11,21 @@ from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError
 from ..datasets import split_validation, steps_per_epoch
-from .schedules import learning_rates, training_steps
+from .groups import RATES
+from .optimizer import EMA, LOOKAHEAD
+from .schedules import learning_rates, lookahead_decays, training_steps
 
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
+    from ..configs.schema_optimizer import Optimizer
 
 
 @dataclass(frozen=True)
 class Plan:
     """All counts of a training; ``rates``: (total_steps,) float32.
 
+    ``tables`` are the rates of groups with their own schedule and the decays of averages, by the
+    names of their tensors, as long as the rates.
     train, validation: indices into the training set, ascending int32. Intervals are in steps; 0
     means never but at the end.
     """
@@ -34,6 +40,7 @@ class Plan:
     log_every: int
     validate_every: int
     save_every: int
+    tables: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
     def log_due(self, step: int) -> bool:
         """Whether a window of the log ends after ``step`` updates."""
@@ -58,7 +65,7 @@ def make_plan(config: RunConfig, count: int) -> Plan:
     """The plan for a training set of ``count`` samples.
 
     Raises DatasetError where no batch can be filled, ConfigError for a schedule that does not fit
-    or a patience without validations.
+    a patience without validations, or a goal that cannot be measured.
     """
     data, train, saving = config.data, config.train, config.checkpoint
     chosen, held = split_validation(count, data.validation, config.seed)
@@ -68,9 +75,20 @@ def make_plan(config: RunConfig, count: int) -> Plan:
             "validate on, or take patience out"
         )
     per_epoch = steps_per_epoch(len(chosen), data.batch_size)
+    if train.goal is not None and len(held) == 0 and train.log_every < per_epoch:
+        raise ConfigError(
+            "train.goal: without validation samples it is measured over the lines of the log, and "
+            f"train.log_every: {train.log_every} is less than the {per_epoch} steps of an epoch; "
+            f"set it to {per_epoch}, or hold samples back with data.validation"
+        )
     total = training_steps(train.epochs, train.max_steps, per_epoch)
     if total >= 2**31:
         raise DatasetError(f"train: {total} steps are more than a run can have (2147483647)")
+    if data.batch_size % train.accumulate:
+        raise ConfigError(
+            f"train.accumulate: a batch of {data.batch_size} (data.batch_size) cannot be computed "
+            f"in {train.accumulate} parts of one size"
+        )
     return Plan(
         train=chosen,
         validation=held,
@@ -82,4 +100,18 @@ def make_plan(config: RunConfig, count: int) -> Plan:
         log_every=train.log_every,
         validate_every=train.validate_every_epochs * per_epoch,
         save_every=saving.every_steps or (saving.every_epochs or 0) * per_epoch,
+        tables=_tables(config.optimizer, per_epoch, total),
     )
+
+
+def _tables(optimizer: Optimizer, per_epoch: int, total: int) -> dict[str, NDArray[np.float32]]:
+    tables = {}
+    for index, group in enumerate(optimizer.groups or ()):
+        if group.schedule is not None:
+            own = learning_rates(group.schedule, optimizer.lr, per_epoch, total)
+            tables[f"{RATES}.{index}"] = own
+    if optimizer.lookahead is not None:
+        tables[f"{LOOKAHEAD}.decays"] = lookahead_decays(optimizer.lookahead, total)
+    if optimizer.ema is not None:
+        tables[f"{EMA}.decays"] = np.full(total, optimizer.ema.decay, np.float32)
+    return tables

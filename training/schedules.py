@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from ..common.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ..configs.schema_optimizer import LookaheadConfig
     from ..configs.schema_training import (
         MultistepConfig,
         OneCycleConfig,
+        PiecewiseConfig,
         Schedule,
         StepConfig,
         WarmupConfig,
@@ -29,8 +31,11 @@ Rates = NDArray[np.float64]
 
 
 def training_steps(epochs: float | None, max_steps: int | None, steps_per_epoch: int) -> int:
-    """The length of training in steps; a fraction of an epoch is rounded to whole steps."""
-    return max_steps if max_steps is not None else in_steps(epochs or 0.0, steps_per_epoch)
+    """The length of training in steps; a step that a fraction of an epoch begins is done whole."""
+    if max_steps is not None:
+        return max_steps
+    # A product such as 0.1 * 30 may lie an ulp above the whole number that is meant.
+    return max(1, math.ceil((epochs or 0.0) * steps_per_epoch - 1e-6))
 
 
 def in_steps(epochs: float, steps_per_epoch: int) -> int:
@@ -42,6 +47,8 @@ def ends_with_training(schedule: Schedule) -> bool:
     """Whether another length of training changes the rates of steps that both have."""
     if schedule.type == "poly" or schedule.type == "cosine":
         return schedule.max_steps is None and schedule.max_epochs is None
+    if schedule.type == "piecewise":
+        return schedule.at_fractions is not None
     return schedule.type == "one_cycle"
 
 
@@ -80,6 +87,9 @@ def _rates(schedule: Schedule, lr: float, steps_per_epoch: int, total_steps: int
         return _between(lr, schedule.min_lr, part, "cosine")
     if schedule.type == "one_cycle":
         return lr * one_cycle(schedule, total_steps)
+    if schedule.type == "piecewise":
+        points = _points(schedule, steps_per_epoch, total_steps)
+        return np.asarray(lr * np.interp(t, points, schedule.factors))
     return lr * compounding(schedule.decay, total_steps)
 
 
@@ -136,6 +146,28 @@ def _part(max_steps: int | None, max_epochs: float | None, per_epoch: int, total
 
 def _step_size(schedule: StepConfig, steps_per_epoch: int) -> int:
     return schedule.step_size or in_steps(schedule.step_size_epochs or 0.0, steps_per_epoch)
+
+
+def _points(schedule: PiecewiseConfig, steps_per_epoch: int, total_steps: int) -> list[int]:
+    if schedule.at is not None:
+        return list(schedule.at)
+    if schedule.at_epochs is not None:
+        return [round(epoch * steps_per_epoch) for epoch in schedule.at_epochs]
+    return [math.floor(part * total_steps) for part in schedule.at_fractions or ()]
+
+
+def lookahead_decays(config: LookaheadConfig, total_steps: int) -> NDArray[np.float32]:
+    """The decay of every step: (total_steps,) float32; -1 where the slow weights stay as they are.
+
+    After step t, a multiple of ``every``, it is decay^every (t / T)^power. After the last step,
+    unless that is such a multiple, it is 1: the weights become the slow ones.
+    """
+    t = np.arange(1, total_steps + 1, dtype=np.float64)
+    decays = config.decay**config.every * (t / total_steps) ** config.power
+    decays[t % config.every != 0] = -1.0
+    if decays[-1] < 0:
+        decays[-1] = 1.0
+    return decays.astype(np.float32)
 
 
 def _milestones(

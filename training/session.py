@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -244,7 +244,7 @@ class Session:
 
     def repeat(
         self, backend: Backend, section: Section, at: Snapshot, batch: int = 0
-    ) -> Iterator[tuple[Executable, Graph]]:
+    ) -> Generator[tuple[Executable, Graph], None, None]:
         """Compute the step after a snapshot, or a batch of the validation there, once more.
 
         Yields the executable after each of the sections that this takes, with that section's graph.

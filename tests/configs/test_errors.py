@@ -213,9 +213,9 @@ ONE_LINE = [
     ),
     (
         "optimizer: {type: sdg, lr: 1}",
-        "x.yaml:1:19: optimizer.type: expected sgd (got 'sdg'; did you mean 'sgd'?)",
+        "x.yaml:1:19: optimizer.type: unknown optimizer 'sdg'; did you mean 'sgd'?",
     ),
-    ("optimizer: {lr: 0.1}", "x.yaml:1:1: optimizer: the key 'type' is missing (sgd)"),
+    ("optimizer: {lr: 0.1}", "x.yaml:1:1: optimizer: the key 'type' is missing (sgd, adam, adamw, muon)"),
     (
         "optimizer: sgd",
         "x.yaml:1:1: optimizer.lr: required key is missing (Learning rate, before the schedule.)",

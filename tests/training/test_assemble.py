@@ -17,6 +17,7 @@ from dnnstack.training.assemble import (
     optimizer,
     preprocessing,
 )
+from dnnstack.training.optimizer import Optimizer
 from dnnstack.training.sgd import Sgd
 
 REST = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
@@ -89,7 +90,8 @@ def test_loss_and_optimizer() -> None:
         "optimizer: {type: sgd, lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.01, "
         "weight_decay_on: weights, clip_norm: 5.0}\n"
     )
-    assert optimizer(parse_config(text, "x.yaml")) == Sgd(0.9, True, 0.01, "weights", 5.0)
+    found = optimizer(parse_config(text, "x.yaml"))
+    assert found == Optimizer(Sgd(0.9, True, 0.01, "weights", 5.0))
 
 
 def test_a_missing_flatten_names_layer_and_file() -> None:

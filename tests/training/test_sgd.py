@@ -10,6 +10,7 @@ from dnnstack.layers.graph import Graph, Tensor
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
 from dnnstack.layers.ops import Advance, ClipByNorm, GlobalNorm, Reshape, SgdUpdate
+from dnnstack.training.optimizer import Optimizer
 from dnnstack.training.sgd import Sgd
 
 WEIGHT = Parameter(Tensor("dense_1.weight", (3, 4), "float32", "parameter"), "kernel", ZEROS, 4, 3)
@@ -26,11 +27,10 @@ def graph_of(optimizer: Sgd) -> tuple[Graph, dict[Parameter, Tensor]]:
         tensor = p.tensor
         given[p] = graph.tensor(f"{tensor.name}.given", tensor.shape, role="input")
         graph.add(Reshape(x=given[p], y=graph.gradient(tensor)))
-    rates = graph.tensor("rates", (4,), role="data")
     step = graph.tensor("step", (1,), "int64", "state")
-    optimizer.update(graph, PARAMETERS, rates, step)
+    Optimizer(optimizer).update(graph, PARAMETERS, (), step, 4, 1, 0)
     graph.add(Advance(step=step))
-    graph.results.update(rates=rates, step=step)
+    graph.results.update(step=step)
     return graph, given
 
 
@@ -85,8 +85,8 @@ def test_update(optimizer: Sgd) -> None:
 
 
 def test_momentum_is_state_by_the_parameters_name() -> None:
-    assert Sgd().buffers(PARAMETERS) == ()
-    buffers = Sgd(momentum=0.9).buffers(PARAMETERS)
+    assert Optimizer(Sgd()).state(PARAMETERS) == ()
+    buffers = Optimizer(Sgd(momentum=0.9)).state(PARAMETERS)
     assert [b.name for b in buffers] == ["momentum/dense_1.weight", "momentum/dense_1.bias"]
     assert [b.shape for b in buffers] == [(3, 4), (3,)]
     assert {b.role for b in buffers} == {"state"}
@@ -101,5 +101,5 @@ def test_operations() -> None:
 
 def test_a_network_without_parameters_is_not_updated() -> None:
     graph = Graph("train", 1)
-    Sgd().update(graph, (), Tensor("rates", (1,)), Tensor("step", (1,)))
+    Optimizer(Sgd()).update(graph, (), (), Tensor("step", (1,)), 4, 1, 0)
     assert graph.ops == []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....common.errors import DatasetError
+from ...graph import Tensor
 from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
+from .arenas import flat, stretches
 from .bind import Binder, binds
 from .constants import (
     BINARY_ADD,
@@ -94,20 +96,17 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory) -> None:
 
 @binds(GlobalNorm)
 def global_norm(b: Binder, op: GlobalNorm) -> None:
-    arena = b.store.arena_of(op.gradients)
-    values = arena.buffer.view(np.float32)
+    values = [memory.array() for memory in _flats(b, op.gradients)]
     norm = b.output(op.norm, Descriptor.of((1,))).array()
 
     def run() -> None:
-        norm[0] = np.sqrt(np.dot(values, values))
+        norm[0] = np.sqrt(sum(np.dot(one, one) for one in values))
 
     b.host(op, run, "dot")
 
 
 @binds(ClipByNorm)
 def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
-    arena = b.store.arena_of(op.gradients)
-    flat = arena.flat(list(arena.spans))
     factor = Memory(Descriptor.of((1,)))
     scale, norm = factor.array(), b.home(op.norm).array()
 
@@ -115,9 +114,16 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
         scale[0] = min(1.0, op.max_norm / max(float(norm[0]), 1e-30))
 
     b.host(op, choose, "minimum")
-    multiply = (BINARY_MUL, flat.descriptor, factor.descriptor, flat.descriptor, None)
-    memories = {SRC: flat, SRC_1: factor, DST: flat}
-    b.primitive(op, PrimitiveDesc("binary", *multiply), memories)
+    for part in _flats(b, op.gradients):
+        multiply = (BINARY_MUL, part.descriptor, factor.descriptor, part.descriptor, None)
+        memories = {SRC: part, SRC_1: factor, DST: part}
+        b.primitive(op, PrimitiveDesc("binary", *multiply), memories)
+
+
+def _flats(b: Binder, gradients: Sequence[Tensor]) -> list[Memory]:
+    """The stretches of the arena that gradients lie in."""
+    found = stretches(b.store, gradients, alike=lambda i: True)
+    return [flat(b.store, [gradients[i] for i in members]) for members in found]
 
 
 @binds(Advance)

@@ -1,0 +1,100 @@
+"""Groups of parameters: which belong to it, how they differ from the rest, and when they train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ..common.errors import ConfigError
+from ..layers.layer import Parameter
+from .rules import Rule
+from .schedules import in_steps
+
+RATES = "rates"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters whose name fits one of ``names`` (globs) and that are of one of ``kinds``.
+
+    An empty tuple takes all. ``lr_factor`` multiplies the optimizer's rate; None, here and for
+    ``weight_decay``, leaves the rule's. ``rates`` is the table that the rates are read from. The
+    parameters are trained from epoch ``freeze_until`` up to epoch ``freeze_after``; 0 is never.
+    """
+
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    lr_factor: float | None = None
+    weight_decay: float | None = None
+    freeze_until: float = 0.0
+    freeze_after: float | None = None
+    rates: str = RATES
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its parameters are never trained."""
+        return self.freeze_after == 0
+
+    def takes(self, parameter: Parameter) -> bool:
+        named = any(fnmatchcase(parameter.tensor.name, name) for name in self.names or "*")
+        return named and (not self.kinds or parameter.kind in self.kinds)
+
+    def span(self, steps_per_epoch: int) -> tuple[int, float]:
+        """The first step in which it trains and the first in which it does so no more."""
+        first = in_steps(self.freeze_until, steps_per_epoch) if self.freeze_until else 0
+        if self.freeze_after is None:
+            return first, float("inf")
+        return first, in_steps(self.freeze_after, steps_per_epoch) if self.freeze_after else 0
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A parameter, the rule that it falls under, and its group."""
+
+    parameter: Parameter
+    rule: Rule
+    lr_factor: float
+    weight_decay: float
+    group: Group
+
+
+def assign(
+    rule: Rule, groups: Sequence[Group], parameters: Sequence[Parameter]
+) -> tuple[Assigned, ...]:
+    """Every parameter with the first group that takes it, else with none of them.
+
+    Raises ConfigError for a group that is left without parameters.
+    """
+    found = []
+    used: set[int] = set()
+    everyone = Group()
+    for parameter in parameters:
+        index = next((i for i, g in enumerate(groups) if g.takes(parameter)), None)
+        group = groups[index] if index is not None else everyone
+        if index is not None:
+            used.add(index)
+        own = rule.rule_of(parameter)
+        factor, decay = group.lr_factor, group.weight_decay
+        found.append(
+            Assigned(
+                parameter,
+                own,
+                rule.lr_factor_of(parameter) if factor is None else factor,
+                own.decay_of(parameter) if decay is None else decay,
+                group,
+            )
+        )
+    for index, group in enumerate(groups):
+        if index not in used:
+            raise ConfigError(_empty(index, group, parameters))
+    return tuple(found)
+
+
+def _empty(index: int, group: Group, parameters: Sequence[Parameter]) -> str:
+    where = f"optimizer.groups.{index}"
+    if any(group.takes(parameter) for parameter in parameters):
+        return f"{where}: earlier groups have taken all its parameters; put it before them"
+    wanted = ", ".join((*group.names, *(f"kind {kind}" for kind in group.kinds)))
+    names = ", ".join(f"{p.tensor.name} ({p.kind})" for p in parameters)
+    return f"{where}: no parameter fits {wanted}; the network has {names}"

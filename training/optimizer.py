@@ -1,0 +1,180 @@
+"""The update of all parameters: rules, groups, clipping, averages, sums over parts of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..common.errors import ConfigError
+from ..layers.graph import Graph, Tensor
+from ..layers.layer import Parameter
+from ..layers.ops import Accumulate, Average, ClipByNorm, GlobalNorm
+from .groups import RATES, Assigned, Group, assign
+from .rules import Member, Rule, state_of
+
+EMA, LOOKAHEAD, SUM = "ema", "lookahead", "accumulated"
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A rule with everything around it; how large rates and decays are is the plan's business.
+
+    ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead`` draws the
+    parameters to theirs now and then. ``parts``: the batch is computed in so many.
+    """
+
+    rule: Rule
+    groups: tuple[Group, ...] = ()
+    ema: bool = False
+    lookahead: bool = False
+    parts: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.rule.name
+
+    def assigned(self, parameters: Sequence[Parameter]) -> tuple[Assigned, ...]:
+        """The parameters that are trained at some time. Raises ConfigError for an empty group."""
+        found = assign(self.rule, self.groups, parameters)
+        return tuple(one for one in found if not one.group.frozen)
+
+    def state(
+        self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, ...]:
+        """The rules' state ``<family>/<parameter>``, then the averages."""
+        kept = [
+            state_of(one.parameter.tensor, family)
+            for one in self.assigned(parameters)
+            for family in one.rule.families()
+        ]
+        return (*kept, *self.averages(parameters, statistics))
+
+    def averages(
+        self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
+    ) -> dict[Tensor, Tensor]:
+        """Every average with what it is of: all that training changes."""
+        values = (*(one.parameter.tensor for one in self.assigned(parameters)), *statistics)
+        kinds = [kind for kind, on in ((LOOKAHEAD, self.lookahead), (EMA, self.ema)) if on]
+        return {state_of(value, kind): value for kind in kinds for value in values}
+
+    def evaluated(
+        self, graph: Graph, parameters: Sequence[Parameter], statistics: Sequence[Tensor]
+    ) -> Graph:
+        """The section with the averaged weights in the place of the trained ones, where kept."""
+        averages = self.averages(parameters, statistics)
+        prefix = f"{EMA}/"
+        return graph.substituted({v: a for a, v in averages.items() if a.name.startswith(prefix)})
+
+    def phases(
+        self, parameters: Sequence[Parameter], steps_per_epoch: int, total_steps: int
+    ) -> tuple[int, ...]:
+        """The first steps of the stretches of training in which the same parameters are trained.
+
+        Raises ConfigError for a group whose training never begins.
+        """
+        begins = {0}
+        for index, group in enumerate(self.groups):
+            start, stop = group.span(steps_per_epoch)
+            if start >= total_steps:
+                raise ConfigError(
+                    f"optimizer.groups.{index}.freeze_until_epoch: epoch {group.freeze_until:g} is "
+                    f"never reached, training ends after {total_steps} steps of {steps_per_epoch} "
+                    "an epoch; train longer, or say 'frozen: true'"
+                )
+            begins.update(int(step) for step in (start, stop) if step < total_steps)
+        return tuple(sorted(begins))
+
+    def update(
+        self,
+        graph: Graph,
+        parameters: Sequence[Parameter],
+        statistics: Sequence[Tensor],
+        step: Tensor,
+        total_steps: int,
+        steps_per_epoch: int,
+        first_step: int,
+    ) -> None:
+        """Add the update of the phase that begins with ``first_step``.
+
+        step: (1,) the step to take now. Results: ``rates`` and the like, ``<average>.decays``.
+        """
+        spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
+        trained = [(one, start) for one, (start, stop) in spans if start <= first_step < stop]
+        members: dict[tuple[Rule, str], list[Member]] = {}
+        for one, start in trained:
+            gradient = self._gradient(graph, one.parameter.tensor)
+            member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
+            members.setdefault((one.rule, one.group.rates), []).append(member)
+        for name in (RATES, *(g.rates for g in self.groups)):
+            # The main table is read to say what the rate is, whoever uses it.
+            graph.results[name] = graph.tensor(name, (total_steps,), "float32", "data")
+        if self.rule.clip_norm is not None and members:
+            self._clip(graph, [m.gradient for group in members.values() for m in group])
+        for (rule, rates), group in members.items():
+            rule.add(graph, group, graph.results[rates], step)
+        # What has not begun to train is left as it is, to the last bit.
+        begun = {one.parameter.tensor for one, (start, _) in spans if start <= first_step}
+        self._average(graph, parameters, statistics, begun, step, total_steps)
+
+    def sum_up(
+        self,
+        graph: Graph,
+        parameters: Sequence[Parameter],
+        steps_per_epoch: int,
+        first_step: int,
+        scale: float,
+    ) -> None:
+        """Add the gradients of a part of the batch to their sums, in steps that count parts."""
+        spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
+        trained = [o.parameter.tensor for o, (a, b) in spans if a <= first_step < b]
+        if trained:
+            graph.add(
+                Accumulate(
+                    gradients=tuple(graph.gradient(tensor) for tensor in trained),
+                    step=graph["step"],
+                    sums=tuple(state_of(tensor, SUM) for tensor in trained),
+                    parts=self.parts,
+                    scale=scale,
+                )
+            )
+
+    def _gradient(self, graph: Graph, parameter: Tensor) -> Tensor:
+        return state_of(parameter, SUM) if self.parts > 1 else graph.gradient(parameter)
+
+    def _clip(self, graph: Graph, found: Sequence[Tensor]) -> None:
+        gradients = tuple(found)
+        norm = graph.tensor("gradient_norm", (1,))
+        graph.add(GlobalNorm(gradients=gradients, norm=norm))
+        limit = self.rule.clip_norm or 0.0
+        graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=limit))
+
+    def _average(
+        self,
+        graph: Graph,
+        parameters: Sequence[Parameter],
+        statistics: Sequence[Tensor],
+        begun: set[Tensor],
+        step: Tensor,
+        total_steps: int,
+    ) -> None:
+        for kind, on in ((LOOKAHEAD, self.lookahead), (EMA, self.ema)):
+            values = tuple(t for t in (*(p.tensor for p in parameters), *statistics))
+            values = tuple(v for v in values if v in begun or v in statistics)
+            if not on or not values:
+                continue
+            name = f"{kind}.decays"
+            graph.results[name] = graph.tensor(name, (total_steps,), "float32", "data")
+            graph.add(
+                Average(
+                    decays=graph.results[name],
+                    step=step,
+                    averages=tuple(state_of(value, kind) for value in values),
+                    values=values,
+                    pull=kind == LOOKAHEAD,
+                )
+            )
+
+
+def as_optimizer(given: Optimizer | Rule) -> Optimizer:
+    """A rule alone is for all parameters alike."""
+    return given if isinstance(given, Optimizer) else Optimizer(given)

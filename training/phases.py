@@ -1,0 +1,67 @@
+"""The sections of a training step, by phases in which the same parameters are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..layers.backends.base import Executable
+from ..layers.graph import Graph
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a step consists of from step ``first`` on, to the first of the next phase.
+
+    ``train`` runs once for each of the ``parts`` of a batch; ``update`` follows where there are
+    several, else it is None and ``train`` updates the parameters itself.
+    """
+
+    first: int
+    train: Graph
+    update: Graph | None
+    parts: int
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.train,) if self.update is None else (self.train, self.update)
+
+    def runs(self) -> list[Graph]:
+        """The sections of one step in order, repetitions included."""
+        return [self.train] * self.parts + ([] if self.update is None else [self.update])
+
+    def run(self, executable: Executable, steps: int) -> None:
+        """Do so many steps."""
+        if self.update is None:
+            executable.run(self.train.name, steps)
+            return
+        for _ in range(steps):
+            executable.run(self.train.name, self.parts)
+            executable.run(self.update.name)
+
+    def go_to(self, executable: Executable, step: int) -> None:
+        """Let ``step`` updates be done."""
+        done = np.array([step * self.parts], np.int64)
+        executable.write(self.train["step"], done)
+        if self.update is not None:
+            executable.write(self.update["update.step"], np.array([step], np.int64))
+
+
+def make_phases(
+    firsts: Sequence[int],
+    parts: int,
+    train: Callable[[int], Graph],
+    update: Callable[[int], Graph],
+) -> tuple[Phase, ...]:
+    """The phases that begin with these steps; ``train`` and ``update`` make a phase's sections."""
+    return tuple(
+        Phase(first, train(first), update(first) if parts > 1 else None, parts) for first in firsts
+    )
+
+
+def phase_at(phases: Sequence[Phase], step: int) -> tuple[Phase, float]:
+    """The phase in which a step lies, and where that ends."""
+    index = max(i for i, phase in enumerate(phases) if phase.first <= step)
+    following = phases[index + 1].first if index + 1 < len(phases) else float("inf")
+    return phases[index], following

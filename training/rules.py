@@ -1,0 +1,77 @@
+"""What the update rules share: the parameters under a rule, and the operations that it adds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from ..layers.graph import Graph, Tensor
+from ..layers.layer import Parameter
+
+DecayOn = Literal["all", "weights"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A parameter under a rule; ``start`` is the step of its first update."""
+
+    parameter: Parameter
+    gradient: Tensor
+    lr_factor: float = 1.0
+    weight_decay: float = 0.0
+    start: int = 0
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.parameter.tensor
+
+
+class Rule(ABC):
+    """How a gradient moves a parameter.
+
+    ``weight_decay_on``: "weights" leaves all but kernels undecayed. ``clip_norm``: the norm that
+    all gradients together are scaled down to; None does not clip.
+    """
+
+    name: ClassVar[str]
+    weight_decay: float
+    weight_decay_on: DecayOn
+    clip_norm: float | None
+
+    @abstractmethod
+    def families(self) -> tuple[str, ...]:
+        """The state is one tensor ``<family>/<parameter>`` for each of these."""
+
+    @abstractmethod
+    def add(self, graph: Graph, members: Sequence[Member], rates: Tensor, step: Tensor) -> None:
+        """Add the update of these parameters; rates: (steps,), step: (1,) the step to take now."""
+
+    def rule_of(self, parameter: Parameter) -> Rule:
+        """The rule that a parameter falls under: this one, unless it leaves some to another."""
+        return self
+
+    def lr_factor_of(self, parameter: Parameter) -> float:
+        """The parameter's rate as a multiple of the optimizer's."""
+        return 1.0
+
+    def decay_of(self, parameter: Parameter) -> float:
+        """The weight decay of a parameter for which no group says otherwise."""
+        decayed = self.weight_decay_on == "all" or parameter.kind == "kernel"
+        return self.weight_decay if decayed else 0.0
+
+    def states(self, members: Sequence[Member], family: str) -> tuple[Tensor, ...]:
+        """The state tensors of a family, one a member."""
+        return tuple(state_of(member.tensor, family) for member in members)
+
+
+def state_of(tensor: Tensor, family: str) -> Tensor:
+    """The state ``<family>/<tensor>``, shared by all sections."""
+    return Tensor(f"{family}/{tensor.name}", tensor.shape, "float32", "state")
+
+
+def factors(members: Sequence[Member]) -> tuple[float, ...]:
+    """The factors of the rate, empty where all are 1."""
+    found = tuple(member.lr_factor for member in members)
+    return () if set(found) <= {1.0} else found
