@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..layers.graph import Tensor
-from .explain import Call, Explanation, Operation, Total, ratio
+from .explain import Call, Explanation, Operation, Total, WholeStep, ratio
+from .fusion import op_name
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
@@ -24,17 +25,28 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
             for layer, members in explanation.by_layer().items()
         ],
         "totals": {name: _total(part) for name, part in explanation.totals().items()},
+        "whole_step": _whole(explanation.whole),
+    }
+
+
+def _whole(step: WholeStep | None) -> dict[str, Any] | None:
+    if step is None:
+        return None
+    return {
+        **vars(step),
+        "gap_seconds": step.gaps,
+        "fraction_of_limit": ratio(step.limit_seconds, step.seconds),
     }
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
     op = operation.op
     return {
-        "op": type(op).__name__,
+        "op": op_name(op),
         "phase": operation.origin.phase,
         "origins": [vars(origin) for origin in op.origin],
         "replaces": [
-            {"op": type(source).__name__, "layer": source.origin[0].layer}
+            {"op": op_name(source), "layer": source.origin[0].layer}
             for source in operation.replaced
         ],
         "inputs": [_tensor(tensor) for tensor in op.reads()],

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..layers.graph import Op
 from ..layers.layer import Layer
-from .explain import Call, Explanation, Operation, ratio
+from .explain import Call, Explanation, Operation, WholeStep, ratio
+from .fusion import op_name
 from .units import quantity
 
 _WIDTH = 110
 _LEFT = 70
+_GAINS = 5
 
 
 def as_text(explanation: Explanation) -> str:
@@ -28,7 +30,34 @@ def as_text(explanation: Explanation) -> str:
         times = (_time(part.seconds), _percent(part.limit_seconds, part.seconds))
         figures = (quantity(part.flops), quantity(part.bytes), *(times if measured else ()))
         lines.append(_row(f"  {name}", (*figures, str(part.calls))))
+    if explanation.whole is not None:
+        lines += ["", *_closing(explanation, explanation.whole)]
     return "\n".join(lines)
+
+
+def _closing(explanation: Explanation, step: WholeStep) -> list[str]:
+    """What a step takes as a whole, and where the time is that the machine does not need."""
+    between = "between the calls" if step.gaps >= 0 else "less, because calls overlap or wait alone"
+    rows = [
+        ("the calls, one by one", step.calls_seconds),
+        (between, step.gaps),
+        ("the step as training runs it", step.seconds),
+        ("the machine's limit for it", step.limit_seconds),
+    ]
+    lines = ["whole step"]
+    for title, seconds in rows:
+        share = _percent(seconds, step.seconds)
+        lines.append(_row(f"  {title}", ("", "", _time(seconds), share)))
+    gains = explanation.most_to_gain(_GAINS)
+    if gains:
+        lines += ["", _row("most to gain", ("", "", "time", "of limit"))]
+    for member in gains:
+        layers = ", ".join(dict.fromkeys(origin.layer for origin in member.op.origin))
+        title = f"  {op_name(member.op)} of {layers}, {member.origin.phase}"
+        title = textwrap.shorten(title, _LEFT - 2, placeholder=" ...")
+        figures = ("", "", _time(member.seconds), _percent(member.limit_seconds, member.seconds))
+        lines.append(_row(f"  {title}", figures))
+    return lines
 
 
 def _introduction(explanation: Explanation) -> list[str]:
@@ -59,7 +88,7 @@ def _body(members: Iterable[Operation]) -> list[str]:
     for member in members:
         shown = member.origin.phase if member.origin.phase != phase else ""
         phase = member.origin.phase
-        name, shapes = type(member.op).__name__, _shapes(member.op)
+        name, shapes = op_name(member.op), _shapes(member.op)
         title = f"  {shown:<9} {name}  {shapes}"
         if len(title) < _LEFT:
             lines.append(_row(title, _figures(member)))
@@ -104,7 +133,7 @@ def _notes(member: Operation) -> list[str]:
 
 def _part(op: Op, source: Op) -> str:
     """A fused operation, with its layer where that is not the one it is listed under."""
-    name = type(source).__name__
+    name = op_name(source)
     kind = getattr(source, "kind", "")
     layer = source.origin[0].layer
     title = f"{name} {kind}".strip()
@@ -163,7 +192,7 @@ def _shape(shape: Sequence[int]) -> str:
 def _time(seconds: float | None) -> str:
     if seconds is None:
         return ""
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+    return f"{seconds * 1e6:.1f} us" if abs(seconds) < 1e-3 else f"{seconds * 1e3:.2f} ms"
 
 
 def _percent(limit: float | None, seconds: float | None) -> str:

@@ -6,33 +6,48 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..layers.graph import Graph, Op, Tensor
+from ..layers.ops import Fused
+
+
+def op_name(op: Op) -> str:
+    """What an operation is called: of one that unites several, its kernel's name."""
+    return op.kind if isinstance(op, Fused) else type(op).__name__
 
 
 def replacements(plain: Graph, rewritten: Graph) -> dict[Op, tuple[Op, ...]]:
     """For each operation that rewriting made: the plain operations whose work it does.
 
-    One alone was moved: the same operation on another tensor or at another place.
+    One alone was moved: the same operation on another tensor or at another place. Of operations
+    that run as one kernel each part is looked at by itself.
     """
-    kept = {_bare(op) for op in rewritten.ops}
+    units = [
+        (unit, op)
+        for op in rewritten.ops
+        for unit in (op.parts if isinstance(op, Fused) else (op,))
+    ]
+    there = {_bare(op): op for op in plain.ops}
+    kept = {_bare(unit) for unit, _ in units}
     left = [op for op in plain.ops if _bare(op) not in kept]
-    there = {_bare(op) for op in plain.ops}
-    found: dict[Op, tuple[Op, ...]] = {}
-    moved: list[Op] = []
-    for op in rewritten.ops:
-        if _bare(op) in there:
+    found: dict[Op, set[Op]] = {}
+    moved: list[tuple[Op, Op]] = []
+    for unit, op in units:
+        if _bare(unit) in there:
+            if unit is not op:
+                found.setdefault(op, set()).add(there[_bare(unit)])
             continue
-        sources = _sources(op, plain, left)
+        sources = _sources(unit, plain, left)
         if sources:
-            found[op] = sources
+            found.setdefault(op, set()).update(sources)
             left = [other for other in left if other not in sources]
         else:
-            moved.append(op)
-    for op in moved:
-        twin = next((o for o in left if type(o) is type(op) and o.origin[0] in op.origin), None)
+            moved.append((unit, op))
+    for unit, op in moved:
+        twins = (o for o in left if type(o) is type(unit) and o.origin[0] in unit.origin)
+        twin = next(twins, None)
         if twin is not None:
-            found[op] = (twin,)
+            found.setdefault(op, set()).add(twin)
             left.remove(twin)
-    return found
+    return {op: tuple(o for o in plain.ops if o in sources) for op, sources in found.items()}
 
 
 def _sources(op: Op, plain: Graph, left: Sequence[Op]) -> tuple[Op, ...]:
@@ -48,6 +63,12 @@ def _sources(op: Op, plain: Graph, left: Sequence[Op]) -> tuple[Op, ...]:
             sources.append(producer)
             pending += [t for t in producer.reads() if t not in stop]
     return tuple(other for other in plain.ops if other in sources)
+
+
+def same_op(op: Op, ops: Sequence[Op]) -> Op | None:
+    """Among ``ops`` the one that computes the same, whoever asked for it."""
+    wanted = _bare(op)
+    return next((other for other in ops if _bare(other) == wanted), None)
 
 
 def _bare(op: Op) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,36 @@ def test_figures_are_those_of_the_operations(tiny: Tiny, reference: Backend) -> 
         o.origin.phase == "forward" for o in found.operations
     )
     json.dumps(as_json(found), allow_nan=False)
+
+
+def test_the_whole_step_lies_beside_its_calls(tiny: Tiny, reference: Backend) -> None:
+    found = _explained(tiny(), reference, measured=True)
+    step, total = found.whole, found.totals()["step"]
+    assert step is not None
+    assert step.seconds > 0
+    assert (step.calls_seconds, step.limit_seconds) == (total.seconds, total.limit_seconds)
+    in_json = as_json(found)["whole_step"]
+    assert in_json["gap_seconds"] == step.seconds - step.calls_seconds
+    text = as_text(found)
+    assert "the step as training runs it" in text
+    assert text.index("whole step") < text.index("most to gain")
+
+
+def test_most_to_gain_is_ranked_by_what_lies_above_the_limit(
+    tiny: Tiny, reference: Backend
+) -> None:
+    found = _explained(tiny(), reference, measured=True)
+    shape = replace(found, operations=tuple(_timed(o, at) for at, o in enumerate(found.operations)))
+    gains = [(o.seconds or 0) - (o.limit_seconds or 0) for o in shape.most_to_gain(3)]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[0] == max((o.seconds or 0) - (o.limit_seconds or 0) for o in shape.operations)
+    fast = replace(found, operations=tuple(_timed(o, 0) for o in found.operations))
+    assert fast.most_to_gain(3) == []
+
+
+def _timed(operation: Operation, seconds: float) -> Operation:
+    calls = tuple(replace(call, seconds=seconds) for call in operation.calls)
+    return replace(operation, calls=calls)
 
 
 def test_the_limit_is_the_larger_of_computing_and_moving(tiny: Tiny, reference: Backend) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.layers.graph import Graph, Op
-from dnnstack.layers.rewrites import REWRITES, rewritten
+from dnnstack.layers.graph import Graph, Op, Origin
+from dnnstack.layers.ops import Fused
+from dnnstack.layers.rewrites import OWN_KERNELS, REWRITES, rewritten
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
-from dnnstack.training.fusion import replacements
+from dnnstack.training.fusion import op_name, replacements, same_op
 
 _STACKS = {
     "convolutions": "[{conv2d: {filters: 4, kernel_size: 5}}, relu, max_pool2d, "
@@ -55,9 +57,27 @@ def test_every_plain_operation_is_kept_or_replaced_once(layers: str, names: list
         assert {source.origin[0] for source in sources} <= set(op.origin)
 
 
-def test_what_each_fusion_stands_for() -> None:
+def test_what_one_kernel_for_several_operations_stands_for() -> None:
     plain = _plain(_config(_STACKS["convolutions"]))
     graph = rewritten(plain, list(REWRITES))
+    replaced = replacements(plain, graph)
+    found = {op_name(op): _names(replaced[op]) for op in graph.ops if isinstance(op, Fused)}
+    assert found["first_conv_pool"] == ["Conv2d", "BiasAdd", "Activation", "Pool2d"]
+    assert sorted(found["first_conv_pool_backward"]) == sorted(
+        ["Pool2dBackward", "ActivationBackward", "Conv2dBackwardFilter", "BiasGrad"]
+    )
+
+
+def test_a_call_for_several_layers_is_found_again() -> None:
+    plain = _plain(_config(_STACKS["dense"]))
+    op = plain.ops[3]
+    assert same_op(replace(op, origin=(*op.origin, Origin("other", "forward"))), plain.ops) is op
+    assert same_op(replace(op, origin=op.origin), plain.ops[:3]) is None
+
+
+def test_what_each_fusion_stands_for() -> None:
+    plain = _plain(_config(_STACKS["convolutions"]))
+    graph = rewritten(plain, [name for name in REWRITES if name not in OWN_KERNELS])
     replaced = replacements(plain, graph)
     found = [
         (type(op).__name__, op.origin[0].layer, _names(replaced[op]))
