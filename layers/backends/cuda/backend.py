@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -12,14 +12,22 @@ from ...graph import Graph
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
 from ..tuning import Tuning, fingerprint, settle, training_sections
-from .bind import Libraries, synchronize
-from .cublas import Cublas
+from .bind import Lane, Precision
+from .cublas import Cublas, Product
 from .cudnn_library import Cudnn
 from .executable import CudaExecutable
-from .runtime import cupy, device, frontend, module_version
+from .runtime import cupy, device, frontend, module_version, synchronize
 from .tuner import search
 
 NAME = "cuda"
+# Rewrites to operations that no kernel here computes.
+LACKING = ("batch_norm_relu", "add_activation")
+# What is taken without a search: channels padded to what tensor cores like.
+DEFAULT_CHOICES: dict[str, dict[str, str]] = {
+    "fp32": {"layout": "nhwc", "pad": "4"},
+    "tf32": {"layout": "nhwc", "pad": "8"},
+    "bf16": {"layout": "nhwc", "pad": "8"},
+}
 
 
 class CudaBackend:
@@ -30,87 +38,96 @@ class CudaBackend:
     """
 
     name = NAME
-    rewrites = tuple(REWRITES)
+    rewrites = tuple(name for name in REWRITES if name not in LACKING)
 
     def __init__(self, capture: bool = True) -> None:
         self.device = device()
         self._capture = capture
-        with self.device.stream:
-            self._cudnn = Cudnn()
-        self._cublas: dict[bool, Cublas] = {}
+        self._lanes: dict[tuple[int, bool], Lane] = {}
 
-    def _blas(self, tf32: bool) -> Cublas:
-        if tf32 not in self._cublas:
-            with self.device.stream:
-                self._cublas[tf32] = Cublas(tf32)
-        return self._cublas[tf32]
+    def _lane(self, index: int, tf32: bool) -> Lane:
+        """The lane of this number: its stream, and handles made when first asked for."""
+        key = (index, tf32)
+        if key not in self._lanes:
+            stream = self.device.lane(index)
+            with stream:
+                other = self._lanes.get((index, not tf32))
+                cudnn = other.cudnn if other is not None else Cudnn(stream)
+                self._lanes[key] = Lane(stream, Cublas(tf32, stream), cudnn)
+        return self._lanes[key]
 
     def compile(
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> CudaExecutable:
         options = options or Options()
-        tf32 = self._tf32(options)
-        libraries = Libraries(self._blas(tf32), self._cudnn, not tf32, options.deterministic)
+        chosen = self._precision(options)
+        precision = Precision(
+            chosen == "fp32", chosen == "bf16", options.deterministic, options.fusion
+        )
         names = self.rewrites if options.fusion else ()
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
-        tuning, notices = self._tuned(graphs, options, libraries)
-        return CudaExecutable(graphs, tuning, libraries, notices, self._capture)
 
-    def _tf32(self, options: Options) -> bool:
-        if options.precision == "auto":
-            return self.device.has_tf32
-        if options.precision == "tf32" and not self.device.has_tf32:
-            raise BackendUnavailableError(
-                f"precision 'tf32': {self.device.name} has no TF32; set run.precision to fp32"
-            )
-        if options.precision not in ("fp32", "tf32"):
-            raise BackendUnavailableError(
-                f"precision '{options.precision}': CUDA computes in fp32 or tf32 here; "
-                "set run.precision to auto, fp32 or tf32"
-            )
-        return options.precision == "tf32"
+        def build(graphs: Mapping[str, Graph], tuning: Tuning, notes: Sequence[str] = ()) -> Any:
+            count = int(tuning.choices.get("lanes", "1"))
+            lanes = [self._lane(i, chosen == "tf32") for i in range(count)]
+            return CudaExecutable(graphs, tuning, lanes, precision, notes, self._capture)
 
-    def _tuned(
-        self, graphs: Mapping[str, Graph], options: Options, libraries: Libraries
-    ) -> tuple[Tuning, tuple[str, ...]]:
         trained = training_sections(graphs)
         mark = fingerprint(trained, options.deterministic) if trained else ""
-        present = Tuning(NAME, self._environment(libraries), mark, {"layout": "nhwc"})
-
-        def build(choices: Mapping[str, str]) -> CudaExecutable:
-            trial = replace(present, choices=dict(choices))
-            return CudaExecutable(trained, trial, libraries, (), self._capture)
+        environment = {**self.versions(), "precision": chosen}
+        present = Tuning(NAME, environment, mark, DEFAULT_CHOICES[chosen])
 
         def find() -> Mapping[str, str]:
-            return search(build, options.deterministic, options.interrupt)
+            def trial(choices: Mapping[str, str]) -> CudaExecutable:
+                found: CudaExecutable = build(trained, replace(present, choices=dict(choices)))
+                return found
+
+            return search(trial, chosen, options)
 
         wanted = find if options.tune else None
-        return settle(present, options.tuning, bool(trained), wanted, options.tune_seconds == inf)
+        tuning, notices = settle(
+            present, options.tuning, bool(trained), wanted, options.tune_seconds == inf
+        )
+        executable: CudaExecutable = build(graphs, tuning, notices)
+        return executable
 
-    def _environment(self, libraries: Libraries) -> dict[str, str]:
-        return {**self.versions(), "precision": "fp32" if libraries.exact else "tf32"}
+    def _precision(self, options: Options) -> str:
+        wanted: str = options.precision
+        if wanted == "auto":
+            return "tf32" if self.device.has_tf32 else "fp32"
+        if wanted in ("tf32", "bf16") and not self.device.has_tf32:
+            raise BackendUnavailableError(
+                f"precision '{wanted}': {self.device.name} has no tensor cores for it; "
+                "set run.precision to fp32"
+            )
+        if wanted not in ("fp32", "tf32", "bf16"):
+            raise BackendUnavailableError(
+                f"precision '{wanted}': CUDA computes in fp32, tf32 or bf16; "
+                "set run.precision to auto or one of them"
+            )
+        return wanted
 
     def limits(self) -> Limits:
         cp, n = cupy(), 8192
         with self.device.stream:
             a, b, c = (cp.random.standard_normal((n, n), dtype="float32") for _ in range(3))
-            blas = self._blas(self.device.has_tf32)
-            seconds = _fastest(
-                lambda: blas.sgemm(False, False, n, n, n, *(int(x.data.ptr) for x in (a, b, c)))
-            )
+            blas = self._lane(0, self.device.has_tf32).cublas
+            at = [int(x.data.ptr) for x in (a, b, c)]
+            product = Product(n, n, n, at[0], n, at[1], n, at[2], n)
+            seconds = _fastest(lambda: blas.sgemm(product))
             source = cp.empty(1 << 28, "float32")
             target = cp.empty_like(source)
             moved = _fastest(lambda: cp.copyto(target, source))
         return Limits(2 * n**3 / seconds / 1e9, 2 * source.nbytes / moved / 1e9)
 
     def versions(self) -> Mapping[str, str]:
-        cp = cupy()
+        cp, lane = cupy(), self._lane(0, self.device.has_tf32)
         return {
             "GPU": self.device.name,
             "CUDA": str(self.device.cuda_version),
             "driver": str(cp.cuda.runtime.driverGetVersion()),
-            "cuDNN": self._cudnn.version,
-            "cuBLAS": self._blas(self.device.has_tf32).version,
+            "cuDNN": lane.cudnn.version,
+            "cuBLAS": lane.cublas.version,
             "CuPy": module_version(cp),
             "cudnn-frontend": module_version(frontend()),
         }

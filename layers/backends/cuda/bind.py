@@ -1,29 +1,36 @@
-"""Binder: turns the operations of one section into a list of launches on one stream."""
+"""Binder: turns the operations of one section into a list of launches on one or more lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+import numpy as np
 
 from ....common.errors import ShapeError
 from ...graph import SHARED, Graph, Op, Tensor
+from ...ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
+from ...rewrites_fused import TAIL_GRADIENTS
 from ..base import BoundCall
 from .conv_graph import ConvGraph
 from .cublas import Cublas
 from .cudnn_library import Cudnn
-from .kernels import i32, i64, linear
-from .runtime import cupy, device
+from .kernels import THREADS, Defines, Grid, Kernel, i64, linear_grid
+from .layout import BFLOAT, FLOAT, Layout, plain
+from .numbers import narrow_tensors
+from .runtime import cupy
+from .store import Buffer, Store
 
 OpT = TypeVar("OpT", bound=Op)
-Kernel = Callable[["Binder", Any], None]
-KERNELS: dict[type[Op], Kernel] = {}
+Bind = Callable[["Binder", Any], None]
+KERNELS: dict[type[Op], Bind] = {}
 
 
-def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Kernel]:
+def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
     """Register the function that binds one type of operation."""
 
-    def register(kernel: Callable[[Binder, OpT], None]) -> Kernel:
+    def register(kernel: Callable[[Binder, OpT], None]) -> Bind:
         KERNELS[kind] = kernel
         return kernel
 
@@ -31,115 +38,164 @@ def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Kernel]:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One entry of the list: a launch on our stream, and what it is."""
+class Lane:
+    """A stream with the library handles that work on it."""
 
-    launch: Callable[[], None]
-    call: BoundCall
-
-
-@dataclass
-class Buffer:
-    """A flat device array and how a tensor of four dimensions lies in it: nchw or nhwc.
-
-    Tensors of other dimensions are row-major whatever the layout says.
-    """
-
-    array: Any
-    layout: str = "nchw"
-
-    @property
-    def pointer(self) -> int:
-        return int(self.array.data.ptr)
+    stream: Any
+    cublas: Cublas
+    cudnn: Cudnn
 
 
 @dataclass(frozen=True)
-class Libraries:
-    """The handles that a section's launches use, and how exact they must be."""
+class Precision:
+    """exact: no operand rounded to TF32. narrow: activations and copies of weights in bfloat16."""
 
-    cublas: Cublas
-    cudnn: Cudnn
     exact: bool
+    narrow: bool
     deterministic: bool
+    fusion: bool
 
 
-class Store:
-    """What sections share: parameters, state, data sets; arenas of parameters and momenta.
+@dataclass(frozen=True)
+class Step:
+    """One entry of the list: a launch on a lane, and what it is; None where it only waits."""
 
-    ``generation`` counts the data sets that moved: a captured graph of before is stale.
-    """
+    launch: Callable[[], None]
+    lane: int
+    call: BoundCall | None = None
 
-    def __init__(self) -> None:
-        self.buffers: dict[Tensor, Buffer] = {}
-        self.data: dict[Tensor, Any] = {}
-        self.arenas: dict[str, Any] = {}
-        self.spans: dict[Tensor, tuple[str, int, int]] = {}
-        self.generation = 0
 
-    def add_arena(self, name: str, tensors: tuple[Tensor, ...], layout: str) -> None:
-        """Lay tensors one behind the other, each aligned to 128 bytes, zeroed."""
-        end = 0
-        spans = {}
-        for tensor in tensors:
-            size = -(-tensor.size // 32) * 32
-            spans[tensor] = (end, end + size)
-            end += size
-        arena = cupy().zeros(end, "float32")
-        self.arenas[name] = arena
-        for tensor, (start, stop) in spans.items():
-            self.spans[tensor] = (name, start, stop)
-            self.buffers[tensor] = Buffer(arena[start : start + tensor.size], layout)
+@dataclass(frozen=True)
+class _Slices:
+    """Sums over parts of a batch that are yet to be added up: ``count`` rows, a stride apart."""
 
-    def stretch(self, tensors: list[Tensor]) -> Any:
-        """The flat array over neighbours of one arena, padding included."""
-        spans = [self.spans[tensor] for tensor in tensors]
-        (name, start, _), (last, _, stop) = spans[0], spans[-1]
-        if name != last or stop - start != sum(end - begin for _, begin, end in spans):
-            raise ShapeError("an update runs over tensors that do not lie side by side")
-        return self.arenas[name][start:stop]
+    op: Op
+    lane: int
+    source: Any
+    first: int
+    count: int
+    stride: int
+    target: Buffer
+    size: int
 
 
 class Binder:
-    """Binds a section; ``layout`` is how pictures and filters lie on the device."""
+    """Binds a section; ``choices`` say how pictures lie on the device and which plans run."""
 
     def __init__(
-        self, graph: Graph, store: Store, libraries: Libraries, choices: Mapping[str, str]
+        self,
+        graph: Graph,
+        store: Store,
+        lanes: Sequence[Lane],
+        precision: Precision,
+        choices: Mapping[str, str],
     ) -> None:
         self.graph = graph
         self.store = store
-        self.libraries = libraries
+        self.lanes = lanes
+        self.precision = precision
         self.choices = choices
-        self.layout = choices.get("layout", "nhwc")
         self.steps: list[Step] = []
         self.buffers: dict[Tensor, Buffer] = {}
-        self.workspace_bytes = 0
         self.convolutions: dict[str, tuple[ConvGraph, Buffer]] = {}
-        self.late: list[Callable[[int], None]] = []
-        self._position = 0
-        self._copies: dict[tuple[Tensor, str], Buffer] = {}
+        self.done: set[int] = set()
+        self.private: dict[object, Any] = {}
+        self.lane = 0
+        self._narrow = narrow_tensors(graph) if precision.narrow else frozenset[Tensor]()
+        self._workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
+        self._op: Op = graph.ops[0] if graph.ops else Op()
+        self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
+        self._writers: dict[Tensor, int] = {}
+        self._counts = [0] * len(lanes)
+        self._seen = [[0] * len(lanes) for _ in lanes]
+        self._pending: list[_Slices] = []
         self._keep: list[Any] = []
 
     def bind(self) -> None:
-        """Bind every operation in order, then the workspace that all of them share."""
-        for position, op in enumerate(self.graph.ops):
-            self._position = position
+        """Bind every operation in order, then the workspace of every lane."""
+        aside = self._aside()
+        turn = 0
+        for op in self.graph.ops:
+            if id(op) in self.done:
+                continue
+            self.lane = 0
+            if id(op) in aside and len(self.lanes) > 1:
+                self.lane = 1 + turn % (len(self.lanes) - 1)
+                turn += 1
+            self._op = op
+            if self._needs_sums(op):
+                self.add_up()
+            self._wait_for(op)
             KERNELS[type(op)](self, op)
-        workspace = self.keep(cupy().empty(max(self.workspace_bytes, 16), "uint8"))
-        for fix in self.late:
-            fix(int(workspace.data.ptr))
+            self._writers.update(dict.fromkeys(op.writes(), self.lane))
+        self.lane = 0
+        self.add_up()
+        self._join(range(len(self.lanes)))
+        for wanted in self._workspaces.values():
+            size = max((size for size, _ in wanted), default=0)
+            workspace = self.keep(cupy().empty(max(size, 16), "uint8"))
+            for _, bind in wanted:
+                bind(int(workspace.data.ptr))
 
     def keep(self, thing: Any) -> Any:
         """Hold something alive as long as the section."""
         self._keep.append(thing)
         return thing
 
+    def numbers(self, *values: float, dtype: str = "int32") -> Any:
+        """A few numbers on the device."""
+        return self.keep(cupy().asarray(values, dtype))
+
+    # ------------------------------------------------------------ lanes
+
+    @property
+    def here(self) -> Lane:
+        """The lane of the operation that is bound now."""
+        return self.lanes[self.lane]
+
+    def _aside(self) -> set[int]:
+        """Operations that only gradients of parameters come from, with others to run beside."""
+        ops = self.graph.ops
+        ends = {id(op) for op in ops if op.outputs and _only_gradients(op)}
+        others = [
+            i for i, op in enumerate(ops) if id(op) not in ends and not op.tensors(op.updates)
+        ]
+        last = others[-1] if others else 0
+        return {id(op) for i, op in enumerate(ops) if id(op) in ends and i < last}
+
+    def _wait_for(self, op: Op) -> None:
+        if self.lane:
+            self._join([0])
+        if op.tensors(op.updates) and not isinstance(op, Metrics) and not _is_tail(op):
+            self._join(range(len(self.lanes)))
+        self._join({self._writers[t] for t in op.reads() if t in self._writers})
+
+    def _join(self, others: Any) -> None:
+        """Let the present lane wait for what the others have been given so far."""
+        for other in others:
+            if other == self.lane or self._seen[self.lane][other] == self._counts[other]:
+                continue
+            self._seen[self.lane][other] = self._counts[other]
+            event = cupy().cuda.Event(disable_timing=True)
+            ahead, behind = self.lanes[other].stream, self.here.stream
+
+            def wait(event: Any = event, ahead: Any = ahead, behind: Any = behind) -> None:
+                event.record(ahead)
+                behind.wait_event(event)
+
+            self.steps.append(Step(wait, self.lane))
+
     # ------------------------------------------------------------ tensors
+
+    def number(self, tensor: Tensor) -> str:
+        """How an activation is stored: float32, or bfloat16 where the precision is that."""
+        return BFLOAT if tensor in self._narrow else tensor.dtype
 
     def home(self, tensor: Tensor) -> Buffer:
         """The buffer that holds a tensor; one that comes from outside starts zeroed, row-major."""
         held = self.store.buffers if tensor.role in SHARED else self.buffers
         if tensor not in held:
-            held[tensor] = Buffer(cupy().zeros(tensor.size, tensor.dtype))
+            held[tensor] = Buffer.zeros(plain(tensor.shape, tensor.dtype))
         return held[tensor]
 
     def data(self, tensor: Tensor) -> Any:
@@ -148,39 +204,68 @@ class Binder:
             self.store.data[tensor] = cupy().zeros(tensor.shape, tensor.dtype)
         return self.store.data[tensor]
 
-    def want(self, tensor: Tensor, layout: str) -> Buffer:
+    def want(self, tensor: Tensor, layout: Layout) -> Buffer:
         """The tensor in this layout: its home, or a copy that a launch makes now."""
         home = self.home(tensor)
-        if home.layout == layout or not spread(tensor):
+        if home.layout.same(layout):
             return home
+        if tensor.role == "parameter" and home.layout.same(replace(layout, dtype=FLOAT)):
+            return self.store.narrowed(tensor)
         key = (tensor, layout)
-        if key not in self._copies or tensor.role not in ("activation", "gradient"):
-            copied = self._copies.setdefault(key, Buffer(cupy().empty_like(home.array), layout))
-            self._transpose(tensor, home, copied)
-        return self._copies[key]
+        if key in self._copies and tensor.role in ("activation", "gradient"):
+            copy, lane = self._copies[key]
+            self._join([lane])
+            return copy
+        copy = self._copies[key][0] if key in self._copies else Buffer.zeros(layout)
+        self._copies[key] = (copy, self.lane)
+        self.convert(home, copy, tensor.name)
+        return copy
 
-    def _transpose(self, tensor: Tensor, source: Buffer, target: Buffer) -> None:
-        _, channels, *rest = tensor.shape
-        pixels = tensor.size // (tensor.shape[0] * channels)
-        name = f"{source.layout}_to_{target.layout}"
-        arguments = (source.array, target.array, i64(tensor.size), i32(channels), i32(pixels))
-        op = self.graph.ops[self._position]
-        self.kernel(op, name, linear(name, tensor.size, arguments), {"tensor": tensor.name})
+    def floats(self, tensor: Tensor) -> Buffer:
+        """The tensor row-major in float32 without padding: what any plain call takes."""
+        return self.want(tensor, plain(tensor.shape, tensor.dtype))
 
-    def output(self, tensor: Tensor, layout: str = "nchw") -> Buffer:
-        """The buffer to write an output in this layout; a gradient's lies in its arena."""
+    def output(self, tensor: Tensor, layout: Layout | None = None) -> Buffer:
+        """The zeroed buffer to write an output in this layout; a gradient's lies in its arena."""
+        layout = layout or plain(tensor.shape, tensor.dtype)
         if tensor in self.buffers:
             held = self.buffers[tensor]
-            if held.layout != layout and spread(tensor):
+            if not held.layout.same(layout):
                 raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
             return held
-        buffer = Buffer(cupy().empty(tensor.size, tensor.dtype), layout)
-        self.buffers[tensor] = buffer
-        return buffer
+        self.buffers[tensor] = Buffer.zeros(layout)
+        return self.buffers[tensor]
 
-    def alias(self, tensor: Tensor, buffer: Buffer) -> None:
-        """Let a tensor share another's bytes, row-major."""
-        self.buffers[tensor] = Buffer(buffer.array, "nchw")
+    def planned(self, tensor: Tensor) -> Layout | None:
+        """The layout of a tensor that has a buffer already: parameters, states, gradients."""
+        held = self.store.buffers if tensor.role in SHARED else self.buffers
+        return held[tensor].layout if tensor in held else None
+
+    def alias(self, tensor: Tensor, buffer: Buffer, layout: Layout) -> None:
+        """Let a tensor share another's bytes."""
+        self.buffers[tensor] = Buffer(buffer.array, layout)
+
+    def convert(self, source: Buffer, target: Buffer, name: str) -> None:
+        """Copy between layouts, in the order of the target's memory."""
+        a, b = source.layout, target.layout
+        axes = sorted(range(4), key=lambda axis: -b.strides[axis])
+        sizes = [b.sizes[axis] for axis in axes]
+        cast = self.numbers(
+            *sizes[1:], *(a.strides[axis] for axis in axes), *(b.strides[axis] for axis in axes)
+        )
+        narrow = BFLOAT in (a.dtype, b.dtype)
+        kernel = "convert_same"
+        if a.dtype != b.dtype:
+            kernel = "convert_widen" if a.dtype == BFLOAT else "convert_narrow"
+        size = int(np.prod(sizes))
+        arguments = (source.array, target.array, i64(size), cast)
+        self.kernel(
+            self._op,
+            ("elementwise.cu", kernel, narrow),
+            linear_grid(size),
+            arguments,
+            {"tensor": name, "from": a.dtype, "to": b.dtype},
+        )
 
     # ------------------------------------------------------------ launches
 
@@ -193,36 +278,116 @@ class Binder:
         details: Mapping[str, object] | None = None,
         implementation: str = "",
     ) -> None:
-        """Append a launch."""
+        """Append a launch on the present lane."""
         shown = {key: str(value) for key, value in (details or {}).items()}
-        self.steps.append(Step(launch, BoundCall(op, library, function, implementation, shown)))
+        if self.lane:
+            shown["lane"] = str(self.lane)
+        self._counts[self.lane] += 1
+        call = BoundCall(op, library, function, implementation, shown)
+        self.steps.append(Step(launch, self.lane, call))
 
     def kernel(
         self,
         op: Op,
-        name: str,
-        launch: Callable[[], None],
+        kernel: tuple[str, str, bool],
+        grid: Grid,
+        arguments: Sequence[Any],
         details: Mapping[str, object] | None = None,
+        block: Grid = (THREADS,),
+        shared: int = 0,
+        defines: Defines = (),
     ) -> None:
-        """Append a launch of one of our kernels."""
-        self.add(op, "dnnstack", name, launch, details, "kernels.cu")
+        """Append a launch of one of our kernels: (file, name, activations in bfloat16)."""
+        found = Kernel(*kernel, defines)
+        launch = found.launch(self.here.stream, grid, block, arguments, shared)
+        shown = {**dict(defines), **(details or {})}
+        self.add(op, "dnnstack", kernel[1], launch, shown, kernel[0])
+
+    def workspace(self, size: int, bind: Callable[[int], None]) -> None:
+        """Ask for bytes of the lane's workspace; ``bind`` gets its address."""
+        self._workspaces.setdefault(self.lane, []).append((size, bind))
+
+    # ------------------------------------------------------------ sums in slices
+
+    def slices(
+        self, op: Op, source: Any, first: int, count: int, stride: int, target: Tensor, size: int
+    ) -> None:
+        """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
+        layout = self.planned(target) or plain(target.shape)
+        held = self.output(target, layout)
+        self._pending.append(_Slices(op, self.lane, source, first, count, stride, held, size))
+
+    def _needs_sums(self, op: Op) -> bool:
+        targets = {id(pending.target.array) for pending in self._pending}
+        return any(
+            tensor in self.buffers and id(self.buffers[tensor].array) in targets
+            for tensor in op.reads()
+        )
+
+    def add_up(self) -> None:
+        """Add up all slices that wait, in one launch."""
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        self._join({p.lane for p in pending})
+        counts = [(name, "i4") for name in ("slices", "stride", "size", "unused")]
+        segment = np.dtype([("in", "u8"), ("out", "u8"), *counts])
+        table = np.zeros(len(pending), segment)
+        where = []
+        for i, p in enumerate(pending):
+            source = int(p.source.data.ptr) + 4 * p.first
+            table[i] = (source, p.target.pointer, p.count, p.stride, p.size, 0)
+            where += [(i, first) for first in range(0, p.size, 32)]
+        segments = self.keep(cupy().asarray(table.view("u1")))
+        places = self.keep(cupy().asarray(np.asarray(where, "int32").reshape(-1)))
+        origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
+        self.kernel(
+            replace(pending[0].op, origin=origin),
+            ("elementwise.cu", "sum_slices", False),
+            (len(where),),
+            (segments, places),
+            {"sums": len(pending), "slices": max(p.count for p in pending)},
+            block=(32, 8),
+        )
+
+    def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
+        """The operation that sums dy over its rows, and its result, if a kernel may do it on the
+        way: where fusion is on."""
+        if not self.precision.fusion:
+            return None
+        for op in self.graph.ops:
+            if id(op) in self.private.get("summed", ()):
+                continue
+            summed, result = _sum_of_rows(op)
+            if result is not None and summed == dy:
+                return op, result
+        return None
+
+    def mark_summed(self, op: Op) -> None:
+        """Say that an operation's bias gradient needs no launch of its own."""
+        self.private.setdefault("summed", set()).add(id(op))
+
+    def is_summed(self, op: Op) -> bool:
+        return id(op) in self.private.get("summed", ())
 
 
-def spread(tensor: Tensor) -> bool:
-    """Whether the layouts of a tensor differ: pictures and filters of several pixels, channels."""
-    if len(tensor.shape) != 4:
-        return False
-    _, c, h, w = tensor.shape
-    return c > 1 and h * w > 1
+def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:
+    """The dy whose sum over rows is the operation's bias gradient, and that gradient."""
+    if isinstance(op, BiasGrad):
+        return op.dy, op.db
+    if isinstance(op, Conv2dBackwardFilter):
+        return op.dy, op.bias_grad
+    if isinstance(op, MatMul) and op.transpose_a:
+        return op.a, op.bias_grad
+    return None, None
 
 
-def inner(tensor: Tensor, layout: str) -> int:
-    """How many neighbours in memory share a channel: pixels for nchw pictures, else 1."""
-    if len(tensor.shape) != 4 or layout == "nhwc":
-        return 1
-    return tensor.shape[2] * tensor.shape[3]
+def _only_gradients(op: Op) -> bool:
+    if _is_tail(op):
+        return True
+    return not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
 
 
-def synchronize() -> None:
-    """Wait for our stream."""
-    device().stream.synchronize()
+def _is_tail(op: Op) -> bool:
+    """The second half of a fused tail, whose metrics nobody in the section waits for."""
+    return isinstance(op, Fused) and op.kind == TAIL_GRADIENTS

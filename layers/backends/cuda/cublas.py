@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes as C
 from ctypes import byref, c_float, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 from ....common.errors import BackendUnavailableError, CublasError
 from ....common.native import Owned
-from .runtime import cupy, device, loaded_library
+from .runtime import cupy, loaded_library
 
 STATUS = {
     1: "not initialized",
@@ -27,6 +28,8 @@ STATUS = {
 }
 MATH_DEFAULT, MATH_TF32 = 0, 3
 POINTER_HOST, POINTER_DEVICE = 0, 1
+DATA_TYPE = {"float32": 0, "bfloat16": 14}  # cudaDataType: R_32F, R_16BF
+COMPUTE_FLOAT, DEFAULT_ALGORITHM = 68, -1  # CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
 WORKSPACE_BYTES = 32 << 20
 _SIGNATURES: dict[str, list[Any]] = {
     "cublasCreate_v2": [c_void_p],
@@ -40,6 +43,10 @@ _SIGNATURES: dict[str, list[Any]] = {
         *(c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p),
         *(c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int),
     ],
+    "cublasGemmEx": [
+        *(c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p, c_void_p, c_int, c_int),
+        *(c_void_p, c_int, c_int, c_void_p, c_void_p, c_int, c_int, c_int, c_int),
+    ],
     "cublasSgemv_v2": [
         *(c_void_p, c_int, c_int, c_int, c_void_p, c_void_p, c_int),
         *(c_void_p, c_int, c_void_p, c_void_p, c_int),
@@ -49,13 +56,36 @@ _SIGNATURES: dict[str, list[Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Product:
+    """C = op(A) op(B): op(A) (m, k), op(B) (k, n), C (m, n); row-major, row strides ld."""
+
+    m: int
+    n: int
+    k: int
+    a: int
+    lda: int
+    b: int
+    ldb: int
+    c: int
+    ldc: int
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+    def shown(self) -> dict[str, object]:
+        """What an error message and ``explain`` show."""
+        ld = f"{self.lda},{self.ldb},{self.ldc}"
+        transposed = f"{self.transpose_a},{self.transpose_b}"
+        return {"m": self.m, "n": self.n, "k": self.k, "ld": ld, "transpose": transposed}
+
+
 class Cublas:
-    """A cuBLAS handle on our stream with a workspace of its own, so that it can be captured.
+    """A cuBLAS handle on a stream with a workspace of its own, so that it can be captured.
 
     ``tf32``: whether matrix products may round their operands to TF32.
     """
 
-    def __init__(self, tf32: bool) -> None:
+    def __init__(self, tf32: bool, stream: Any) -> None:
         cp = cupy()
         cp.cuda.device.get_cublas_handle()
         path = loaded_library("libcublas.so")
@@ -71,7 +101,7 @@ class Cublas:
         assert handle.value is not None
         self._owned = Owned(handle.value, self._dll.cublasDestroy_v2)
         self.handle = handle.value
-        self.call("cublasSetStream_v2", self.handle, device().stream.ptr)
+        self.call("cublasSetStream_v2", self.handle, stream.ptr)
         # After the stream: setting the stream resets the workspace to one that is allocated later.
         self._workspace = cp.empty(WORKSPACE_BYTES, cp.uint8)
         workspace = self._workspace.data.ptr
@@ -92,27 +122,32 @@ class Cublas:
         major, rest = divmod(number.value, 10000)
         return f"{major}.{rest // 100}.{rest % 100}"
 
-    def sgemm(
-        self, transpose_a: bool, transpose_b: bool, m: int, n: int, k: int, a: int, b: int, c: int
-    ) -> None:
-        """C = op(A) op(B): op(A) (m, k), op(B) (k, n), C (m, n), row-major device pointers."""
-        lda, ldb = (m if transpose_a else k), (k if transpose_b else n)
+    def sgemm(self, product: Product) -> None:
+        """C = op(A) op(B) in float32, or TF32 where the handle allows it."""
+        p = product
         self.call(
             "cublasSgemm_v2",
-            *(self.handle, int(transpose_b), int(transpose_a), n, m, k, byref(self._one)),
-            *(b, ldb, a, lda, byref(self._zero), c, n),
-            m=m,
-            n=n,
-            k=k,
-            transpose_a=transpose_a,
-            transpose_b=transpose_b,
+            *(self.handle, int(p.transpose_b), int(p.transpose_a), p.n, p.m, p.k, byref(self._one)),
+            *(p.b, p.ldb, p.a, p.lda, byref(self._zero), p.c, p.ldc),
+            **p.shown(),
         )
 
-    def column_sums(self, rows: int, columns: int, a: int, ones: int, y: int) -> None:
-        """y = A^T 1 by cublasSgemv: A (rows, columns) row-major, ones (rows,), y (columns,)."""
+    def gemm_ex(self, product: Product, operands: str, result: str) -> None:
+        """The same with operands and result of their own types, summed in float32."""
+        p, kind = product, DATA_TYPE[operands]
+        self.call(
+            "cublasGemmEx",
+            *(self.handle, int(p.transpose_b), int(p.transpose_a), p.n, p.m, p.k, byref(self._one)),
+            *(p.b, kind, p.ldb, p.a, kind, p.lda, byref(self._zero)),
+            *(p.c, DATA_TYPE[result], p.ldc, COMPUTE_FLOAT, DEFAULT_ALGORITHM),
+            **p.shown(),
+        )
+
+    def column_sums(self, rows: int, columns: int, stride: int, a: int, ones: int, y: int) -> None:
+        """y = A^T 1 by cublasSgemv: A (rows, columns), its rows a stride apart, ones (rows,)."""
         self.call(
             "cublasSgemv_v2",
-            *(self.handle, 0, columns, rows, byref(self._one), a, columns, ones, 1),
+            *(self.handle, 0, columns, rows, byref(self._one), a, stride, ones, 1),
             *(byref(self._zero), y, 1),
             rows=rows,
             columns=columns,

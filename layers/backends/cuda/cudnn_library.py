@@ -12,7 +12,7 @@ from typing import Any
 from ....common.errors import CudnnError
 from ....common.native import Owned
 from ...graph import Shape
-from .runtime import cudnn_library, device, frontend
+from .runtime import cudnn_library, frontend
 
 FLOAT = 0
 POOLING = {"max": 3, "avg": 2}  # max deterministic; average without padding
@@ -22,9 +22,9 @@ SOFTMAX_ACCURATE, SOFTMAX_LOG, MODE_CHANNEL = 1, 2, 1
 
 
 class Cudnn:
-    """A cuDNN handle on our stream, and the library's plain functions."""
+    """A cuDNN handle on a stream, and the library's plain functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: Any) -> None:
         self._frontend = frontend()
         self._dll = C.CDLL(cudnn_library())
         self._dll.cudnnGetErrorString.restype = c_char_p
@@ -32,7 +32,8 @@ class Cudnn:
         handle = int(self._frontend.create_handle())
         self._owned = Owned(handle, self._frontend.destroy_handle)
         self.handle = handle
-        self._frontend.set_stream(handle=handle, stream=device().stream.ptr)
+        self.stream = stream
+        self._frontend.set_stream(handle=handle, stream=stream.ptr)
         self.one, self.zero = byref(c_float(1.0)), byref(c_float(0.0))
 
     @property

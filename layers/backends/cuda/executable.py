@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -12,20 +13,22 @@ import numpy as np
 
 from ....common.errors import LibraryError, ShapeError
 from ...graph import SHARED, Graph, Tensor
-from ...ops import SgdUpdate
 from ..base import Array, BoundCall
 from ..tuning import Tuning
-from . import linear, losses, pointwise  # noqa: F401  # registering kernels is their import's effect
-from .bind import Binder, Buffer, Libraries, Step, Store, spread, synchronize
+from . import convolution, fused, linear, losses, pointwise, pool  # noqa: F401  # they register
+from . import step as ends  # noqa: F401
+from .bind import Binder, Lane, Precision, Step
 from .conv_graph import ConvGraph
-from .runtime import cupy, device
-from .step import update_runs
+from .layout import BFLOAT
+from .parameters import Geometry, add_gradients, add_parameters
+from .runtime import cupy, device, synchronize
+from .store import Buffer, Store
 
 AFTER = "the checkpoints saved before are good; resume, with a smaller batch if memory ran out"
 
 
 class CudaExecutable:
-    """Sections bound to one stream of the GPU; see base.Executable.
+    """Sections bound to the lanes of the GPU; see base.Executable.
 
     ``capture``: False launches every call by itself, for debugging; the bits are the same.
     """
@@ -34,29 +37,32 @@ class CudaExecutable:
         self,
         graphs: Mapping[str, Graph],
         tuning: Tuning,
-        libraries: Libraries,
+        lanes: Sequence[Lane],
+        precision: Precision,
         notices: Sequence[str] = (),
         capture: bool = True,
     ) -> None:
         self.tuning = tuning
         self.graphs = graphs
         self.notices = notices
-        self._libraries = libraries
+        self._lanes = lanes
+        self._precision = precision
         self._capture = capture
         self._store = Store()
         self._sections: dict[str, Binder] = {}
         self._captured: dict[str, Any] = {}
         self._generation = 0
-        layout = tuning.choices.get("layout", "nhwc")
         with device().stream:
+            rules = Geometry(tuning.choices, precision.narrow)
+            add_parameters(self._store, graphs, rules)
             self._gradients = {
-                name: plan_arenas(self._store, graph, layout) for name, graph in graphs.items()
+                name: add_gradients(self._store, name, graph) for name, graph in graphs.items()
             }
             self._bind()
 
     def _bind(self) -> None:
         for name, graph in self.graphs.items():
-            binder = Binder(graph, self._store, self._libraries, self.tuning.choices)
+            binder = Binder(graph, self._store, self._lanes, self._precision, self.tuning.choices)
             binder.buffers.update(self._gradients[name])
             binder.bind()
             self._sections[name] = binder
@@ -103,6 +109,8 @@ class CudaExecutable:
         """Put everything that a section updates in place back to what it was before."""
         tensors = dict.fromkeys(t for op in binder.graph.ops for t in op.tensors(op.updates))
         changed = [self._buffer(t).array for t in tensors]
+        if self._store.has_narrow:
+            changed.append(self._store.narrow_arena())
         saved = [array.copy() for array in changed]
         yield
         for array, before in zip(changed, saved, strict=True):
@@ -122,9 +130,10 @@ class CudaExecutable:
             else:
                 buffer = self._buffer(tensor)
                 values = np.asarray(array, tensor.dtype)
-                if buffer.layout == "nhwc" and spread(tensor):
-                    values = values.transpose(0, 2, 3, 1)
-                buffer.array.set(np.ascontiguousarray(values).reshape(-1))
+                buffer.array.set(buffer.layout.pack(values))
+                narrow = replace(buffer.layout, dtype=BFLOAT)
+                if tensor.role == "parameter":
+                    self._store.renew(tensor, narrow.pack(values))
             synchronize()
 
     def _write_data(self, tensor: Tensor, array: Array) -> None:
@@ -141,22 +150,21 @@ class CudaExecutable:
             if tensor.role == "data":
                 return np.asarray(self._store.data[tensor].get())
             buffer = self._buffer(tensor)
-            values = np.asarray(buffer.array.get())
-        if buffer.layout == "nhwc" and spread(tensor):
-            n, c, h, w = tensor.shape
-            return np.ascontiguousarray(values.reshape(n, h, w, c).transpose(0, 3, 1, 2))
-        return values.reshape(tensor.shape)
+            return buffer.layout.unpack(np.asarray(buffer.array.get()))
 
     def calls(self, section: str) -> Sequence[BoundCall]:
-        return [step.call for step in self._sections[section].steps]
+        return [step.call for step in self._sections[section].steps if step.call is not None]
 
     def measure(self, section: str, repeats: int) -> list[float]:
-        cp, stream = cupy(), device().stream
+        cp = cupy()
         times = []
         binder = self._sections[section]
-        with stream, self._restored(binder):
+        with device().stream, self._restored(binder):
             for step in binder.steps:
-                spent = []
+                if step.call is None:
+                    step.launch()
+                    continue
+                spent, stream = [], self._lanes[step.lane].stream
                 for _ in range(repeats + 1):
                     start, stop = cp.cuda.Event(), cp.cuda.Event()
                     start.record(stream)
@@ -205,28 +213,14 @@ def _launch(steps: Sequence[Step]) -> None:
         except cp.cuda.runtime.CUDARuntimeError as error:
             raise _named(step, error) from None
         except LibraryError as error:
-            error.arguments["op"] = step.call.op.label()
+            if step.call is not None:
+                error.arguments["op"] = step.call.op.label()
             raise
 
 
 def _named(step: Step, error: Exception) -> LibraryError:
     call = step.call
+    if call is None:
+        return LibraryError("CUDA", "cudaStreamWaitEvent", str(error), {}, AFTER)
     shown = {"op": call.op.label(), **call.arguments}
     return LibraryError(call.library, call.function, str(error), shown, AFTER)
-
-
-def plan_arenas(store: Store, graph: Graph, layout: str) -> dict[Tensor, Buffer]:
-    """Lay out parameters, momenta and gradients of a section that updates.
-
-    Returns the buffers of the gradients.
-    """
-    updates = [op for op in graph.ops if isinstance(op, SgdUpdate)]
-    if not updates:
-        return {}
-    op = updates[0]
-    order = [i for _, members in update_runs(op) for i in members]
-    families = {"parameters": op.parameters, "momentum": op.buffers, "gradients": op.gradients}
-    for name, tensors in families.items():
-        if tensors:
-            store.add_arena(name, tuple(tensors[i] for i in order), layout)
-    return {tensor: store.buffers[tensor] for tensor in op.gradients}

@@ -1,53 +1,62 @@
-"""Our own kernels: kernels.cu compiled once a process by NVRTC, launched on our stream."""
+"""Our own kernels: .cu files compiled by NVRTC when first used, launched on a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from .runtime import cupy, device
+from .runtime import cupy
 
 THREADS = 256
 # Enough blocks to fill the largest GPU; kernels loop over what is beyond.
 MAX_BLOCKS = 4096
+HEADERS = ("common.cuh", "activations.cuh")
+
+Grid = tuple[int, ...]
+Defines = tuple[tuple[str, int], ...]
 
 
 @cache
-def _module() -> Any:
-    source = resources.files(__package__).joinpath("kernels.cu").read_text("utf-8")
-    return cupy().RawModule(code=source, options=("-std=c++17",))
+def _module(file: str, narrow: bool, defines: Defines) -> Any:
+    folder = resources.files(__package__)
+    source = "".join(folder.joinpath(name).read_text("utf-8") for name in (*HEADERS, file))
+    switches = (("BFLOAT", int(narrow)), *defines)
+    options = ("-std=c++17", *(f"-D{name}={value}" for name, value in switches))
+    return cupy().RawModule(code=source, options=options)
 
 
-def launcher(
-    name: str, blocks: int, threads: int, arguments: tuple[Any, ...], shared: int = 0
-) -> Callable[[], None]:
-    """A function that launches a kernel with these arguments.
+class Kernel:
+    """One kernel of a file; ``narrow``: activations are bfloat16; defines: its fixed geometry."""
 
-    Arguments are device arrays, or NumPy scalars of the kernel's types; shared: bytes.
-    """
-    function = _module().get_function(name)
-    stream = device().stream
+    def __init__(self, file: str, name: str, narrow: bool = False, defines: Defines = ()) -> None:
+        self.file = file
+        self.name = name
+        self._function = _module(file, narrow, defines).get_function(name)
 
-    def launch() -> None:
-        with stream:
-            function((blocks,), (threads,), arguments, shared_mem=shared)
+    def launch(
+        self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0
+    ) -> Callable[[], None]:
+        """A function that launches on the stream with these arguments.
 
-    return launch
+        Arguments are device arrays, integers that are device pointers (0 for none), or NumPy
+        scalars of the kernel's types; shared: bytes.
+        """
+        function, fixed = self._function, tuple(arguments)
+
+        def run() -> None:
+            with stream:
+                function(grid, block, fixed, shared_mem=shared)
+
+        return run
 
 
-def linear(name: str, size: int, arguments: tuple[Any, ...]) -> Callable[[], None]:
-    """A launch with about one thread for each of ``size`` elements."""
-    blocks = min(MAX_BLOCKS, max(1, -(-size // THREADS)))
-    return launcher(name, blocks, THREADS, arguments)
-
-
-def one_block(name: str, arguments: tuple[Any, ...], item: int = 8) -> Callable[[], None]:
-    """A launch of a single block, for sums in a fixed order; item: bytes a thread shares."""
-    return launcher(name, 1, THREADS, arguments, THREADS * item)
+def linear_grid(size: int) -> Grid:
+    """Blocks of THREADS, with about one thread for each of ``size`` elements."""
+    return (min(MAX_BLOCKS, max(1, -(-size // THREADS))),)
 
 
 def i32(value: int) -> np.int32:

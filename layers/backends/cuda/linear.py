@@ -1,164 +1,164 @@
-"""Dense layers by cuBLAS, convolutions by cuDNN's graphs, biases."""
+"""Dense layers by cuBLAS, biases."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-from ...graph import Shape, Tensor
-from ...ops import (
-    ACTIVATIONS,
-    BiasAdd,
-    BiasGrad,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    MatMul,
-)
-from .bind import Binder, binds, inner
-from .conv_graph import ConvGraph
-from .kernels import THREADS, f32, i32, i64, launcher, linear
+import numpy as np
+
+from ...graph import Op, Tensor
+from ...ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
+from .bind import Binder, binds
+from .cublas import Product
+from .kernels import THREADS, f32, i32, i64, linear_grid
+from .layout import BFLOAT, Layout, plain
+from .parameters import Geometry
 from .runtime import cupy
+from .store import Buffer
 
-Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
+# Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
+ROWS_A_SLICE = 64
+MOST_SLICES = 64
+
+
+def geometry(b: Binder) -> Geometry:
+    """The padding rules of this binding."""
+    return Geometry(b.choices, b.precision.narrow)
 
 
 @binds(MatMul)
 def matmul(b: Binder, op: MatMul) -> None:
-    """cublasSgemm; the bias and the activation that a rewrite added follow as kernels of ours."""
-    m, n, k = op.mnk
-    cublas = b.libraries.cublas
-    a, right, c = b.home(op.a), b.home(op.b), b.output(op.c)
-    launch = partial(
-        cublas.sgemm, op.transpose_a, op.transpose_b, m, n, k, a.pointer, right.pointer, c.pointer
+    """cublasSgemm, or cublasGemmEx where the operands are bfloat16.
+
+    The bias and the activation that a rewrite added follow as one kernel of ours, in place.
+    """
+    a_layout, b_layout, c_layout = _layouts(b, op)
+    a, right = b.want(op.a, a_layout), b.want(op.b, b_layout)
+    c = b.output(op.c, c_layout)
+    m, k = a_layout.stored[::-1] if op.transpose_a else a_layout.stored
+    n = b_layout.stored[0] if op.transpose_b else b_layout.stored[1]
+    product = Product(
+        *(m, n, k, a.pointer, a_layout.stored[1], right.pointer, b_layout.stored[1]),
+        *(c.pointer, c_layout.stored[1], op.transpose_a, op.transpose_b),
     )
-    details = {"m": m, "n": n, "k": k, "transpose": f"{op.transpose_a},{op.transpose_b}"}
-    b.add(op, "cuBLAS", "cublasSgemm", launch, details)
-    if op.bias is not None:
-        kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
-        slope = f32(op.activation_alpha)
-        numbers = (i64(op.c.size), i32(n), i32(kind), slope)
-        arguments = (c.array, b.home(op.bias).array, *numbers)
-        b.kernel(op, "bias_activation", linear("bias_activation", op.c.size, arguments))
-    elif op.activation is not None:
-        _activate(b, op, c.array, op.c.size)
-    if op.bias_grad is not None:
-        _column_sums(b, op, k, m, a.pointer, b.output(op.bias_grad).pointer)
+    cublas = b.here.cublas
+    if a.narrow:
+        launch = partial(cublas.gemm_ex, product, BFLOAT, c_layout.dtype)
+        b.add(op, "cuBLAS", "cublasGemmEx", launch, product.shown() | {"operands": BFLOAT})
+    else:
+        b.add(op, "cuBLAS", "cublasSgemm", partial(cublas.sgemm, product), product.shown())
+    if op.bias is not None or op.activation is not None:
+        finish(b, op, c, op.bias)
+    if op.bias_grad is not None and not b.is_summed(op):
+        column_sums(b, op, op.a, op.bias_grad)
 
 
-def _activate(b: Binder, op: MatMul | Conv2d, array: Any, size: int) -> None:
-    """Apply the activation that a rewrite added, in place."""
-    assert op.activation is not None
-    kind = i32(ACTIVATIONS.index(op.activation))
-    arguments = (array, array, i64(size), kind, f32(op.activation_alpha))
-    b.kernel(op, "activation", linear("activation", size, arguments))
+def _layouts(b: Binder, op: MatMul) -> tuple[Layout, Layout, Layout]:
+    """How a, b and c must lie: parameters and gradients as planned, activations to match them."""
+    weight = b.planned(op.b) if op.b.role == "parameter" else None
+    gradient = b.planned(op.c) if op.c.role == "gradient" else None
+    operand = BFLOAT if b.precision.narrow else "float32"
+    if weight is not None and not op.transpose_a:
+        units = Layout(
+            (op.a.shape[0], weight.shape[0]),
+            (op.a.shape[0], weight.stored[0]),
+            dtype=operand,
+        )
+        inputs = Layout(
+            (op.a.shape[0], weight.shape[1]),
+            (op.a.shape[0], weight.stored[1]),
+            picture=weight.picture,
+            dtype=operand,
+        )
+        a, c = (inputs, units) if op.transpose_b else (units, inputs)
+        c = Layout(c.shape, c.stored, picture=c.picture, dtype=b.number(op.c))
+        return a, Layout(weight.shape, weight.stored, picture=weight.picture, dtype=operand), c
+    if gradient is not None and op.transpose_a and not op.transpose_b:
+        samples = op.a.shape[0]
+        a = Layout(op.a.shape, (samples, gradient.stored[0]), dtype=operand)
+        right = Layout(
+            op.b.shape, (samples, gradient.stored[1]), picture=gradient.picture, dtype=operand
+        )
+        return a, right, gradient
+    c = gradient or plain(op.c.shape)
+    return plain(op.a.shape), plain(op.b.shape), c
 
 
-def _column_sums(b: Binder, op: MatMul | BiasGrad, rows: int, columns: int, a: int, y: int) -> None:
-    ones = b.keep(cupy().ones(rows, "float32"))
-    launch = partial(b.libraries.cublas.column_sums, rows, columns, a, int(ones.data.ptr), y)
-    b.add(op, "cuBLAS", "cublasSgemv", launch, {"rows": rows, "columns": columns})
+def finish(b: Binder, op: MatMul | Conv2d, y: Buffer, bias: Tensor | None) -> None:
+    """y = f(y + bias) in place over the channels that count."""
+    kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
+    channels, stored = y.layout.shape[1], y.layout.stored[1]
+    held = 0 if bias is None else b.home(bias).array
+    numbers = (i32(channels), i32(stored), i32(inner(y.layout)), i32(kind))
+    arguments = (y.array, held, i64(y.layout.size), *numbers, f32(op.activation_alpha))
+    kernel = ("elementwise.cu", "bias_activation", y.narrow)
+    b.kernel(op, kernel, linear_grid(y.layout.size), arguments)
+
+
+def inner(layout: Layout) -> int:
+    """How many neighbours in memory share a channel: pixels for NCHW pictures, else 1."""
+    if len(layout.shape) != 4 or layout.nhwc:
+        return 1
+    return int(np.prod(layout.shape[2:]))
 
 
 @binds(BiasAdd)
 def bias_add(b: Binder, op: BiasAdd) -> None:
     x = b.home(op.x)
-    y = b.output(op.y, x.layout)
-    channels = op.x.shape[1]
-    run = inner(op.x, x.layout)
-    arguments = (x.array, b.home(op.b).array, y.array, i64(op.x.size), i32(channels), i32(run))
-    b.kernel(op, "bias_add", linear("bias_add", op.x.size, arguments))
+    y = b.output(op.y, _numbered(x.layout, b.number(op.y)))
+    source = b.want(op.x, y.layout)
+    channels, stored = y.layout.shape[1], y.layout.stored[1]
+    numbers = (i64(y.layout.size), i32(channels), i32(stored), i32(inner(y.layout)))
+    arguments = (source.array, b.home(op.b).array, y.array, *numbers)
+    b.kernel(op, ("elementwise.cu", "bias_add", y.narrow), linear_grid(y.layout.size), arguments)
+
+
+def _numbered(layout: Layout, dtype: str) -> Layout:
+    return Layout(layout.shape, layout.stored, layout.nhwc, layout.picture, dtype)
 
 
 @binds(BiasGrad)
 def bias_grad(b: Binder, op: BiasGrad) -> None:
-    """cublasSgemv with ones over rows of channels; an own kernel where channels lie apart."""
-    dy, db = b.home(op.dy), b.output(op.db)
-    channels = op.dy.shape[1]
-    rows = op.dy.size // channels
-    if inner(op.dy, dy.layout) == 1:
-        return _column_sums(b, op, rows, channels, dy.pointer, db.pointer)
-    n = op.dy.shape[0]
-    arguments = (dy.array, db.array, i32(n), i32(channels), i32(rows // n))
-    launch = launcher("bias_grad_nchw", channels, THREADS, arguments, THREADS * 4)
-    return b.kernel(op, "bias_grad_nchw", launch)
+    if not b.is_summed(op):
+        column_sums(b, op, op.dy, op.db)
 
 
-def _graph(
-    b: Binder, op: Convolution, kind: str, x: Shape, w: Shape, y: Shape, **extra: bool
-) -> ConvGraph:
-    graph = ConvGraph(
-        b.libraries.cudnn,
-        kind,
-        x,
-        w,
-        y,
-        op.window,
-        b.layout,
-        exact=b.libraries.exact,
-        deterministic=b.libraries.deterministic,
-        **extra,
+def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
+    """db = sum of dy over rows of channels: cublasSgemv with ones; a kernel of ours in bfloat16,
+    and where channels lie apart."""
+    held = b.home(dy)
+    layout = held.layout
+    channels, stored = layout.shape[1], layout.stored[1]
+    if inner(layout) > 1:
+        return _planes(b, op, held, db)
+    rows = layout.size // stored
+    if layout.picture is None and held.layout.dtype == "float32" and not b.precision.fusion:
+        ones = b.keep(cupy().ones(rows, "float32"))
+        target = b.output(db, b.planned(db))
+        here = b.here.cublas
+        launch = partial(
+            here.column_sums,
+            *(rows, channels, stored, held.pointer, int(ones.data.ptr)),
+            target.pointer,
+        )
+        return b.add(op, "cuBLAS", "cublasSgemv", launch, {"rows": rows, "columns": channels})
+    slices = max(1, min(MOST_SLICES, rows // ROWS_A_SLICE))
+    sums = b.keep(cupy().empty(slices * channels, "float32"))
+    arguments = (held.array, sums, i32(rows), i32(channels), i32(stored))
+    b.kernel(
+        op,
+        ("elementwise.cu", "column_sums", held.narrow),
+        (slices, -(-channels // 32)),
+        arguments,
+        {"rows": rows, "columns": channels},
+        block=(32, 8),
     )
-    chosen = b.choices.get(_key(b, op, kind))
-    graph.choose(None if chosen is None else int(chosen))
-    return graph
+    return b.slices(op, sums, 0, slices, channels, db, channels)
 
 
-def _key(b: Binder, op: Convolution, kind: str) -> str:
-    """The name of a convolution's plan among the choices: plans depend on the batch size."""
-    layer = op.origin[0].layer if op.origin else ""
-    return f"{b.graph.name}/{layer}/{kind}"
-
-
-def _bound(
-    b: Binder, op: Convolution, graph: ConvGraph, pointers: dict[str, int], output: Tensor
-) -> None:
-    b.convolutions[_key(b, op, str(graph.shown["kind"]))] = (graph, b.home(output))
-    b.workspace_bytes = max(b.workspace_bytes, graph.workspace_bytes)
-    b.late.append(partial(graph.bind, pointers))
-    details = dict(graph.shown) | {"workspace": graph.workspace_bytes}
-    b.add(op, "cuDNN", "cudnnBackendExecute", graph.run, details, graph.plan_name)
-
-
-@binds(Conv2d)
-def conv2d(b: Binder, op: Conv2d) -> None:
-    relu = op.activation == "relu"
-    graph = _graph(
-        b, op, "forward", op.x.shape, op.w.shape, op.y.shape, bias=op.bias is not None, relu=relu
-    )
-    y = b.output(op.y, b.layout)
-    pointers = {
-        "x": b.want(op.x, b.layout).pointer,
-        "w": b.want(op.w, b.layout).pointer,
-        "y": y.pointer,
-    }
-    if op.bias is not None:
-        pointers["bias"] = b.home(op.bias).pointer
-    _bound(b, op, graph, pointers, op.y)
-    if op.activation is not None and not relu:
-        _activate(b, op, y.array, op.y.size)
-
-
-@binds(Conv2dBackwardData)
-def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
-    graph = _graph(b, op, "data", op.dx.shape, op.w.shape, op.dy.shape)
-    pointers = {
-        "y": b.want(op.dy, b.layout).pointer,
-        "w": b.want(op.w, b.layout).pointer,
-        "x": b.output(op.dx, b.layout).pointer,
-    }
-    _bound(b, op, graph, pointers, op.dx)
-
-
-@binds(Conv2dBackwardFilter)
-def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
-    graph = _graph(b, op, "filter", op.x.shape, op.dw.shape, op.dy.shape)
-    dy = b.want(op.dy, b.layout)
-    pointers = {
-        "x": b.want(op.x, b.layout).pointer,
-        "y": dy.pointer,
-        "w": b.output(op.dw, b.layout).pointer,
-    }
-    _bound(b, op, graph, pointers, op.dw)
-    if op.bias_grad is not None:
-        bias_grad(b, BiasGrad(dy=op.dy, db=op.bias_grad, origin=op.origin))
+def _planes(b: Binder, op: Op, dy: Buffer, db: Tensor) -> None:
+    n, channels, height, width = dy.layout.shape
+    target = b.output(db, b.planned(db))
+    arguments = (dy.array, target.array, i32(n), i32(channels), i32(height * width))
+    kernel = ("elementwise.cu", "bias_grad_nchw", dy.narrow)
+    b.kernel(op, kernel, (channels,), arguments, shared=THREADS * 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...graph import Tensor
+from ...graph import Op, Tensor
 from ...ops import (
     CrossEntropy,
     CrossEntropyBackward,
@@ -15,7 +15,7 @@ from ...ops import (
     SoftmaxCrossEntropyBackward,
 )
 from .bind import Binder, binds
-from .kernels import f32, i32, launcher, linear, one_block
+from .kernels import THREADS, Grid, f32, i32, linear_grid
 from .runtime import cupy
 
 ROWS_A_BLOCK = 4
@@ -24,17 +24,33 @@ FROM_LOG_SOFTMAX, FROM_PROBABILITIES, FROM_OUTPUT = 0, 1, 2
 Backward = CrossEntropyBackward | SoftmaxCrossEntropyBackward | MeanSquaredErrorBackward
 
 
+def _kernel(
+    b: Binder,
+    op: Op,
+    name: str,
+    grid: Grid,
+    arguments: tuple[Any, ...],
+    threads: int = THREADS,
+    shared: int = 0,
+) -> None:
+    b.kernel(op, ("losses.cu", name, False), grid, arguments, block=(threads,), shared=shared)
+
+
 @binds(SoftmaxCrossEntropy)
 def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
     n, classes = op.x.shape
     losses = b.keep(cupy().empty(n, "float32"))
     target = b.home(op.target).array
-    arguments = (b.home(op.x).array, target, b.output(op.log_p).array, losses)
+    arguments = (b.floats(op.x).array, target, b.output(op.log_p).array, losses)
     numbers = (i32(n), i32(classes), f32(op.label_smoothing))
-    launch = launcher(
-        "log_softmax_loss", -(-n // ROWS_A_BLOCK), 32 * ROWS_A_BLOCK, (*arguments, *numbers)
+    _kernel(
+        b,
+        op,
+        "log_softmax_loss",
+        (-(-n // ROWS_A_BLOCK),),
+        (*arguments, *numbers),
+        threads=32 * ROWS_A_BLOCK,
     )
-    b.kernel(op, "log_softmax_loss", launch)
     _reduce(b, op, losses, target, op.loss)
 
 
@@ -45,7 +61,7 @@ def _rows(
     losses = b.keep(cupy().empty(n, "float32"))
     target = b.home(op.target).array
     numbers = (i32(n), i32(classes), f32(smoothing), i32(kind))
-    b.kernel(op, "row_losses", linear("row_losses", n, (b.home(x).array, target, losses, *numbers)))
+    _kernel(b, op, "row_losses", linear_grid(n), (b.floats(x).array, target, losses, *numbers))
     _reduce(b, op, losses, target, op.loss)
 
 
@@ -58,7 +74,7 @@ def _reduce(
 ) -> None:
     mean = i32(op.reduction == "mean")
     arguments = (losses, target, b.output(loss).array, i32(len(losses)), mean)
-    b.kernel(op, "reduce_loss", one_block("reduce_loss", arguments))
+    _kernel(b, op, "reduce_loss", (1,), arguments, shared=THREADS * 8)
 
 
 @binds(CrossEntropy)
@@ -76,9 +92,9 @@ def _backward(b: Binder, op: Backward, x: Tensor, dx: Tensor, smoothing: float, 
     target = b.home(op.target).array
     mean = i32(op.reduction == "mean")
     numbers = (i32(n), i32(classes), f32(smoothing), mean, i32(kind))
-    arguments = (b.home(x).array, target, b.output(dx).array, *numbers)
+    arguments = (b.floats(x).array, target, b.output(dx).array, *numbers)
     blocks = max(1, min(64, n * classes // 1024))
-    b.kernel(op, "loss_backward", launcher("loss_backward", blocks, 256, arguments, 256 * 8))
+    _kernel(b, op, "loss_backward", (blocks,), arguments, shared=THREADS * 8)
 
 
 @binds(SoftmaxCrossEntropyBackward)
@@ -100,10 +116,10 @@ def mean_squared_error_backward(b: Binder, op: MeanSquaredErrorBackward) -> None
 def metrics(b: Binder, op: Metrics) -> None:
     n, classes = op.scores.shape
     arguments = (
-        b.home(op.scores).array,
+        b.floats(op.scores).array,
         b.home(op.target).array,
         b.home(op.loss).array,
         b.home(op.sums).array,
         *(i32(n), i32(classes), i32(op.reduction == "mean")),
     )
-    b.kernel(op, "metrics", one_block("metrics", arguments))
+    _kernel(b, op, "metrics", (1,), arguments, shared=THREADS * 8)

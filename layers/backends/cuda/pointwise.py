@@ -1,111 +1,58 @@
-"""Pooling, activation and softmax by cuDNN where it has them as we mean them; reshape."""
+"""Activation, softmax and reshape: cuDNN where it has them as we mean them."""
 
 from __future__ import annotations
 
 from ctypes import c_int, c_void_p
+from dataclasses import replace
 from functools import partial
 
-from ...graph import Op, Shape, Tensor
+from ...graph import Op, Tensor
 from ...ops import (
     ACTIVATIONS,
     Activation,
     ActivationBackward,
-    Pool2d,
     Pool2dBackward,
     Reshape,
     Softmax,
     SoftmaxBackward,
 )
 from .bind import Binder, binds
-from .conv_graph import strides
 from .cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE
-from .kernels import f32, i32, i64, linear
+from .kernels import THREADS, f32, i32, i64, linear_grid
+from .layout import Layout, plain
+from .linear import geometry, inner
 from .runtime import cupy
 
-
-def _symmetric(op: Pool2d | Pool2dBackward) -> bool:
-    top, bottom, left, right = op.window.padding
-    return top == bottom and left == right
-
-
-def _pool_numbers(
-    b: Binder, op: Pool2d | Pool2dBackward, x: Shape, y: Shape, layout: str
-) -> object:
-    """struct Pool of kernels.cu on the device."""
-    top, _, left, _ = op.window.padding
-    numbers = [x[1], x[2], x[3], y[2], y[3], *op.window.kernel, *op.window.stride, top, left]
-    numbers += [int(layout == "nhwc"), int(op.kind == "avg")]
-    return b.keep(cupy().asarray(numbers, "int32"))
+# Blocks of a kernel that also sums up its rows; each leaves a slice.
+SUMMING_BLOCKS = 264
+MOST_GROUPS = THREADS
 
 
-@binds(Pool2d)
-def pool2d(b: Binder, op: Pool2d) -> None:
-    """cudnnPoolingForward; an own kernel where the padding differs between two sides."""
-    x = b.home(op.x)
-    y = b.output(op.y, x.layout)
-    if not _symmetric(op):
-        pool = _pool_numbers(b, op, op.x.shape, op.y.shape, x.layout)
-        arguments = (x.array, y.array, i64(op.y.size), pool)
-        launch = linear("pool_forward", op.y.size, arguments)
-        return b.kernel(op, "pool_forward", launch, {"window": op.window})
-    cudnn = b.libraries.cudnn
-    top, _, left, _ = op.window.padding
-    pooling = b.keep(cudnn.pooling(op.kind, op.window.kernel, (top, left), op.window.stride))
-    source = b.keep(cudnn.tensor(op.x.shape, strides(op.x.shape, x.layout)))
-    target = b.keep(cudnn.tensor(op.y.shape, strides(op.y.shape, x.layout)))
-    launch = partial(
-        cudnn.call,
-        "cudnnPoolingForward",
-        *(c_void_p(cudnn.handle), c_void_p(pooling.handle), cudnn.one, c_void_p(source.handle)),
-        *(c_void_p(x.pointer), cudnn.zero, c_void_p(target.handle), c_void_p(y.pointer)),
-        window=op.window,
-        x=op.x.shape,
-    )
-    return b.add(
-        op, "cuDNN", "cudnnPoolingForward", launch, {"window": op.window, "layout": x.layout}
-    )
-
-
-@binds(Pool2dBackward)
-def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
-    """An own kernel: cuDNN's maximum may break a tie otherwise, and is slow at scale."""
-    layout = b.home(op.dy).layout
-    if op.kind == "max":
-        assert op.x is not None
-        assert op.y is not None
-        layout = b.home(op.x).layout
-    dy = b.want(op.dy, layout)
-    dx = b.output(op.dx, layout)
-    x = b.home(op.x).array if op.x is not None else dy.array
-    pool = _pool_numbers(b, op, op.dx.shape, op.dy.shape, layout)
-    shown = {"window": op.window, "layout": layout}
-    if op.window.kernel == op.window.stride and not any(op.window.padding):
-        name = "pool_backward_disjoint"
-        launch = linear(name, op.dy.size, (x, dy.array, dx.array, i64(op.dy.size), pool))
-        return b.kernel(op, name, launch, shown)
-    y = b.want(op.y, layout).array if op.y is not None else dy.array
-    arguments = (x, y, dy.array, dx.array, i64(op.dx.size), pool)
-    return b.kernel(op, "pool_backward", linear("pool_backward", op.dx.size, arguments), shown)
-
-
-def _flat_tensor(b: Binder, tensor: Tensor) -> c_void_p:
-    """A descriptor of all elements in a row: enough for elementwise functions."""
-    shape = (1, 1, 1, tensor.size)
-    owned = b.keep(b.libraries.cudnn.tensor(shape, (tensor.size, tensor.size, tensor.size, 1)))
+def _flat(b: Binder, size: int) -> c_void_p:
+    """A descriptor of so many floats in a row, padding included."""
+    owned = b.keep(b.here.cudnn.tensor((1, 1, 1, size), (size, size, size, 1)))
     return c_void_p(owned.handle)
 
 
 @binds(Activation)
 def activation(b: Binder, op: Activation) -> None:
+    """cudnnActivationForward; an own kernel for what it lacks, and in bfloat16."""
     x = b.home(op.x)
+    x = b.want(op.x, replace(x.layout, dtype=b.number(op.y)))
     y = b.output(op.y, x.layout)
-    if op.kind not in ACTIVATION:
+    zero_stays = op.kind not in ("sigmoid", "softplus") or x.layout.shape == x.layout.stored
+    if op.kind not in ACTIVATION or x.narrow or not zero_stays:
         kind = i32(ACTIVATIONS.index(op.kind))
-        arguments = (x.array, y.array, i64(op.x.size), kind, f32(op.alpha))
-        return b.kernel(op, "activation", linear("activation", op.x.size, arguments))
-    cudnn = b.libraries.cudnn
+        channels, stored = _columns(x.layout)
+        arguments = (
+            *(x.array, y.array, i64(x.layout.size), i32(channels), i32(stored)),
+            *(i32(inner(x.layout)), kind, f32(op.alpha)),
+        )
+        kernel = ("elementwise.cu", "activation_forward", x.narrow)
+        return b.kernel(op, kernel, linear_grid(x.layout.size), arguments, {"kind": op.kind})
+    cudnn = b.here.cudnn
     chosen = b.keep(cudnn.activation(op.kind, op.alpha))
-    flat = _flat_tensor(b, op.x)
+    flat = _flat(b, x.layout.size)
     launch = partial(
         cudnn.call,
         "cudnnActivationForward",
@@ -117,28 +64,95 @@ def activation(b: Binder, op: Activation) -> None:
     return b.add(op, "cuDNN", "cudnnActivationForward", launch, {"kind": op.kind})
 
 
+def _columns(layout: Layout) -> tuple[int, int]:
+    """Channels that count and are stored; a flattened picture's padding is its row's end."""
+    if len(layout.shape) == 1:
+        return layout.shape[0], layout.stored[0]
+    return layout.shape[1], layout.stored[1]
+
+
 @binds(ActivationBackward)
 def activation_backward(b: Binder, op: ActivationBackward) -> None:
-    """An own kernel for every kind: cuDNN's wants forward's input and output both."""
-    value = b.home(op.value)
-    dy = b.want(op.dy, value.layout)
-    dx = b.output(op.dx, value.layout)
-    kind = i32(ACTIVATIONS.index(op.kind))
-    arguments = (value.array, dy.array, dx.array, i64(op.dx.size), kind, f32(op.alpha))
-    launch = linear("activation_backward", op.dx.size, arguments)
-    b.kernel(op, "activation_backward", launch, {"kind": op.kind})
+    """An own kernel for every kind: cuDNN's wants forward's input and output both.
+
+    Where the sum of dx over its rows is a bias's gradient, it is taken on the way.
+    """
+    if _left_to_pool(b, op):
+        b.private.setdefault("masks", set()).add(id(op))
+        return
+    layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
+    value, dy, dx = b.want(op.value, layout), b.want(op.dy, layout), b.output(op.dx, layout)
+    kind, narrow = i32(ACTIVATIONS.index(op.kind)), dx.narrow
+    found = b.bias_gradient_of(op.dx)
+    _, stored = _columns(layout)
+    groups = stored // 4
+    if found is None or inner(layout) > 1 or stored % 4 or groups > MOST_GROUPS or layout.picture:
+        arguments = (value.array, dy.array, dx.array, i64(layout.size), kind, f32(op.alpha))
+        kernel = ("elementwise.cu", "activation_backward", narrow)
+        b.kernel(op, kernel, linear_grid(layout.size), arguments, {"kind": op.kind})
+        return
+    owner, db = found
+    rows = layout.size // stored
+    blocks = max(1, min(SUMMING_BLOCKS, -(-rows // (THREADS // groups))))
+    sums = b.keep(cupy().empty(blocks * stored, "float32"))
+    tail = (kind, f32(op.alpha), sums)
+    given = (value.array, dy.array, dx.array, i64(rows), i32(groups), *tail)
+    kernel = ("elementwise.cu", "activation_backward_sums", narrow)
+    b.kernel(op, kernel, (blocks,), given, {"kind": op.kind, "sums": db.name})
+    b.mark_summed(owner)
+    b.slices(op, sums, 0, blocks, stored, db, db.size)
+
+
+def _left_to_pool(b: Binder, op: ActivationBackward) -> bool:
+    """Whether the only reader is a max-pool's backward that masks as it goes."""
+    readers = b.graph.consumers(op.dx)
+    pool = readers[0] if len(readers) == 1 else None
+    return (
+        op.kind == "relu"
+        and isinstance(pool, Pool2dBackward)
+        and pool.y == op.value
+        and ("index", pool.x, pool.y) in b.private
+    )
 
 
 @binds(Reshape)
 def reshape(b: Binder, op: Reshape) -> None:
-    """Row-major in, the same bytes out: at most one transposition."""
-    b.alias(op.y, b.want(op.x, "nchw"))
+    """The same bytes under another shape: rows of a picture keep the picture's order of channels.
+
+    At most one change of layout, where the picture is padded.
+    """
+    rules, dtype = geometry(b), b.home(op.x).layout.dtype
+    source, target = op.x.shape, op.y.shape
+    if len(source) == 4 and len(target) == 2:
+        layout = rules.rows(target, dtype, source[1:])
+        near = b.home(op.x).layout
+        dense = rules.picture(source, dtype, compact=True)
+        if near.same(dense) and layout.size == near.size:
+            return b.alias(op.y, b.home(op.x), layout)
+        if layout.picture is not None:
+            return _convert(b, op, layout)
+    if len(source) == 2 and len(target) == 4:
+        held = b.home(op.x)
+        dense = rules.picture(target, dtype, compact=True)
+        if held.layout.picture == target[1:] and dense.size == held.layout.size:
+            return b.alias(op.y, held, dense)
+        if held.layout.picture == target[1:]:
+            return _convert(b, op, dense)
+    x = b.want(op.x, plain(source, dtype))
+    return b.alias(op.y, x, plain(target, dtype))
+
+
+def _convert(b: Binder, op: Reshape, layout: Layout) -> None:
+    """Copy x into rows of its picture, or back."""
+    source = b.home(op.x)
+    b.convert(source, b.output(op.y, layout), op.y.name)
 
 
 def _softmax(b: Binder, op: Op, function: str, tensor: Tensor, pointers: list[int]) -> None:
-    cudnn = b.libraries.cudnn
+    cudnn = b.here.cudnn
     shape = tensor.shape if len(tensor.shape) == 4 else (*tensor.shape, 1, 1)
-    owned = b.keep(cudnn.tensor(shape, strides(shape, "nchw")))
+    _, c, h, w = shape
+    owned = b.keep(cudnn.tensor(shape, (c * h * w, h * w, w, 1)))
     descriptor = c_void_p(owned.handle)
     *sources, target = pointers
     operands = [part for p in sources for part in (descriptor, c_void_p(p))]
@@ -154,12 +168,10 @@ def _softmax(b: Binder, op: Op, function: str, tensor: Tensor, pointers: list[in
 
 @binds(Softmax)
 def softmax(b: Binder, op: Softmax) -> None:
-    x = b.want(op.x, "nchw")
-    _softmax(b, op, "cudnnSoftmaxForward", op.x, [x.pointer, b.output(op.y).pointer])
+    _softmax(b, op, "cudnnSoftmaxForward", op.x, [b.floats(op.x).pointer, b.output(op.y).pointer])
 
 
 @binds(SoftmaxBackward)
 def softmax_backward(b: Binder, op: SoftmaxBackward) -> None:
-    y, dy = b.want(op.y, "nchw"), b.want(op.dy, "nchw")
-    pointers = [y.pointer, dy.pointer, b.output(op.dx).pointer]
+    pointers = [b.floats(op.y).pointer, b.floats(op.dy).pointer, b.output(op.dx).pointer]
     _softmax(b, op, "cudnnSoftmaxBackward", op.y, pointers)

@@ -103,7 +103,14 @@ class Device:
         self.capability = (int(properties["major"]), int(properties["minor"]))
         self.memory = int(properties["totalGlobalMem"])
         self.stream = cp.cuda.Stream(non_blocking=True)
+        self._streams = [self.stream]
         self.cuda_version = int(cp.cuda.runtime.runtimeGetVersion())
+
+    def lane(self, index: int) -> Any:
+        """Stream 0 is the main one; others run beside it."""
+        while len(self._streams) <= index:
+            self._streams.append(cupy().cuda.Stream(non_blocking=True))
+        return self._streams[index]
 
     @property
     def has_tf32(self) -> bool:
@@ -115,6 +122,11 @@ class Device:
 def device() -> Device:
     """The process's one Device."""
     return Device()
+
+
+def synchronize() -> None:
+    """Wait for our stream; every lane has joined it where a section ends."""
+    device().stream.synchronize()
 
 
 def module_version(module: ModuleType) -> str:

@@ -2,104 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any
 
-from ...graph import Tensor
+import numpy as np
+
 from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
+from ...ops.updates import ParameterUpdate
 from .bind import Binder, binds
-from .kernels import THREADS, f32, i32, i64, launcher, linear, one_block
+from .kernels import THREADS, f32, i32, i64, linear_grid
+from .linear import geometry
 from .runtime import cupy
+from .store import PARAMETERS, TILE
 
 PARTIAL_SUMS = 256
 
 
 @binds(GatherBatch)
 def gather_batch(b: Binder, op: GatherBatch) -> None:
+    """x: rows of uint8 pictures, scaled and shifted, in the order of this step."""
     n, channels, height, width = op.x.shape
     order = b.data(op.order)
-    x = b.output(op.x, b.layout)
-    scale, shift = (b.keep(cupy().asarray(v, "float32")) for v in (op.scale, op.shift))
+    layout = geometry(b).picture(op.x.shape, b.number(op.x))
+    x = b.output(op.x, layout)
+    scale, shift = b.numbers(*op.scale, dtype="float32"), b.numbers(*op.shift, dtype="float32")
+    now = b.keep(cupy().zeros(1, "int64"))
+    b.private[("now", op.step)] = now
+    sample, channel, _, pixel = layout.strides
+    steps = max(order.size // n, 1)
+    place = b.numbers(channels, height * width, steps, sample, channel, pixel)
     arguments = (
-        *(b.data(op.images), b.data(op.labels), order, b.home(op.step).array),
-        *(x.array, b.output(op.target).array, scale, shift),
-        *(i32(n), i32(max(order.size // n, 1)), i32(channels), i32(height * width)),
-        i32(b.layout == "nhwc"),
+        *(b.data(op.images), b.data(op.labels), order, b.home(op.step).array, x.array),
+        *(b.output(op.target).array, scale, shift, i32(n), place, now),
     )
-    b.kernel(op, "gather_batch", linear("gather_batch", op.x.size, arguments))
+    b.kernel(op, ("elementwise.cu", "gather_batch", x.narrow), linear_grid(op.x.size), arguments)
 
 
 @binds(GlobalNorm)
 def global_norm(b: Binder, op: GlobalNorm) -> None:
-    gradients = b.store.stretch(_arena_order(b, op.gradients))
+    name, start, stop = b.store.stretch(op.gradients)
+    gradients = b.store.arenas[name][start:stop]
     sums = b.keep(cupy().empty(PARTIAL_SUMS, "float64"))
     arguments = (gradients, i64(gradients.size), sums)
-    launch = launcher("square_sums", PARTIAL_SUMS, THREADS, arguments, THREADS * 8)
-    b.kernel(op, "square_sums", launch)
+    kernel = ("update.cu", "square_sums", False)
+    b.kernel(op, kernel, (PARTIAL_SUMS,), arguments, shared=THREADS * 8)
     norm = b.output(op.norm).array
-    b.kernel(op, "norm_of", one_block("norm_of", (sums, i32(PARTIAL_SUMS), norm)))
+    last = (sums, i32(PARTIAL_SUMS), norm)
+    b.kernel(op, ("update.cu", "norm_of", False), (1,), last, shared=THREADS * 8)
 
 
 @binds(ClipByNorm)
 def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
-    gradients = b.store.stretch(_arena_order(b, op.gradients))
+    """cublasSscal with a factor that is computed on the device."""
+    name, start, stop = b.store.stretch(op.gradients)
+    gradients = b.store.arenas[name][start:stop]
     factor = b.keep(cupy().empty(1, "float32"))
     arguments = (b.home(op.norm).array, f32(op.max_norm), factor)
-    b.kernel(op, "clip_factor", launcher("clip_factor", 1, 1, arguments))
+    b.kernel(op, ("update.cu", "clip_factor", False), (1,), arguments, block=(1,))
     scale = partial(
-        b.libraries.cublas.sscal, gradients.size, int(factor.data.ptr), int(gradients.data.ptr)
+        b.here.cublas.sscal, gradients.size, int(factor.data.ptr), int(gradients.data.ptr)
     )
     b.add(op, "cuBLAS", "cublasSscal", scale, {"n": gradients.size})
 
 
-def _arena_order(b: Binder, tensors: Sequence[Tensor]) -> list[Tensor]:
-    return sorted(tensors, key=lambda tensor: b.store.spans[tensor][1])
+def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
+    """(factor of the rate, weight decay) of every tile from the first parameter to the last.
+
+    Returns the device array and the stretch of the arena; tiles of other parameters get 0.
+    """
+    _, start, stop = b.store.stretch(op.parameters)
+    table = np.zeros(((stop - start) // TILE, 2), "float32")
+    for i, parameter in enumerate(op.parameters):
+        _, first, last = b.store.spans[parameter]
+        place = slice((first - start) // TILE, (last - start) // TILE)
+        table[place] = (op.factor(i), op.weight_decay[i])
+    return b.keep(cupy().asarray(table)), start, stop
+
+
+def own_part(b: Binder, op: ParameterUpdate, family: str, start: int, stop: int) -> Any:
+    """The part of a mirror of the arena that belongs to an update."""
+    return b.store.arenas[family][start:stop]
 
 
 @binds(SgdUpdate)
 def sgd_update(b: Binder, op: SgdUpdate) -> None:
-    """Plain SGD is cublasSscal and cublasSaxpy; with momentum one kernel of ours."""
-    rates, steps = b.data(op.rates), b.home(op.step).array
-    for decay, members in update_runs(op):
-        parameters = b.store.stretch([op.parameters[i] for i in members])
-        gradients = b.store.stretch([op.gradients[i] for i in members])
-        size = parameters.size
-        if not op.momentum:
-            _saxpy(b, op, decay, parameters, gradients, rates, steps)
-            continue
-        velocity = b.store.stretch([op.buffers[i] for i in members])
-        arguments = (
-            *(parameters, gradients, velocity, i64(size), rates, steps),
-            *(f32(decay), f32(op.momentum), i32(op.nesterov)),
-        )
-        details = {"n": size, "weight_decay": decay, "momentum": op.momentum}
-        b.kernel(op, "sgd_update", linear("sgd_update", size, arguments), details)
+    """Plain SGD is cublasSscal and cublasSaxpy; with momentum, groups or copies one kernel."""
+    simple = not op.momentum and len(set(op.weight_decay)) == 1
+    simple = simple and {op.factor(i) for i in range(len(op.parameters))} == {1.0}
+    table, start, stop = rules(b, op)
+    gathered = sum(last - first for _, first, last in (b.store.spans[p] for p in op.parameters))
+    if simple and not b.store.has_narrow and gathered == stop - start:
+        return _saxpy(b, op, start, stop)
+    p = b.store.arenas[PARAMETERS][start:stop]
+    g = own_part(b, op, f"{b.graph.name}.gradients", start, stop)
+    v = own_part(b, op, "momentum", start, stop) if op.momentum else 0
+    narrow = b.store.narrow_arena()[start:stop] if b.store.has_narrow else 0
+    step, after = b.home(op.step).array, 0
+    if b.precision.fusion and ("now", op.step) in b.private:
+        advance = _last_advance(b, op)
+        if advance is not None:
+            b.done.add(id(advance))
+            step, after = b.private[("now", op.step)], step
+    fours = (stop - start) // 4
+    arguments = (
+        *(p, g, v, narrow, i32(fours), table, b.data(op.rates), step, after),
+        *(f32(op.momentum), i32(op.nesterov)),
+    )
+    details = {"n": stop - start, "momentum": op.momentum, "nesterov": op.nesterov}
+    grid = (-(-fours // THREADS),)
+    return b.kernel(op, ("update.cu", "sgd_update", False), grid, arguments, details)
 
 
-def _saxpy(b: Binder, op: SgdUpdate, decay: float, p: Any, g: Any, rates: Any, steps: Any) -> None:
-    """p = (1 - lr decay) p - lr g over device arrays p and g."""
-    factors = b.keep(cupy().empty(2, "float32"))
-    arguments = (rates, steps, f32(decay), factors)
-    b.kernel(op, "sgd_factors", launcher("sgd_factors", 1, 1, arguments))
+def _last_advance(b: Binder, op: SgdUpdate) -> Advance | None:
+    """The advance of the step, if it and nothing else follows the update."""
+    after = b.graph.ops[b.graph.ops.index(op) + 1 :]
+    if len(after) == 1 and isinstance(after[0], Advance) and after[0].step == op.step:
+        return after[0]
+    return None
+
+
+def _saxpy(b: Binder, op: SgdUpdate, start: int, stop: int) -> None:
+    """p = (1 - lr decay) p - lr g."""
+    p = b.store.arenas[PARAMETERS][start:stop]
+    g = own_part(b, op, f"{b.graph.name}.gradients", start, stop)
+    factors, decay = b.keep(cupy().empty(2, "float32")), op.weight_decay[0]
+    arguments = (b.data(op.rates), b.home(op.step).array, f32(decay), factors)
+    b.kernel(op, ("update.cu", "sgd_factors", False), (1,), arguments, block=(1,))
     size, target, source = int(p.size), int(p.data.ptr), int(g.data.ptr)
     minus_rate, keep = (int(factors[i : i + 1].data.ptr) for i in (0, 1))
-    cublas = b.libraries.cublas
+    cublas = b.here.cublas
     if decay:
         b.add(op, "cuBLAS", "cublasSscal", partial(cublas.sscal, size, keep, target), {"n": size})
     launch = partial(cublas.saxpy, size, minus_rate, source, target)
     b.add(op, "cuBLAS", "cublasSaxpy", launch, {"n": size})
 
 
-def update_runs(op: SgdUpdate) -> list[tuple[float, list[int]]]:
-    """Stretches of parameters with one weight decay, as they lie side by side in the arena."""
-    order = sorted(range(len(op.parameters)), key=lambda i: -op.weight_decay[i])
-    grouped = groupby(order, key=lambda i: op.weight_decay[i])
-    return [(decay, list(members)) for decay, members in grouped]
-
-
 @binds(Advance)
 def advance(b: Binder, op: Advance) -> None:
     arguments = (b.home(op.step).array,)
-    b.kernel(op, "advance", launcher("advance", 1, 1, arguments))
+    b.kernel(op, ("update.cu", "advance", False), (1,), arguments, block=(1,))

@@ -1,75 +1,108 @@
-"""Choosing layouts and convolution plans by timing them on the device."""
+"""Choosing layouts, padding, lanes and convolution plans by timing them on the device."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 
-from .conv_graph import WORKSPACE_LIMIT, ConvGraph
+from ....common.errors import CudnnError
+from ..base import Options
+from .conv_graph import WORKSPACE_LIMIT, ConvGraph, best_first
 from .executable import CudaExecutable
 from .runtime import cupy
 
-LAYOUTS = ("nhwc", "nchw")
+# What is tried for each precision, the most promising first.
+LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
+    "fp32": ({"layout": "nhwc", "pad": "4"}, {"layout": "nchw"}),
+    "tf32": ({"layout": "nhwc", "pad": "8"}, {"layout": "nhwc", "pad": "32"}, {"layout": "nchw"}),
+    "bf16": ({"layout": "nhwc", "pad": "8"}, {"layout": "nhwc", "pad": "32"}),
+}
+LANES = ("1", "2", "3")
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
 MOST_PLANS = 32
-SECONDS_A_CONVOLUTION = 1.0
+# Seconds that a search takes where nothing else is asked for.
+SECONDS = 6.0
 FINALISTS = 4
-# A plan must win by more than the noise of a short timing.
+# A choice must win by more than the noise of a short timing.
 GAIN = 0.97
 
 Build = Callable[[Mapping[str, str]], CudaExecutable]
 
 
-def search(build: Build, deterministic: bool, interrupt: Callable[[], None]) -> dict[str, str]:
-    """The fastest choices found: for each layout the best plan of every convolution, then the
-    layout whose captured step is faster.
+def search(build: Build, precision: str, options: Options) -> dict[str, str]:
+    """The fastest choices found: the layout by its captured step with the heuristics' plans, then
+    the best plan of every convolution, then the number of lanes.
 
-    ``build(choices)`` compiles the sections to tune. ``deterministic``: a plan takes the place of
-    the heuristics' first only if it gave equal bits twice.
+    ``build(choices)`` compiles the sections to tune. The time is shared out over what is to be
+    tried; ``options.tune_seconds`` infinity tries every plan in every layout.
     """
-    found: dict[str, str] = {}
-    fastest = float("inf")
-    for layout in LAYOUTS:
-        interrupt()
-        trial = build({"layout": layout})
-        choices = {"layout": layout} | best_plans(trial, deterministic, interrupt)
-        trial.close()
-        tuned = build(choices)
-        seconds = sum(tuned.step_seconds(name, 5) for name in tuned.graphs)
-        tuned.close()
-        if seconds < fastest:
+    budget = SECONDS if options.tune_seconds is None else options.tune_seconds
+    begin, thorough = time.perf_counter(), budget == float("inf")
+    found, fastest = dict(LAYOUTS[precision][0]), float("inf")
+    for layout in LAYOUTS[precision]:
+        options.interrupt()
+        if fastest < float("inf") and time.perf_counter() - begin > budget / 2:
+            break
+        choices, seconds = dict(layout), _seconds(build, layout)
+        if thorough and seconds < float("inf"):
+            choices |= _plans(build, choices, options, budget)
+            seconds = _seconds(build, choices)
+        if seconds < GAIN * fastest:
             found, fastest = choices, seconds
+    if not thorough:
+        left = max(budget - (time.perf_counter() - begin), budget / 4)
+        found |= _plans(build, found, options, left)
+        fastest = _seconds(build, found)
+    for lanes in LANES[1:]:
+        options.interrupt()
+        seconds = _seconds(build, found | {"lanes": lanes})
+        if seconds < GAIN * fastest:
+            found, fastest = found | {"lanes": lanes}, seconds
     return found
 
 
-def best_plans(
-    executable: CudaExecutable, deterministic: bool, interrupt: Callable[[], None]
+def _seconds(build: Build, choices: Mapping[str, str]) -> float:
+    """The time of one captured step; infinite where a library has no engine for the layout."""
+    try:
+        trial = build(choices)
+    except CudnnError:
+        return float("inf")
+    seconds = sum(trial.step_seconds(name, 5) for name in trial.graphs)
+    trial.close()
+    return seconds
+
+
+def _plans(
+    build: Build, choices: Mapping[str, str], options: Options, budget: float
 ) -> dict[str, str]:
     """The index of the fastest plan of every convolution, by the name of its choice."""
+    trial = build(choices)
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
     pointer = int(workspace.data.ptr)
     plans: dict[str, str] = {}
-    for name, (graph, output) in executable.convolutions().items():
-        interrupt()
-        plans[name] = str(_best(graph, pointer, output.array, deterministic))
+    found = trial.convolutions()
+    for name, (graph, _) in found.items():
+        options.interrupt()
+        plans[name] = str(_best(graph, pointer, budget / len(found)))
+    trial.close()
     return plans
 
 
-def _best(graph: ConvGraph, workspace: int, output: object, deterministic: bool) -> int:
-    deadline = time.perf_counter() + SECONDS_A_CONVOLUTION
+def _best(graph: ConvGraph, workspace: int, budget: float) -> int:
+    deadline = time.perf_counter() + budget
     times: dict[int, float] = {}
-    for index in range(min(graph.plans(), MOST_PLANS)):
+    most = graph.plans() if budget == float("inf") else min(graph.plans(), MOST_PLANS)
+    for index in range(most):
         if times and time.perf_counter() > deadline:
             break
         if graph.build(index):
             times[index] = graph.seconds(index, workspace, 1)
-    ranked = sorted(times, key=times.__getitem__)[:FINALISTS]
-    again = {index: graph.seconds(index, workspace, 5) for index in ranked}
+    again = {index: graph.seconds(index, workspace, 5) for index in best_first(times)[:FINALISTS]}
     first = graph.plan
     again.setdefault(first, graph.seconds(first, workspace, 5))
-    for index in sorted(again, key=again.__getitem__):
+    for index in best_first(again):
         if again[index] > GAIN * again[first]:
             break
-        if not deterministic or graph.repeats_itself(index, workspace, output):
+        if graph.verified(index, workspace):
             return index
     return first

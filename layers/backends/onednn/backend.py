@@ -8,7 +8,7 @@ from functools import cache
 
 from ....common.errors import BackendUnavailableError
 from ...graph import Graph
-from ...rewrites import REWRITES, rewritten
+from ...rewrites import OWN_KERNELS, REWRITES, rewritten
 from ..base import Limits, Options
 from ..tuning import Tuning, fingerprint, settle, training_sections
 from .constants import DST, SRC, WEIGHTS
@@ -28,7 +28,7 @@ class OneDnnBackend:
     """
 
     name = NAME
-    rewrites = tuple(REWRITES)
+    rewrites = tuple(name for name in REWRITES if name not in OWN_KERNELS)
 
     def __init__(self, threads: int) -> None:
         library()

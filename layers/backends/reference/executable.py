@@ -11,6 +11,7 @@ import numpy as np
 
 from ....common.errors import ShapeError
 from ...graph import EXTERNAL, Graph, Op, Tensor
+from ...ops import Fused
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 from .kernels import KERNELS
@@ -82,9 +83,7 @@ class ReferenceExecutable:
 
     def calls(self, section: str) -> Sequence[BoundCall]:
         return [
-            BoundCall(
-                op, "numpy", KERNELS[type(op)].function, getattr(op, "kind", ""), _arguments(op)
-            )
+            BoundCall(op, "numpy", _function(op), getattr(op, "kind", ""), _arguments(op))
             for op in self.graphs[section].ops
         ]
 
@@ -108,6 +107,10 @@ class ReferenceExecutable:
         self._held.clear()
 
     def _compute(self, op: Op) -> None:
+        if isinstance(op, Fused):
+            for part in (*op.given, *op.parts):
+                self._compute(part)
+            return
         arguments = [self._argument(getattr(op, field)) for field in (*op.inputs, *op.updates)]
         result = KERNELS[type(op)].compute(op, *arguments)
         fields = (*op.outputs, *op.updates)
@@ -135,6 +138,12 @@ class ReferenceExecutable:
 
     def _dtype(self, tensor: Tensor) -> np.dtype[Any]:
         return self._floating if tensor.dtype == "float32" else np.dtype(tensor.dtype)
+
+
+def _function(op: Op) -> str:
+    if isinstance(op, Fused):
+        return " ".join(dict.fromkeys(_function(part) for part in op.parts))
+    return KERNELS[type(op)].function
 
 
 def _arguments(op: Op) -> dict[str, str]:

@@ -9,7 +9,6 @@ import pytest
 from dnnstack.common.errors import BackendUnavailableError, CublasError
 from dnnstack.layers.backends import select
 from dnnstack.layers.backends.cuda import runtime
-from dnnstack.layers.backends.cuda.conv_graph import strides
 
 
 @pytest.fixture
@@ -50,11 +49,6 @@ def test_torch_is_not_imported_along(monkeypatch):
     with runtime._blocked("torch"), pytest.raises(ImportError):
         import torch  # noqa: F401
     assert "torch" not in sys.modules
-
-
-def test_strides_of_both_layouts():
-    assert strides((2, 3, 4, 5), "nchw") == (60, 20, 5, 1)
-    assert strides((2, 3, 4, 5), "nhwc") == (60, 1, 15, 3)
 
 
 def test_library_error_carries_the_call():

@@ -1,0 +1,68 @@
+// What every file of kernels begins with. All sums run in a fixed order: no float atomics, so that
+// two runs give the same bits. T is how activations are stored: float, or bfloat16 as the upper
+// half of a float, where BFLOAT is 1; arithmetic is float throughout.
+
+typedef unsigned char u8;
+typedef unsigned short bfloat;
+typedef long long i64;
+#if BFLOAT
+typedef bfloat T;
+#else
+typedef float T;
+#endif
+
+#define INF __int_as_float(0x7f800000)
+#define LINEAR(i, n) \
+    for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
+
+__device__ __forceinline__ float get(float v) { return v; }
+__device__ __forceinline__ float get(bfloat v) { return __uint_as_float((unsigned)v << 16); }
+
+// Round to nearest, ties to even; NaN stays NaN.
+__device__ __forceinline__ bfloat narrow(float v) {
+    unsigned bits = __float_as_uint(v);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0;
+    return (bfloat)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+__device__ __forceinline__ void put(float* p, float v) { *p = v; }
+__device__ __forceinline__ void put(bfloat* p, float v) { *p = narrow(v); }
+
+// Four neighbours at once; the address is a multiple of four elements.
+__device__ __forceinline__ float4 get4(const float* p) { return *(const float4*)p; }
+__device__ __forceinline__ float4 get4(const bfloat* p) {
+    uint2 v = *(const uint2*)p;
+    return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
+                       __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
+}
+__device__ __forceinline__ void put4(float* p, float4 v) { *(float4*)p = v; }
+__device__ __forceinline__ void put4(bfloat* p, float4 v) {
+    *(uint2*)p = make_uint2(narrow(v.x) | ((unsigned)narrow(v.y) << 16),
+                            narrow(v.z) | ((unsigned)narrow(v.w) << 16));
+}
+
+template <typename N>
+__device__ N block_sum(N value, N* shared) {
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+        __syncthreads();
+    }
+    N total = shared[0];
+    __syncthreads();
+    return total;
+}
+
+// The sum over the rows of a block of a float4 for each of `groups` columns, row 0 first: thread
+// row * groups + column brings its own, and the threads of row 0 get the sums.
+__device__ __forceinline__ float4 column_sum(float4 mine, int groups, int rows, float4* shared) {
+    shared[threadIdx.x] = mine;
+    __syncthreads();
+    float4 sum = make_float4(0, 0, 0, 0);
+    if (threadIdx.x < groups)
+        for (int r = 0; r < rows; ++r) {
+            float4 v = shared[r * groups + threadIdx.x];
+            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+        }
+    return sum;
+}

@@ -1,0 +1,124 @@
+"""Convolutions by cuDNN's graphs, in the layout and with the plans of the choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from ....common.errors import CudnnError
+from ...graph import Tensor
+from ...ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
+from .bind import Binder, binds
+from .conv_graph import ConvGraph, Operand
+from .layout import BFLOAT, FLOAT, Layout
+from .linear import column_sums, finish, geometry
+from .store import Buffer
+
+Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
+
+
+def _picture(b: Binder, op: Convolution, tensor: Tensor, dtype: str) -> Layout:
+    """How a picture must lie: grouped convolutions take no padded channels."""
+    return geometry(b).picture(tensor.shape, dtype, compact=op.groups > 1)
+
+
+def _operand_type(b: Binder) -> str:
+    return BFLOAT if b.precision.narrow else FLOAT
+
+
+@binds(Conv2d)
+def conv2d(b: Binder, op: Conv2d) -> None:
+    """cudnnBackendExecute of forward with its bias and ReLU; other activations follow."""
+    number = _operand_type(b)
+    relu = op.activation == "relu"
+    x = b.want(op.x, _picture(b, op, op.x, number))
+    w = b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number))
+    y = b.output(op.y, _picture(b, op, op.y, number))
+    ends = {"x": x, "w": w, "y": y}
+    if op.bias is not None:
+        channels = y.layout.stored[1]
+        shape = (1, channels, 1, 1)
+        ends["bias"] = Buffer(b.home(op.bias).array, Layout(shape, shape, y.layout.nhwc))
+    try:
+        graph = _graph(b, op, "forward", ends, relu=relu)
+    except CudnnError:
+        if op.bias is None and not relu:
+            raise
+        # No engine with this tail: the bare convolution, then a kernel of ours.
+        bare = {name: end for name, end in ends.items() if name != "bias"}
+        _launch(b, op, _graph(b, op, "forward", bare), bare, op.y)
+        return finish(b, op, y, op.bias)
+    _launch(b, op, graph, ends, op.y)
+    if op.activation is not None and not relu:
+        finish(b, op, y, None)
+    return None
+
+
+@binds(Conv2dBackwardData)
+def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
+    number = _operand_type(b)
+    ends = {
+        "y": b.want(op.dy, _picture(b, op, op.dy, number)),
+        "w": b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number)),
+        "x": b.output(op.dx, _picture(b, op, op.dx, number)),
+    }
+    return _launch(b, op, _graph(b, op, "data", ends), ends, op.dx)
+
+
+@binds(Conv2dBackwardFilter)
+def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
+    number = _operand_type(b)
+    planned = b.planned(op.dw) or geometry(b).filters(op.dw.shape, op.groups > 1)
+    ends = {
+        "x": b.want(op.x, _picture(b, op, op.x, number)),
+        "y": b.want(op.dy, _picture(b, op, op.dy, number)),
+        "w": b.output(op.dw, planned),
+    }
+    try:
+        _launch(b, op, _graph(b, op, "filter", ends), ends, op.dw)
+    except CudnnError:
+        if number == FLOAT:
+            raise
+        # No engine that leaves float32: in bfloat16, then widened.
+        target, layout = ends["w"], ends["w"].layout
+        near = Buffer.zeros(Layout(layout.shape, layout.stored, layout.nhwc, dtype=number))
+        through = ends | {"w": near}
+        _launch(b, op, _graph(b, op, "filter", through), through, op.dw)
+        b.convert(near, target, op.dw.name)
+    if op.bias_grad is not None and not b.is_summed(op):
+        column_sums(b, op, op.dy, op.bias_grad)
+
+
+def _graph(
+    b: Binder, op: Convolution, kind: str, ends: Mapping[str, Buffer], relu: bool = False
+) -> ConvGraph:
+    graph = ConvGraph(
+        b.here.cudnn,
+        kind,
+        {name: Operand.of(end.layout) for name, end in ends.items()},
+        op.window,
+        relu=relu,
+        exact=b.precision.exact,
+        deterministic=b.precision.deterministic,
+    )
+    chosen = b.choices.get(_key(b, op, kind))
+    graph.choose(None if chosen is None else int(chosen))
+    return graph
+
+
+def _key(b: Binder, op: Convolution, kind: str) -> str:
+    """The name of a convolution's plan among the choices: plans depend on the batch size."""
+    layer = op.origin[0].layer if op.origin else ""
+    return f"{b.graph.name}/{layer}/{kind}"
+
+
+def _launch(
+    b: Binder, op: Convolution, graph: ConvGraph, ends: Mapping[str, Buffer], output: Tensor
+) -> None:
+    b.convolutions[_key(b, op, str(graph.shown["kind"]))] = (graph, b.home(output))
+    pointers = {name: end.pointer for name, end in ends.items()}
+    b.workspace(graph.workspace_bytes, partial(graph.bind, pointers))
+    details = dict(graph.shown) | {"workspace": graph.workspace_bytes}
+    b.add(op, "cuDNN", "cudnnBackendExecute", graph.run, details, graph.plan_name)
+    for name, end in ends.items():
+        b.keep((name, end))

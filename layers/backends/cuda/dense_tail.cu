@@ -1,0 +1,152 @@
+// The end of a classifier in two passes: behind the matrix product of the last hidden layer, its
+// bias and activation, the output layer, softmax, cross-entropy, and the gradients back to that
+// product; then the gradients of the output layer and of both biases, the loss and the metrics.
+//
+// Compiled for one geometry: HIDDEN units, STRIDE of their rows, CLASSES, KIND of the activation.
+
+#define THREADS 128
+#define EACH ((STRIDE + THREADS - 1) / THREADS)
+
+__device__ __forceinline__ float warp_sum(float v) {
+    for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+extern "C" {
+
+// One block a sample. pre: (N, STRIDE) the hidden layer's product; scores, dscores: (N, CLASSES);
+// dpre: (N, STRIDE); row_sums: (N) of (loss, 1 where the first largest score is the target).
+__global__ void __launch_bounds__(THREADS)
+    dense_tail(const float* pre, const float* b1, const float* w2, const float* b2,
+               const int* target, float* scores, float* dscores, T* dpre, float2* row_sums, int n,
+               float smoothing, int mean) {
+    __shared__ float part[THREADS / 32][CLASSES];
+    __shared__ int counts[THREADS / 32];
+    __shared__ float slopes[CLASSES];
+    int row = blockIdx.x, t = threadIdx.x, lane = t % 32, warp = t / 32;
+    float hidden[EACH], weights[EACH][CLASSES], sums[CLASSES];
+#pragma unroll
+    for (int k = 0; k < CLASSES; ++k) sums[k] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        int j = t + THREADS * i;
+        bool real = j < HIDDEN;
+        hidden[i] = real ? activate(KIND, pre[(i64)row * STRIDE + j] + (b1 ? b1[j] : 0.0f), 0.0f)
+                         : 0.0f;
+#pragma unroll
+        for (int k = 0; k < CLASSES; ++k) {
+            weights[i][k] = real ? w2[k * STRIDE + j] : 0.0f;
+            sums[k] = fmaf(hidden[i], weights[i][k], sums[k]);
+        }
+    }
+    int count = 0;
+    if (mean)
+        for (int i = t; i < n; i += THREADS) count += target[i] >= 0;
+    for (int o = 16; o; o /= 2) count += __shfl_xor_sync(~0u, count, o);
+    if (lane == 0) counts[warp] = count;
+#pragma unroll
+    for (int k = 0; k < CLASSES; ++k) {
+        float sum = warp_sum(sums[k]);
+        if (lane == 0) part[warp][k] = sum;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        int wanted = target[row];
+        bool real = lane < CLASSES;
+        float score = -INF;
+        if (real) {
+            score = b2 ? b2[lane] : 0.0f;
+            for (int w = 0; w < THREADS / 32; ++w) score += part[w][lane];
+        }
+        float largest = score;
+        for (int o = 16; o; o /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, o));
+        float power = real ? expf(score - largest) : 0.0f;
+        float total = warp_sum(power), norm = largest + logf(total);
+        float q = real ? (lane == wanted ? 1.0f - smoothing : 0.0f) + smoothing / CLASSES : 0.0f;
+        float loss = warp_sum(q != 0.0f ? -q * (score - norm) : 0.0f);
+        float seen = 0.0f;
+        for (int w = 0; w < THREADS / 32; ++w) seen += counts[w];
+        float slope = wanted < 0 ? 0.0f : (power / total - q) / (mean ? fmaxf(seen, 1.0f) : 1.0f);
+        unsigned nan = __ballot_sync(~0u, real && isnan(score));
+        unsigned top = nan ? nan : __ballot_sync(~0u, real && score == largest);
+        if (real) {
+            scores[row * CLASSES + lane] = score;
+            dscores[row * CLASSES + lane] = slope;
+            slopes[lane] = slope;
+        }
+        if (lane == 0)
+            row_sums[row] =
+                make_float2(wanted < 0 ? 0.0f : loss, __ffs(top) - 1 == wanted ? 1.0f : 0.0f);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        int j = t + THREADS * i;
+        if (j >= HIDDEN) continue;
+        float gradient = 0.0f;
+#pragma unroll
+        for (int k = 0; k < CLASSES; ++k) gradient = fmaf(slopes[k], weights[i][k], gradient);
+        put(dpre + (i64)row * STRIDE + j, gradient * slope(KIND, hidden[i], 0.0f));
+    }
+}
+
+// slices[blockIdx.y]: dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES) over `per` samples; the
+// last column of blocks sums up loss and metrics instead, and is needed once.
+__global__ void __launch_bounds__(256)
+    dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
+                         const float2* row_sums, const int* target, float* slices, int n, int per,
+                         float* loss, double* sums, int mean) {
+    __shared__ double totals[256];
+    __shared__ float part[4][64][CLASSES + 1];
+    if (blockIdx.x == gridDim.x - 1) {
+        if (blockIdx.y) return;
+        double total = 0.0, right = 0.0, count = 0.0;
+        for (int i = threadIdx.x; i < n; i += 256) {
+            total += row_sums[i].x;
+            right += row_sums[i].y;
+            count += target[i] >= 0;
+        }
+        total = block_sum(total, totals);
+        right = block_sum(right, totals);
+        count = block_sum(count, totals);
+        if (threadIdx.x == 0) {
+            loss[0] = mean ? total / fmax(count, 1.0) : total;
+            if (sums) {
+                sums[0] += loss[0] * (mean ? count : 1.0);
+                sums[1] += right;
+                sums[2] += count;
+            }
+        }
+        return;
+    }
+    int column = threadIdx.x % 64, line = threadIdx.x / 64, j = blockIdx.x * 64 + column;
+    int begin = blockIdx.y * per, end = min(n, begin + per);
+    float sum[CLASSES + 1];
+#pragma unroll
+    for (int k = 0; k <= CLASSES; ++k) sum[k] = 0.0f;
+    if (j < HIDDEN) {
+        float bias = b1 ? b1[j] : 0.0f;
+        for (int row = begin + line; row < end; row += 4) {
+            float hidden = activate(KIND, pre[(i64)row * STRIDE + j] + bias, 0.0f);
+            sum[CLASSES] += get(dpre[(i64)row * STRIDE + j]);
+#pragma unroll
+            for (int k = 0; k < CLASSES; ++k)
+                sum[k] = fmaf(hidden, dscores[row * CLASSES + k], sum[k]);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k <= CLASSES; ++k) part[line][column][k] = sum[k];
+    __syncthreads();
+    float* slice = slices + (i64)blockIdx.y * ((CLASSES + 1) * STRIDE + CLASSES);
+    if (line == 0 && j < STRIDE)
+        for (int k = 0; k <= CLASSES; ++k)
+            slice[k * STRIDE + j] = part[0][column][k] + part[1][column][k] + part[2][column][k] +
+                                    part[3][column][k];
+    if (blockIdx.x == 0 && line == 1 && column < CLASSES) {
+        float total = 0.0f;
+        for (int row = begin; row < end; ++row) total += dscores[row * CLASSES + column];
+        slice[(CLASSES + 1) * STRIDE + column] = total;
+    }
+}
+
+}  // extern "C"

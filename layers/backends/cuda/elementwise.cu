@@ -1,0 +1,169 @@
+// Gathering a batch, changing layouts, biases, activations.
+//
+// Channels-last tensors are rows of `stored` channels, of which the first `channels` count and the
+// rest stay zero. Four neighbouring channels are one float4; `groups` is stored / 4. Structures of
+// geometry lie on the device.
+
+struct Cast {  // sizes in the order of the target's memory, slowest first
+    int n1, n2, n3;
+    int from0, from1, from2, from3, to0, to1, to2, to3;
+};
+
+template <typename A, typename B>
+__device__ void convert(const A* x, B* y, i64 size, const Cast* cast) {
+    const Cast c = *cast;
+    LINEAR(i, size) {
+        i64 rest = i;
+        int i3 = rest % c.n3;
+        rest /= c.n3;
+        int i2 = rest % c.n2;
+        rest /= c.n2;
+        int i1 = rest % c.n1;
+        i64 i0 = rest / c.n1;
+        put(y + i0 * c.to0 + i1 * c.to1 + i2 * c.to2 + i3 * c.to3,
+            get(x[i0 * c.from0 + i1 * c.from1 + i2 * c.from2 + i3 * c.from3]));
+    }
+}
+
+// The batch-row of a picture's pixel is uint8, NCHW; x is T with any strides.
+struct Place {
+    int channels, pixels, steps;
+    int sample, channel, pixel;  // strides of x in elements
+};
+
+extern "C" {
+
+__global__ void convert_same(const T* x, T* y, i64 size, const Cast* c) { convert(x, y, size, c); }
+__global__ void convert_widen(const T* x, float* y, i64 size, const Cast* c) { convert(x, y, size, c); }
+__global__ void convert_narrow(const float* x, T* y, i64 size, const Cast* c) { convert(x, y, size, c); }
+
+// x[i] = images[row] * scale + shift, target[i] = labels[row]; row -1 gives zeros and target -1.
+// `now` is a copy of the step, for whoever works while the step is advanced.
+__global__ void gather_batch(const u8* images, const int* labels, const int* order, const i64* step,
+                             T* x, int* target, const float* scale, const float* shift, int n,
+                             const Place* place, i64* now) {
+    const Place p = *place;
+    const int each = p.channels * p.pixels;
+    const int* rows = order + (step[0] % p.steps) * n;
+    if (blockIdx.x == 0 && threadIdx.x == 0) now[0] = step[0];
+    LINEAR(i, (i64)n * each) {
+        int sample = i / each, rest = i % each;
+        int channel = p.channel == 1 ? rest % p.channels : rest / p.pixels;
+        int pixel = p.channel == 1 ? rest / p.channels : rest % p.pixels;
+        int row = rows[sample];
+        float value = 0.0f;
+        if (row >= 0)
+            value = fmaf(images[(i64)row * each + channel * p.pixels + pixel], scale[channel],
+                         shift[channel]);
+        put(x + (i64)sample * p.sample + channel * p.channel + pixel * p.pixel, value);
+        if (rest == 0) target[sample] = row < 0 ? -1 : labels[row];
+    }
+}
+
+// x and y lie alike; the channel of element i is (i / inner) % stored.
+__global__ void bias_add(const T* x, const float* b, T* y, i64 size, int channels, int stored,
+                         int inner) {
+    LINEAR(i, size) {
+        int channel = i / inner % stored;
+        put(y + i, channel < channels ? get(x[i]) + b[channel] : 0.0f);
+    }
+}
+
+// One block a channel of an NCHW tensor.
+__global__ void bias_grad_nchw(const T* dy, float* db, int n, int channels, int pixels) {
+    extern __shared__ float partial[];
+    int channel = blockIdx.x;
+    float sum = 0.0f;
+    for (i64 i = threadIdx.x; i < (i64)n * pixels; i += blockDim.x)
+        sum += get(dy[((i / pixels) * channels + channel) * pixels + i % pixels]);
+    sum = block_sum(sum, partial);
+    if (threadIdx.x == 0) db[channel] = sum;
+}
+
+// Sums over the rows of a matrix in slices: slices[block][column]. blockDim is (32, 8).
+__global__ void column_sums(const T* a, float* slices, int rows, int columns, int stride) {
+    __shared__ float part[8][32];
+    int column = blockIdx.y * 32 + threadIdx.x;
+    float sum = 0.0f;
+    if (column < columns)
+        for (int r = blockIdx.x * 8 + threadIdx.y; r < rows; r += gridDim.x * 8)
+            sum += get(a[(i64)r * stride + column]);
+    part[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && column < columns) {
+        sum = 0.0f;
+        for (int r = 0; r < 8; ++r) sum += part[r][threadIdx.x];
+        slices[(i64)blockIdx.x * columns + column] = sum;
+    }
+}
+
+struct Segment {  // sums of `slices` rows, `stride` floats apart, into the `size` floats of `out`
+    const float* in;
+    float* out;
+    int slices, stride, size, unused;
+};
+
+// One block for 32 elements of one segment: where[block] = (segment, first element).
+__global__ void sum_slices(const Segment* segments, const int2* where) {
+    __shared__ float part[8][32];
+    int2 here = where[blockIdx.x];
+    Segment s = segments[here.x];
+    int element = here.y + threadIdx.x;
+    float sum = 0.0f;
+    if (element < s.size)
+        for (int r = threadIdx.y; r < s.slices; r += 8) sum += s.in[(i64)r * s.stride + element];
+    part[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && element < s.size) {
+        sum = 0.0f;
+        for (int r = 0; r < 8; ++r) sum += part[r][threadIdx.x];
+        s.out[element] = sum;
+    }
+}
+
+// The tail of a dense layer or convolution in place: y = f(y + b) over the columns that count; kind
+// -1 is no activation, b null no bias.
+__global__ void bias_activation(T* y, const float* b, i64 size, int columns, int stored, int inner,
+                                int kind, float alpha) {
+    LINEAR(i, size) {
+        int column = i / inner % stored;
+        float value = get(y[i]) + (b && column < columns ? b[column] : 0.0f);
+        if (kind >= 0) value = activate(kind, value, alpha);
+        put(y + i, column < columns ? value : 0.0f);
+    }
+}
+
+// The same from x to y without a bias.
+__global__ void activation_forward(const T* x, T* y, i64 size, int columns, int stored, int inner,
+                                   int kind, float alpha) {
+    LINEAR(i, size) {
+        float value = activate(kind, get(x[i]), alpha);
+        put(y + i, i / inner % stored < columns ? value : 0.0f);
+    }
+}
+
+__global__ void activation_backward(const T* value, const T* dy, T* dx, i64 size, int kind,
+                                    float alpha) {
+    LINEAR(i, size) put(dx + i, get(dy[i]) * slope(kind, get(value[i]), alpha));
+}
+
+// The same over rows of channels, with the sums of dx over the rows of this block in slices.
+__global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups,
+                                         int kind, float alpha, float* slices) {
+    __shared__ float4 shared[256];
+    int height = 256 / groups, row = threadIdx.x / groups, group = threadIdx.x % groups;
+    float4 sum = make_float4(0, 0, 0, 0);
+    if (row < height)
+        for (i64 r = blockIdx.x * (i64)height + row; r < rows; r += (i64)gridDim.x * height) {
+            i64 at = (r * groups + group) * 4;
+            float4 v = get4(value + at), d = get4(dy + at);
+            d.x *= slope(kind, v.x, alpha), d.y *= slope(kind, v.y, alpha);
+            d.z *= slope(kind, v.z, alpha), d.w *= slope(kind, v.w, alpha);
+            put4(dx + at, d);
+            sum.x += d.x, sum.y += d.y, sum.z += d.z, sum.w += d.w;
+        }
+    sum = column_sum(sum, groups, height, shared);
+    if (threadIdx.x < groups) ((float4*)slices)[blockIdx.x * groups + threadIdx.x] = sum;
+}
+
+}  // extern "C"

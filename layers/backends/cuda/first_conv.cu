@@ -1,0 +1,170 @@
+// A first convolution on pictures of one channel, with its bias, a ReLU if there is one, and the
+// max-pool of 2 by 2 behind it, in one pass over the picture; and the gradient of its filters
+// through the pool. The convolution's own output, the largest tensor of a small net, never exists.
+//
+// Compiled for one geometry: HEIGHT, WIDTH of the picture, KERNEL_H, KERNEL_W, PAD on every side,
+// FILTERS, STORED (channels of y in memory, a multiple of four), ROWS, COLUMNS of y, RELU, and
+// SPLIT: into how many parts backward cuts the positions of a picture.
+
+#define TAPS (KERNEL_H * KERNEL_W)
+#define TALL (HEIGHT + 2 * PAD)
+#define PITCH ((WIDTH + 2 * PAD + 1) / 2 * 2)
+#define GROUPS (STORED / 4)
+#define POSITIONS (ROWS * COLUMNS)
+// Four filters of one group, so apart that float4 reads of neighbouring groups do not collide.
+#define FOURS ((TAPS + 3) / 4)
+#define GROUP_PITCH (16 * FOURS + 4)
+#define PAIRS ((FILTERS + 1) / 2)
+
+__device__ __forceinline__ void load_picture(const T* x, float* picture) {
+    for (int i = threadIdx.x; i < TALL * PITCH; i += blockDim.x) {
+        int row = i / PITCH - PAD, column = i % PITCH - PAD;
+        bool inside = row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH;
+        picture[i] = inside ? get(x[row * WIDTH + column]) : 0.0f;
+    }
+}
+
+// What the four windows under one pooled pixel see.
+__device__ __forceinline__ void load_patch(const float* picture, int position,
+                                           float patch[KERNEL_H + 1][KERNEL_W + 1]) {
+    const float* corner = picture + 2 * (position / COLUMNS) * PITCH + 2 * (position % COLUMNS);
+#pragma unroll
+    for (int h = 0; h <= KERNEL_H; ++h)
+#pragma unroll
+        for (int w = 0; w <= KERNEL_W; ++w) patch[h][w] = corner[h * PITCH + w];
+}
+
+// Halves of 2 * width sums change sides between lanes; after 16, 8, 4, 2, 1 lane l has sum l in v[0].
+template <int width>
+__device__ __forceinline__ void exchange(float* v) {
+    bool upper = threadIdx.x & width;
+#pragma unroll
+    for (int q = 0; q < width; ++q) {
+        float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
+        v[q] = keep + __shfl_xor_sync(~0u, send, width);
+    }
+}
+
+extern "C" {
+
+// Grid: (pictures, parts); a thread computes four channels of one pooled pixel.
+__global__ void __launch_bounds__(128)
+    first_conv_pool(const T* x, const float* w, const float* bias, T* y, u8* index) {
+    __shared__ __align__(16) float picture[TALL * PITCH];
+    __shared__ __align__(16) float filters[GROUPS * GROUP_PITCH];
+    load_picture(x + (i64)blockIdx.x * HEIGHT * WIDTH, picture);
+    for (int i = threadIdx.x; i < STORED * TAPS; i += 128) {
+        int filter = i / TAPS, tap = i % TAPS;
+        filters[filter / 4 * GROUP_PITCH + filter % 4 * 4 * FOURS + tap] =
+            filter < FILTERS ? w[i] : 0.0f;
+    }
+    __syncthreads();
+    for (int item = blockIdx.y * 128 + threadIdx.x; item < POSITIONS * GROUPS;
+         item += gridDim.y * 128) {
+        int group = item % GROUPS, position = item / GROUPS;
+        float patch[KERNEL_H + 1][KERNEL_W + 1];
+        load_patch(picture, position, patch);
+        float out[4];
+        uchar4 first = make_uchar4(0, 0, 0, 0);
+        u8* where = (u8*)&first;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            float taps[4 * FOURS];
+#pragma unroll
+            for (int q = 0; q < FOURS; ++q)
+                *(float4*)&taps[4 * q] =
+                    *(const float4*)&filters[group * GROUP_PITCH + c * 4 * FOURS + 4 * q];
+            float s[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int i = 0; i < KERNEL_H; ++i)
+#pragma unroll
+                for (int j = 0; j < KERNEL_W; ++j)
+#pragma unroll
+                    for (int q = 0; q < 4; ++q)
+                        s[q] = fmaf(taps[i * KERNEL_W + j], patch[i + q / 2][j + q % 2], s[q]);
+            int best = 0;
+#pragma unroll
+            for (int q = 1; q < 4; ++q)
+                if (s[q] > s[best] || (isnan(s[q]) && !isnan(s[best]))) best = q;
+            int filter = group * 4 + c;
+            float value = filter < FILTERS ? s[best] + (bias ? bias[filter] : 0.0f) : 0.0f;
+            if (RELU) value = value > 0.0f ? value : (isnan(value) ? value : 0.0f);
+            out[c] = value;
+            where[c] = best;
+        }
+        i64 at = ((i64)blockIdx.x * POSITIONS + position) * STORED + group * 4;
+        put4(y + at, make_float4(out[0], out[1], out[2], out[3]));
+        *(uchar4*)(index + at) = first;
+    }
+}
+
+// slices[part][filter * TAPS + tap] and, behind all filters, [filter]: the gradients of filters and
+// biases over the pictures and positions of this part = (blockIdx.x, blockIdx.y). A warp has two
+// filters; its lanes share the positions, and each keeps all sums of its own until the end.
+__global__ void __launch_bounds__(32 * WARPS)
+    first_conv_pool_backward(const T* x, const T* dy, const u8* index, const T* y, float* slices,
+                             int n) {
+    __shared__ __align__(16) float picture[TALL * PITCH];
+    const int per_part = (POSITIONS + SPLIT - 1) / SPLIT, turns = (per_part + 31) / 32;
+    int lane = threadIdx.x % 32, pair = blockIdx.z * WARPS + threadIdx.x / 32, filter = 2 * pair;
+    int begin = blockIdx.y * per_part, end = min(begin + per_part, POSITIONS);
+    float a[32], b[32];
+#pragma unroll
+    for (int q = 0; q < 32; ++q) a[q] = 0.0f, b[q] = 0.0f;
+    for (int sample = blockIdx.x; sample < n; sample += gridDim.x) {
+        float da[turns], db[turns];
+        int ta[turns], tb[turns];
+#pragma unroll
+        for (int i = 0; i < turns; ++i) {
+            int position = begin + lane + 32 * i;
+            da[i] = db[i] = 0.0f;
+            ta[i] = tb[i] = 0;
+            if (position < end && pair < PAIRS) {
+                i64 at = ((i64)sample * POSITIONS + position) * STORED + filter;
+                bool second = filter + 1 < FILTERS;
+                if (!RELU || get(y[at]) > 0.0f) da[i] = get(dy[at]);
+                if (second && (!RELU || get(y[at + 1]) > 0.0f)) db[i] = get(dy[at + 1]);
+                ta[i] = index[at];
+                tb[i] = second ? index[at + 1] : 0;
+            }
+        }
+        __syncthreads();
+        load_picture(x + (i64)sample * HEIGHT * WIDTH, picture);
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < turns; ++i) {
+            float patch[KERNEL_H + 1][KERNEL_W + 1];
+            load_patch(picture, min(begin + lane + 32 * i, POSITIONS - 1), patch);
+            float ea[4], eb[4];
+#pragma unroll
+            for (int q = 0; q < 4; ++q) {
+                ea[q] = ta[i] == q ? da[i] : 0.0f;
+                eb[q] = tb[i] == q ? db[i] : 0.0f;
+            }
+#pragma unroll
+            for (int h = 0; h < KERNEL_H; ++h)
+#pragma unroll
+                for (int w = 0; w < KERNEL_W; ++w)
+#pragma unroll
+                    for (int q = 0; q < 4; ++q) {
+                        float v = patch[h + q / 2][w + q % 2];
+                        a[h * KERNEL_W + w] = fmaf(ea[q], v, a[h * KERNEL_W + w]);
+                        b[h * KERNEL_W + w] = fmaf(eb[q], v, b[h * KERNEL_W + w]);
+                    }
+            a[TAPS] += da[i];
+            b[TAPS] += db[i];
+        }
+    }
+    exchange<16>(a), exchange<8>(a), exchange<4>(a), exchange<2>(a), exchange<1>(a);
+    exchange<16>(b), exchange<8>(b), exchange<4>(b), exchange<2>(b), exchange<1>(b);
+    float* slice = slices + (i64)(blockIdx.y * gridDim.x + blockIdx.x) * FILTERS * (TAPS + 1);
+    for (int q = 0; q < 2; ++q) {
+        int mine = filter + q;
+        if (mine >= FILTERS) break;
+        float sum = q ? b[0] : a[0];
+        if (lane < TAPS) slice[mine * TAPS + lane] = sum;
+        if (lane == TAPS) slice[FILTERS * TAPS + mine] = sum;
+    }
+}
+
+}  // extern "C"

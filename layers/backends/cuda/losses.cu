@@ -1,0 +1,105 @@
+// Losses and metrics: rows of class scores, always float.
+
+// The wanted probability of class k: one-hot, smoothed (Szegedy et al. 2016, eq. 7).
+__device__ float wanted(int k, int target, int classes, float smoothing) {
+    return (k == target ? 1.0f - smoothing : 0.0f) + smoothing / classes;
+}
+
+extern "C" {
+
+// One warp a row: log_p = x - logsumexp(x), losses[row] = -sum of q log_p, 0 for a masked row.
+__global__ void log_softmax_loss(const float* x, const int* target, float* log_p, float* losses,
+                                 int n, int classes, float smoothing) {
+    int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (row >= n) return;
+    const float* in = x + (i64)row * classes;
+    float largest = -INF;
+    for (int k = lane; k < classes; k += 32) largest = fmaxf(largest, in[k]);
+    for (int o = 16; o; o /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, o));
+    float sum = 0.0f;
+    for (int k = lane; k < classes; k += 32) sum += expf(in[k] - largest);
+    for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
+    float norm = largest + logf(sum), loss = 0.0f;
+    for (int k = lane; k < classes; k += 32) {
+        float value = in[k] - norm;
+        log_p[(i64)row * classes + k] = value;
+        loss -= wanted(k, target[row], classes, smoothing) * value;
+    }
+    for (int o = 16; o; o /= 2) loss += __shfl_xor_sync(~0u, loss, o);
+    if (lane == 0) losses[row] = target[row] < 0 ? 0.0f : loss;
+}
+
+// losses[row] for the plain cross-entropy of probabilities (kind 0) and for squared error (kind 1).
+__global__ void row_losses(const float* x, const int* target, float* losses, int n, int classes,
+                           float smoothing, int kind) {
+    LINEAR(row, n) {
+        float loss = 0.0f;
+        for (int k = 0; k < classes; ++k) {
+            float value = x[row * classes + k];
+            if (kind == 0) {
+                float q = wanted(k, target[row], classes, smoothing);
+                if (q != 0.0f) loss -= q * logf(fmaxf(value, 1.17549435e-38f));
+            } else {
+                float gap = value - (k == target[row] ? 1.0f : 0.0f);
+                loss += gap * gap / classes;
+            }
+        }
+        losses[row] = target[row] < 0 ? 0.0f : loss;
+    }
+}
+
+// One block: loss = sum of losses, divided by the number of rows that count where mean is asked.
+__global__ void reduce_loss(const float* losses, const int* target, float* loss, int n, int mean) {
+    extern __shared__ double totals[];
+    double sum = 0.0, count = 0.0;
+    for (int row = threadIdx.x; row < n; row += blockDim.x) {
+        sum += losses[row];
+        count += target[row] >= 0;
+    }
+    sum = block_sum(sum, totals);
+    count = block_sum(count, totals);
+    if (threadIdx.x == 0) loss[0] = mean ? sum / fmax(count, 1.0) : sum;
+}
+
+// Gradient of a loss: kind 0 softmax with cross-entropy from log_p, 1 cross-entropy from p,
+// 2 squared error from x. One block: every thread needs the number of rows that count.
+__global__ void loss_backward(const float* x, const int* target, float* dx, int n, int classes,
+                              float smoothing, int mean, int kind) {
+    extern __shared__ double totals[];
+    double count = 0.0;
+    for (int row = threadIdx.x; row < n; row += blockDim.x) count += target[row] >= 0;
+    count = block_sum(count, totals);
+    float weight = mean ? 1.0 / fmax(count, 1.0) : 1.0;
+    LINEAR(i, (i64)n * classes) {
+        int k = i % classes, t = target[i / classes];
+        float value = x[i], q = wanted(k, t, classes, smoothing), slope;
+        if (kind == 0) slope = expf(value) - q;
+        else if (kind == 1) slope = -q / fmaxf(value, 1.17549435e-38f);
+        else slope = 2.0f / classes * (value - (k == t ? 1.0f : 0.0f));
+        dx[i] = t < 0 ? 0.0f : slope * weight;
+    }
+}
+
+// One block: sums += (loss over samples, rows whose first largest score is the target, rows).
+__global__ void metrics(const float* scores, const int* target, const float* loss, double* sums,
+                        int n, int classes, int mean) {
+    extern __shared__ double totals[];
+    double right = 0.0, count = 0.0;
+    for (int row = threadIdx.x; row < n; row += blockDim.x) {
+        const float* in = scores + (i64)row * classes;
+        int best = 0;
+        for (int k = 1; k < classes; ++k)
+            if (in[k] > in[best] || (isnan(in[k]) && !isnan(in[best]))) best = k;
+        right += best == target[row];
+        count += target[row] >= 0;
+    }
+    right = block_sum(right, totals);
+    count = block_sum(count, totals);
+    if (threadIdx.x == 0) {
+        sums[0] += loss[0] * (mean ? count : 1.0);
+        sums[1] += right;
+        sums[2] += count;
+    }
+}
+
+}  // extern "C"

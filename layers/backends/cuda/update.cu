@@ -1,0 +1,68 @@
+// The update of the parameters, the global norm, the step.
+
+extern "C" {
+
+// PyTorch's SGD over the arenas, four neighbours a thread: the 32 neighbours of a tile belong to one
+// parameter, and rules[tile] is its (factor of the learning rate, weight decay); the factor 0 leaves
+// it alone. v is unused without momentum; narrow, if given, gets p rounded to bfloat16. `now` is
+// the step to take, in a copy where `next`, the step itself, is advanced here.
+__global__ void sgd_update(float* p, const float* g, float* v, bfloat* narrow, int fours,
+                           const float2* rules, const float* rates, const i64* now, i64* next,
+                           float momentum, int nesterov) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (next && i == 0) next[0] += 1;
+    if (i >= fours) return;
+    float2 rule = rules[i / 8];
+    if (rule.x == 0.0f) return;
+    float lr = rates[now[0]] * rule.x;
+    float4 p4 = get4(p + 4 * i), g4 = get4(g + 4 * i), v4 = make_float4(0, 0, 0, 0);
+    if (momentum != 0.0f) v4 = get4(v + 4 * i);
+    float ps[4] = {p4.x, p4.y, p4.z, p4.w}, gs[4] = {g4.x, g4.y, g4.z, g4.w};
+    float vs[4] = {v4.x, v4.y, v4.z, v4.w};
+    for (int k = 0; k < 4; ++k) {
+        float gradient = fmaf(rule.y, ps[k], gs[k]);
+        if (momentum != 0.0f) {
+            vs[k] = fmaf(momentum, vs[k], gradient);
+            gradient = nesterov ? fmaf(momentum, vs[k], gradient) : vs[k];
+        }
+        ps[k] = fmaf(-lr, gradient, ps[k]);
+    }
+    float4 moved = make_float4(ps[0], ps[1], ps[2], ps[3]);
+    put4(p + 4 * i, moved);
+    if (momentum != 0.0f) put4(v + 4 * i, make_float4(vs[0], vs[1], vs[2], vs[3]));
+    if (narrow) put4(narrow + 4 * i, moved);
+}
+
+__global__ void narrow_parameters(const float* p, bfloat* narrow, int fours) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < fours) put4(narrow + 4 * i, get4(p + 4 * i));
+}
+
+// out = (-lr, 1 - lr decay): the factors of cublasSaxpy and cublasSscal.
+__global__ void sgd_factors(const float* rates, const i64* step, float decay, float* out) {
+    float lr = rates[step[0]];
+    out[0] = -lr;
+    out[1] = 1.0f - lr * decay;
+}
+
+__global__ void square_sums(const float* g, i64 size, double* partial) {
+    extern __shared__ double totals[];
+    double sum = 0.0;
+    LINEAR(i, size) sum += (double)g[i] * g[i];
+    sum = block_sum(sum, totals);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+__global__ void norm_of(const double* partial, int blocks, float* norm) {
+    extern __shared__ double totals[];
+    double sum = block_sum(threadIdx.x < blocks ? partial[threadIdx.x] : 0.0, totals);
+    if (threadIdx.x == 0) norm[0] = sqrt(sum);
+}
+
+__global__ void clip_factor(const float* norm, float limit, float* factor) {
+    factor[0] = norm[0] > limit ? limit / norm[0] : 1.0f;
+}
+
+__global__ void advance(i64* step) { step[0] += 1; }
+
+}  // extern "C"

@@ -1,0 +1,45 @@
+"""Several operations that a backend runs as one: their meaning is that of their parts in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..graph import ITEM_SIZE, Op, Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fused(Op):
+    """``given``, then ``parts``, run in order; what only they see never leaves the kernel.
+
+    ``kind`` names the kernel, ``sources`` are read from outside, ``results`` are seen outside,
+    ``states`` are updated in place. The kernel knows the results of ``given`` from before or
+    computes them again: they are no work of this operation. ``narrow``: the tensors outside that
+    may be kept in bfloat16.
+    """
+
+    inputs: ClassVar = ("sources",)
+    outputs: ClassVar = ("results",)
+    updates: ClassVar = ("states",)
+    kind: str
+    parts: tuple[Op, ...]
+    sources: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    states: tuple[Tensor, ...] = ()
+    given: tuple[Op, ...] = ()
+    narrow: tuple[Tensor, ...] = ()
+
+    def check(self) -> None:
+        for part in (*self.given, *self.parts):
+            part.check()
+
+    def flops(self) -> int:
+        return sum(part.flops() for part in self.parts)
+
+    def bytes(self) -> int:
+        seen = (*self.sources, *self.results, *self.states, *self.states)
+        return sum(t.size * ITEM_SIZE[t.dtype] for t in seen)
+
+    def label(self) -> str:
+        layers = dict.fromkeys(origin.layer for origin in self.origin)
+        return f"{self.kind}({', '.join(layers)})"

@@ -1,0 +1,277 @@
+"""Rewrites to Fused operations: what a GPU runs in one kernel of its own, a small net's two ends.
+
+A part that the kernel computes again, or whose result an earlier kernel keeps for it, is ``given``:
+it belongs to the meaning, not to the count of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .graph import Graph, Op, Origin, Tensor
+from .ops import (
+    Activation,
+    ActivationBackward,
+    BiasAdd,
+    BiasGrad,
+    Conv2d,
+    Conv2dBackwardFilter,
+    Fused,
+    MatMul,
+    Metrics,
+    Pool2d,
+    Pool2dBackward,
+    SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyBackward,
+)
+
+FIRST_CONV, FIRST_CONV_BACKWARD = "first_conv_pool", "first_conv_pool_backward"
+TAIL, TAIL_GRADIENTS = "dense_tail", "dense_tail_gradients"
+# What the kernels keep in registers and shared memory bounds their geometry.
+MOST_TAPS, MOST_FILTERS, MOST_PIXELS = 31, 64, 64 * 64
+MOST_CLASSES, MOST_HIDDEN = 32, 2048
+TAIL_ACTIVATIONS = ("relu", "sigmoid", "tanh")
+
+
+def first_conv_pool(graph: Graph) -> Graph:
+    """Convolution of one-channel pictures, bias, ReLU, max-pool of 2 by 2; and its gradient.
+
+    Only where nobody needs the convolution's own output or the gradient of the pictures.
+    """
+    ops = list(graph.ops)
+    for conv in [op for op in ops if isinstance(op, Conv2d) and _small(op)]:
+        readers = graph.consumers(conv.y)
+        pool = next((op for op in readers if isinstance(op, Pool2d)), None)
+        if pool is None or not _halves(pool) or conv.y in graph.results.values():
+            continue
+        backward = [op for op in readers if op is not pool]
+        forward = _fused(FIRST_CONV, (conv, pool), narrow=(conv.x, pool.y))
+        if not backward:
+            _replace_ops(ops, [conv, pool], forward)
+            continue
+        chain = _gradient_chain(graph, conv, pool, backward)
+        if chain is None:
+            continue
+        dp, taken = chain
+        filters = taken[-1]
+        back = _fused(
+            FIRST_CONV_BACKWARD,
+            (*taken,),
+            given=(conv, pool),
+            narrow=(conv.x, pool.y, dp),
+        )
+        _replace_ops(ops, [conv, pool], forward)
+        _replace_ops(ops, list(taken), back, at=filters)
+    return graph.with_ops(ops)
+
+
+def _small(conv: Conv2d) -> bool:
+    window, (_, channels, height, width) = conv.window, conv.x.shape
+    return (
+        channels == 1
+        and conv.groups == 1
+        and conv.activation in (None, "relu")
+        and window.stride == window.dilation == (1, 1)
+        and len(set(window.padding)) == 1
+        and window.area <= MOST_TAPS
+        and conv.w.shape[0] <= MOST_FILTERS
+        and height * width <= MOST_PIXELS
+    )
+
+
+def _halves(pool: Pool2d) -> bool:
+    height, width = pool.x.shape[2:]
+    return (
+        pool.kind == "max"
+        and pool.window.kernel == pool.window.stride == (2, 2)
+        and not any(pool.window.padding)
+        and pool.y.shape[2:] == (height // 2, width // 2)
+    )
+
+
+def _gradient_chain(
+    graph: Graph, conv: Conv2d, pool: Pool2d, backward: list[Op]
+) -> tuple[Tensor, tuple[Op, ...]] | None:
+    """The pooled gradient and the operations from it to the filters', or None if others join."""
+    if len(backward) != 1 or not isinstance(backward[0], Pool2dBackward):
+        return None
+    back = backward[0]
+    ends = graph.consumers(back.dx)
+    if len(ends) != 1 or not isinstance(ends[0], Conv2dBackwardFilter):
+        return None
+    if (ends[0].bias_grad is None) != (conv.bias is None):
+        return None
+    if conv.activation is None:
+        return back.dy, (back, ends[0])
+    mask = graph.producer(back.dy)
+    masks = isinstance(mask, ActivationBackward) and mask.kind == "relu" and mask.value == pool.y
+    if not masks or graph.consumers(back.dy) != [back]:
+        return None
+    assert isinstance(mask, ActivationBackward)
+    return mask.dy, (mask, back, ends[0])
+
+
+def dense_tail(graph: Graph) -> Graph:
+    """From the last hidden product to its gradient: bias, activation, output layer, loss and back.
+
+    The gradients of the output layer and of both biases, the loss and the metrics become a second
+    operation, that may run beside the others.
+    """
+    for entropy in [op for op in graph.ops if isinstance(op, SoftmaxCrossEntropy)]:
+        tail = _tail(graph, entropy)
+        if tail is not None:
+            graph = graph.with_ops(tail)
+    return graph
+
+
+def _tail(graph: Graph, entropy: SoftmaxCrossEntropy) -> list[Op] | None:
+    out = graph.producer(entropy.x)
+    if not isinstance(out, MatMul) or not _is_dense(out) or out.activation is not None:
+        return None
+    hidden = graph.producer(out.a)
+    if not isinstance(hidden, MatMul) or not _is_dense(hidden):
+        return None
+    if hidden.activation not in TAIL_ACTIVATIONS or not _tail_fits(out):
+        return None
+    back = _only(graph, entropy.log_p, SoftmaxCrossEntropyBackward)
+    if not isinstance(back, SoftmaxCrossEntropyBackward):
+        return None
+    products = graph.consumers(back.dx)
+    weight = next((op for op in products if isinstance(op, MatMul) and op.transpose_a), None)
+    data = next((op for op in products if isinstance(op, MatMul) and op is not weight), None)
+    if weight is None or data is None or len(products) != 2 or data.b != out.b:
+        return None
+    slope = _only(graph, data.c, ActivationBackward)
+    metrics: list[Op] = [op for op in graph.consumers(entropy.x) if isinstance(op, Metrics)]
+    if not isinstance(slope, ActivationBackward) or slope.value != out.a:
+        return None
+    seen = [out, weight, slope], [entropy, *metrics]
+    if not _same(graph.consumers(out.a), seen[0]) or not _same(graph.consumers(entropy.x), seen[1]):
+        return None
+    if not _same(graph.consumers(entropy.loss), metrics) or len(metrics) > 1:
+        return None
+    first = _bias_gradient(graph, slope.dx, hidden)
+    if first is None or (weight.bias_grad is None) != (out.bias is None):
+        return None
+    inner = (out.a, data.c, entropy.log_p)
+    if any(tensor in graph.results.values() for tensor in inner):
+        return None
+    return _tail_ops(graph, hidden, out, entropy, back, weight, data, slope, metrics, first)
+
+
+def _tail_ops(
+    graph: Graph,
+    hidden: MatMul,
+    out: MatMul,
+    entropy: SoftmaxCrossEntropy,
+    back: SoftmaxCrossEntropyBackward,
+    weight: MatMul,
+    data: MatMul,
+    slope: ActivationBackward,
+    metrics: list[Op],
+    first: MatMul,
+) -> list[Op]:
+    pre = replace(hidden.c, name=f"{hidden.c.name}.product")
+    biased = replace(hidden.c, name=f"{hidden.c.name}.biased")
+    product = replace(hidden, bias=None, activation=None, activation_alpha=0.0, c=pre)
+    head: list[Op] = []
+    if hidden.bias is not None:
+        head.append(BiasAdd(x=pre, b=hidden.bias, y=biased))
+    assert hidden.activation is not None
+    source = biased if hidden.bias is not None else pre
+    head.append(Activation(x=source, y=hidden.c, kind=hidden.activation))
+    summed: list[Op] = []
+    if first.bias_grad is not None:
+        summed.append(BiasGrad(dy=slope.dx, db=first.bias_grad))
+    private = replace(entropy, loss=replace(entropy.loss, name=f"{entropy.loss.name}.rows"))
+    origin = _origins((hidden, out, entropy, back, data, slope))
+    tail = replace(
+        _fused(TAIL, (*head, out, private, back, data, slope), narrow=(slope.dx,)), origin=origin
+    )
+    tail = replace(tail, results=(entropy.x, back.dx, slope.dx))
+    gradients = replace(
+        _fused(TAIL_GRADIENTS, (entropy, *metrics, weight, *summed), given=tuple(head)),
+        origin=_origins((entropy, *metrics, weight, *summed, first)),
+        narrow=(slope.dx,),
+    )
+    ops = list(graph.ops)
+    _replace_ops(ops, [hidden], product)
+    _replace_ops(ops, [entropy, out, back, data, slope, *metrics], tail, at=slope)
+    _replace_ops(ops, [weight], gradients)
+    if first.bias_grad is not None:
+        _replace_ops(ops, [first], replace(first, bias_grad=None))
+    # The second half reads what the first leaves, so it moves behind it.
+    ops.remove(gradients)
+    ops.insert(ops.index(tail) + 1, gradients)
+    return ops
+
+
+def _is_dense(op: MatMul) -> bool:
+    return op.transpose_b and not op.transpose_a and op.b.role == "parameter"
+
+
+def _tail_fits(out: MatMul) -> bool:
+    classes, hidden = out.b.shape
+    return classes <= MOST_CLASSES and hidden <= MOST_HIDDEN and classes * hidden <= 12288
+
+
+def _bias_gradient(graph: Graph, dpre: Tensor, hidden: MatMul) -> MatMul | None:
+    """The hidden layer's weight gradient, which carries its bias's where there is one."""
+    for op in graph.consumers(dpre):
+        if isinstance(op, MatMul) and op.transpose_a and op.a == dpre:
+            return op if (op.bias_grad is None) == (hidden.bias is None) else None
+    return None
+
+
+def _only(graph: Graph, tensor: Tensor, kind: type[Op]) -> Op | None:
+    """The tensor's single reader, if it is of this kind."""
+    readers = graph.consumers(tensor)
+    return readers[0] if len(readers) == 1 and isinstance(readers[0], kind) else None
+
+
+def _same(found: Iterable[Op], wanted: Iterable[Op]) -> bool:
+    return {id(op) for op in found} == {id(op) for op in wanted}
+
+
+def _fused(
+    kind: str,
+    parts: tuple[Op, ...],
+    given: tuple[Op, ...] = (),
+    narrow: tuple[Tensor, ...] = (),
+) -> Fused:
+    """The operation of these parts: what it reads and leaves follows from them."""
+    every = (*given, *parts)
+    written = {t for op in every for t in op.tensors(op.outputs)}
+    states = tuple(dict.fromkeys(t for op in parts for t in op.tensors(op.updates)))
+    read = dict.fromkeys(t for op in every for t in op.tensors(op.inputs))
+    left = dict.fromkeys(t for op in parts for t in op.tensors(op.outputs))
+    inner = {t for op in every for t in op.tensors(op.inputs)}
+    return Fused(
+        kind=kind,
+        parts=parts,
+        given=given,
+        sources=tuple(t for t in read if t not in written or t in _kept(given, kind)),
+        results=tuple(t for t in left if t not in inner or t.role == "gradient"),
+        states=states,
+        narrow=narrow,
+        origin=_origins(parts),
+    )
+
+
+def _kept(given: tuple[Op, ...], kind: str) -> set[Tensor]:
+    """The pooled pictures of forward, which backward reads rather than computes again."""
+    pooled = [op.y for op in given if isinstance(op, Pool2d)]
+    return set(pooled) if kind == FIRST_CONV_BACKWARD else set()
+
+
+def _origins(ops: Iterable[Op]) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(origin for op in ops for origin in op.origin))
+
+
+def _replace_ops(ops: list[Op], old: list[Op], new: Op, at: Op | None = None) -> None:
+    """Put ``new`` in the place of ``at``, by default the last of ``old``; remove all of these."""
+    gone = {id(op) for op in old}
+    place = max(i for i, op in enumerate(ops) if (op is at if at is not None else id(op) in gone))
+    ops[place] = new
+    ops[:] = [op for op in ops if op is new or id(op) not in gone]

@@ -1,0 +1,83 @@
+"""How tensors lie on the device: needs no GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.layers.backends.cuda.layout import BFLOAT, Layout, padded, plain
+from dnnstack.layers.backends.cuda.parameters import Geometry, plan_layouts
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.training.network import Network
+from hypothesis import given
+from hypothesis import strategies as st
+
+SIZES = st.integers(1, 7)
+
+
+def numbered(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+
+
+@given(n=SIZES, c=SIZES, h=SIZES, w=SIZES, pad=st.sampled_from([1, 4, 8]), nhwc=st.booleans())
+def test_pictures_come_back_and_padding_is_zero(n, c, h, w, pad, nhwc):
+    layout = Layout((n, c, h, w), (n, padded(c, pad), h, w), nhwc)
+    values = numbered(layout.shape)
+    flat = layout.pack(values)
+    assert flat.size == layout.size
+    assert np.count_nonzero(flat) == values.size
+    assert np.array_equal(layout.unpack(flat), values)
+    if nhwc:
+        stored = flat.reshape(n, h, w, padded(c, pad))
+        assert np.array_equal(stored[..., :c], values.transpose(0, 2, 3, 1))
+
+
+@given(n=SIZES, c=SIZES, h=SIZES, w=SIZES)
+def test_rows_of_a_flattened_picture_keep_its_order(n, c, h, w):
+    rows = Geometry({"layout": "nhwc", "pad": "8"}, narrow=False).rows(
+        (n, c * h * w), picture=(c, h, w)
+    )
+    values = numbered((n, c * h * w))
+    flat = rows.pack(values)
+    assert rows.stored[1] % 4 == 0
+    pixels = flat.reshape(n, rows.stored[1])[:, : c * h * w].reshape(n, h, w, c)
+    assert np.array_equal(pixels, values.reshape(n, c, h, w).transpose(0, 2, 3, 1))
+    assert np.array_equal(rows.unpack(flat), values)
+
+
+def test_bfloat16_rounds_to_the_nearest_even():
+    layout = Layout((1, 6), (1, 6), dtype=BFLOAT)
+    tie_down, tie_up = 1 + 2**-8, 1 + 3 * 2**-8
+    values = np.array([[1.0, tie_down, tie_up, -3.0e38, np.inf, np.nan]], np.float32)
+    back = layout.unpack(layout.pack(values))[0]
+    assert back[0] == 1.0
+    assert back[1] == 1.0
+    assert back[2] == 1 + 2 * 2**-7
+    assert back[3] == pytest.approx(-3.0e38, rel=2**-8)
+    assert back[4] == np.inf
+    assert np.isnan(back[5])
+
+
+def test_layouts_are_the_same_where_the_bytes_are():
+    assert Layout((2, 1, 3, 3), (2, 1, 3, 3), True).same(plain((2, 1, 3, 3)))
+    assert Layout((2, 4, 1, 1), (2, 4, 1, 1), True).same(plain((2, 4, 1, 1)))
+    assert not Layout((2, 4, 3, 3), (2, 4, 3, 3), True).same(plain((2, 4, 3, 3)))
+    assert not Layout((2, 4), (2, 8)).same(plain((2, 4)))
+    assert not Layout((2, 4), (2, 4), dtype=BFLOAT).same(plain((2, 4)))
+
+
+def test_dense_weights_behind_a_picture_take_its_order():
+    specs = [
+        LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 50}),
+        LayerSpec("dense", options={"units": 10}),
+    ]
+    shape = (3, 6, 6)
+    graph = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10).infer_graph(2)
+    layouts = plan_layouts({"infer": graph}, Geometry({"layout": "nhwc", "pad": "8"}, True))
+    by_name = {tensor.name: layout for tensor, layout in layouts.items()}
+    assert by_name["conv2d_1.weight"].stored == (24, 3, 3, 3)
+    assert by_name["dense_1.weight"].picture == (20, 4, 4)
+    assert by_name["dense_1.weight"].stored == (64, 320)
+    assert by_name["dense_2.weight"].stored == (10, 64)
