@@ -5,8 +5,9 @@ from math import sqrt
 import numpy as np
 import pytest
 from dnnstack.common import random
-from dnnstack.common.errors import ConfigError
+from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.layers.initializers import NAMES, Initializer
+from dnnstack.layers.whitening import Dirac, Whiten
 
 KEY = random.key(1, "test")
 SHAPE, FAN_IN, FAN_OUT = (400, 300), 300, 100
@@ -59,3 +60,55 @@ def test_the_key_alone_decides(name: str) -> None:
 def test_unknown_name() -> None:
     with pytest.raises(ConfigError, match="unknown initializer 'xavier'; one of: zeros, "):
         Initializer("xavier")
+
+
+def test_torch_uniform() -> None:
+    drawn = Initializer("torch_uniform").draw((50, 12, 2, 2), 48, 7, KEY)
+    assert 0.99 / sqrt(48) < np.abs(drawn).max() <= np.float32(1 / sqrt(48))
+
+
+@pytest.mark.parametrize(("filters", "channels"), [(7, 4), (4, 4), (3, 5)])
+@pytest.mark.parametrize("window", [(3, 3), (2, 4), (1, 1)])
+def test_dirac_copies_channels(filters: int, channels: int, window: tuple[int, int]) -> None:
+    """The first filters as a convolution: the middle pixel of one channel, nothing else."""
+    base = Initializer("normal", 0.3)
+    shape, fan_in = (filters, channels, *window), channels * window[0] * window[1]
+    drawn = Dirac(base=base).draw(shape, fan_in, 1, KEY)
+    count = min(filters, channels)
+    np.testing.assert_array_equal(drawn[count:], base.draw(shape, fan_in, 1, KEY)[count:])
+    patch = np.random.default_rng(1).standard_normal((channels, *window))
+    middle = patch[:count, window[0] // 2, window[1] // 2]
+    np.testing.assert_array_equal((drawn[:count] * patch).sum((1, 2, 3)), middle)
+
+
+def test_dirac_of_a_dense_layer_is_an_identity_on_top() -> None:
+    drawn = Dirac(base=Initializer("zeros")).draw((5, 3), 3, 5, KEY)
+    np.testing.assert_array_equal(drawn, np.eye(5, 3))
+
+
+def test_whitening_one_direction_each() -> None:
+    """Patches (a, b) with variances 4 and 1 along the diagonals, up to signs and eps."""
+    rng = np.random.default_rng(3)
+    along, across = 2.0 * rng.standard_normal(4000), rng.standard_normal(4000)
+    pictures = np.stack([along + across, along - across], 1).reshape(4000, 1, 1, 2) / sqrt(2)
+    filters = Whiten(eps=0.5).from_pictures((2, 1, 1, 2), pictures.astype(np.float32))
+    want = np.array([[1, 1], [1, -1]]) / sqrt(2) / np.sqrt([[4.5], [1.5]])
+    np.testing.assert_allclose(np.abs(filters.reshape(2, 2)), np.abs(want), rtol=0.05)
+    assert (filters.reshape(2, 2).max(1) > 0).all()
+    assert np.sign(filters[1]).sum() == 0
+
+
+def test_whitening_does_not_depend_on_how_pictures_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pictures = np.random.default_rng(3).standard_normal((30, 2, 5, 6)).astype(np.float32)
+    whole = Whiten().from_pictures((24, 2, 2, 3), pictures)
+    monkeypatch.setattr("dnnstack.layers.whitening._CHUNK", 7)
+    cut = Whiten().from_pictures((24, 2, 2, 3), pictures)
+    np.testing.assert_allclose(whole, cut, rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(whole[12:], -whole[:12])
+
+
+def test_whitening_needs_pictures() -> None:
+    with pytest.raises(ShapeError, match="whiten needs the pictures of the training"):
+        Whiten().draw((8, 1, 2, 2), 4, 32, KEY)
