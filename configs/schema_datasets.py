@@ -13,7 +13,7 @@ from pydantic import (
     field_validator,
 )
 
-from .schema_base import Count, Named, NamedModel, is_number, problem, tupled
+from .schema_base import Count, Named, NamedModel, Pair, is_number, is_whole, problem, tupled
 
 
 def _path(value: str) -> str:
@@ -50,6 +50,41 @@ ClassNames = Annotated[
     Field(min_length=2, max_length=10_000),
     BeforeValidator(tupled),
 ]
+
+
+def _classes(value: Any) -> Any:
+    if is_whole(value) and 2 <= value <= 100_000:
+        return value
+    names = tuple(value) if isinstance(value, (list, tuple)) else ()
+    if len(names) < 2 or not all(isinstance(name, str) and name.isprintable() for name in names):
+        raise problem("expected a number of at least 2, or a list of the folders' names")
+    if len(set(names)) < len(names):
+        raise problem("expected each name once")
+    return names
+
+
+Classes = Annotated[
+    int | tuple[str, ...],
+    BeforeValidator(_classes),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 2},
+                {"type": "array", "items": {"type": "string"}, "minItems": 2},
+            ]
+        }
+    ),
+]
+"""How many classes, or which, in the order of their labels."""
+
+
+def _picture_size(value: tuple[int, int]) -> tuple[int, int]:
+    if max(value) > 4096:
+        raise problem("expected at most 4096 pixels")
+    return value
+
+
+PictureSize = Annotated[Pair, AfterValidator(_picture_size)]
 
 
 class DatasetConfig(NamedModel):
@@ -129,6 +164,34 @@ class TableConfig(DatasetConfig):
         return targets
 
 
+class ImageFolderConfig(DatasetConfig):
+    """Pictures of any size, a folder a class, scaled to one size."""
+
+    type: Literal["image_folder"] = "image_folder"
+    train: Folder = Field(description="Folder with a folder of pictures for each class.")
+    test: Folder | None = Field(
+        default=None,
+        description="Another such folder, to test on; default: pictures held out of train.",
+    )
+    test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.2, description="Share of each class that is held out where test is not given."
+    )
+    size: PictureSize = Field(description="Pixels of a side, or [height, width].")
+    fit: Literal["crop", "resize"] = Field(
+        default="crop",
+        description="crop: the largest middle part of the right proportions; resize: all of it.",
+    )
+    mode: Literal["rgb", "grey"] = Field(default="rgb", description="Three channels or one.")
+    classes: Classes | None = Field(
+        default=None,
+        description="Number of the classes, or their names in the order of the labels; "
+        "default: the names of the folders, sorted.",
+    )
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop", description="Where a picture cannot be read: stop, or name and skip it."
+    )
+
+
 Dataset = Annotated[
     Annotated[
         MnistConfig
@@ -136,7 +199,8 @@ Dataset = Annotated[
         | Cifar10Config
         | Cifar100Config
         | StrokesConfig
-        | TableConfig,
+        | TableConfig
+        | ImageFolderConfig,
         Field(discriminator="type"),
     ],
     Named("dataset", "mnist or strokes: {train_count: 20000}"),

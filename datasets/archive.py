@@ -75,7 +75,7 @@ def _inner_name(path: Path, member: tarfile.TarInfo, folder: str) -> str:
     if not inside or not (member.isreg() or member.isdir()):
         what = "leads out of its folder" if not inside else "is neither a file nor a folder"
         raise DatasetError(
-            f"{path}: its member {ascii(member.name)[:80]} {what}: this is not the original "
+            f"{path}: its member {member.name[:80]!a} {what}: this is not the original "
             f"archive; {_AGAIN}"
         )
     return str(PurePosixPath(*name.parts[1:]))

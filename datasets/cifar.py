@@ -155,7 +155,7 @@ CIFAR_100 = Cifar(
 )
 
 
-def describe(cifar: Cifar, options: Options) -> DatasetInfo:
+def describe(cifar: Cifar, options: Options, root: Path) -> DatasetInfo:
     """Shape, classes and the originals' counts. Raises DatasetError for a wrong option."""
     _, classes = cifar.labels[_label_byte(cifar, options)]
     return DatasetInfo(cifar.name, _SHAPE, classes, cifar.count("train"), cifar.count("test"))

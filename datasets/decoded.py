@@ -64,7 +64,13 @@ def remembered(
     It saves reading large files to learn their hashes. fields: the keys that a remembered result
     must have to count.
     """
-    stamps = [[str(path.resolve()), *_stamp(path)] for path in paths]
+    return remembered_for([[str(path.resolve()), *_stamp(path)] for path in paths], fields, compute)
+
+
+def remembered_for(
+    stamps: list[Any], fields: tuple[str, ...], compute: Callable[[], dict[str, str]]
+) -> dict[str, str]:
+    """``compute()``, remembered for the plain data ``stamps``, which change whenever it does."""
     file = _folder() / "index" / f"{sha256_bytes(json.dumps(stamps).encode())[:32]}.json"
     known = _json(file)
     if known is not None and all(isinstance(known.get(field), str) for field in fields):
@@ -74,7 +80,7 @@ def remembered(
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(file, json.dumps(result).encode())
     except OSError as error:
-        _LOG.info("hashes of %s are not cached: %s", paths[0].parent, error)
+        _LOG.info("hashes are not cached: %s", error)
     return result
 
 

@@ -57,7 +57,7 @@ class IdxSet:
         return Source(partial(describe, self), partial(load, self), partial(files, self))
 
 
-def describe(chosen: IdxSet, options: Options) -> DatasetInfo:
+def describe(chosen: IdxSet, options: Options, root: Path) -> DatasetInfo:
     """Shape, classes and the originals' counts. Raises DatasetError for any option."""
     check_options(chosen.name, options, ())
     return DatasetInfo(chosen.name, _SHAPE, chosen.classes, 60_000, 10_000)

@@ -73,11 +73,11 @@ def _no_files(root: Path, options: Options) -> tuple[DataFile, ...]:
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset: ``describe(options)`` reads no data, ``load(split, root, options, downloads)``
-    does; ``files(root, options)`` checks its files, and is empty for one that needs none.
+    """A dataset: ``describe(options, root)`` reads no data, ``load(split, root, options,
+    downloads)`` does; ``files(root, options)`` checks its files, if it has known ones.
     """
 
-    describe: Callable[[Options], DatasetInfo]
+    describe: Callable[[Options, Path], DatasetInfo]
     load: Callable[[Split, Path, Options, Downloads], ImageSet]
     files: Callable[[Path, Options], tuple[DataFile, ...]] = _no_files
 

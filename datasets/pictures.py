@@ -69,14 +69,14 @@ def read_picture(
             return Picture(grey[None].copy(), tuple(steps))
         digit = prepare_digit(grey, str(file), steps, how.invert)
         return Picture(digit[None], tuple(steps))
-    planes = _scaled(image, height, width, how.raw, steps)
+    planes = scaled(image, height, width, how.raw, steps)
     if how.invert:
         steps.append("invert")
         planes = 255 - planes
     return Picture(planes, tuple(steps))
 
 
-def _scaled(
+def scaled(
     image: PilImage, height: int, width: int, whole: bool, steps: list[str]
 ) -> NDArray[np.uint8]:
     """All of it, or the largest middle part of the right proportions: (C, height, width)."""

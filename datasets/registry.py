@@ -10,7 +10,7 @@ from typing import get_args
 
 from ..common.errors import DatasetError
 from ..common.files import cache_dir
-from . import cifar, fashion_mnist, mnist, strokes, table
+from . import cifar, fashion_mnist, image_folder, mnist, strokes, table
 from .download import Downloads
 from .image_set import DataFile, DatasetInfo, ImageSet, Options, Source, Split
 
@@ -20,6 +20,7 @@ _SOURCES: dict[str, Source] = {
     "cifar10": cifar.CIFAR10_SOURCE,
     "cifar100": cifar.CIFAR100_SOURCE,
     "fashion_mnist": fashion_mnist.SOURCE,
+    "image_folder": image_folder.SOURCE,
     "mnist": mnist.SOURCE,
     "strokes": strokes.SOURCE,
     "table": table.SOURCE,
@@ -31,12 +32,13 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_SOURCES))
 
 
-def describe(name: str, *, options: Options | None = None) -> DatasetInfo:
+def describe(name: str, *, options: Options | None = None, root: Path | None = None) -> DatasetInfo:
     """Shape, classes and nominal counts of a dataset; no data is read.
 
-    Raises DatasetError for an unknown name or a wrong option.
+    root: the data folder, where the names of an image_folder's classes are looked up. Raises
+    DatasetError for an unknown name or a wrong option.
     """
-    return _source(name).describe(options or {})
+    return _source(name).describe(options or {}, root or _data_root(None, None)[0])
 
 
 def load(
@@ -68,6 +70,13 @@ def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFi
 
 def data_root(flag: Path | None = None, config_root: str | None = None) -> Path:
     """``--data-dir``, else ``DNNSTACK_DATA``, else ``data.root``, else the cache's own folder."""
+    folder, source = _data_root(flag, config_root)
+    _LOG.info("data folder: %s, %s", folder, source)
+    return folder
+
+
+def _data_root(flag: Path | None, config_root: str | None) -> tuple[Path, str]:
+    """The folder, and who named it."""
     named = {
         "--data-dir": flag,
         "DNNSTACK_DATA": os.environ.get("DNNSTACK_DATA"),
@@ -75,10 +84,8 @@ def data_root(flag: Path | None = None, config_root: str | None = None) -> Path:
     }
     for source, folder in named.items():
         if folder is not None and str(folder):
-            _LOG.info("data folder: %s, by %s", folder, source)
-            return Path(folder).expanduser()
-    _LOG.info("data folder: %s, in the cache folder", cache_dir() / "data")
-    return cache_dir() / "data"
+            return Path(folder).expanduser(), f"by {source}"
+    return cache_dir() / "data", "in the cache folder"
 
 
 def _source(name: str) -> Source:

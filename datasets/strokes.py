@@ -32,7 +32,7 @@ _COUNTS: dict[Split, tuple[str, int]] = {
 }
 
 
-def describe(options: Options) -> DatasetInfo:
+def describe(options: Options, root: Path) -> DatasetInfo:
     """Shape, classes and counts. Raises DatasetError for a wrong option."""
     check_options("strokes", options, ("train_count", "test_count", "seed"))
     _seed(options)
@@ -43,7 +43,7 @@ def describe(options: Options) -> DatasetInfo:
 
 def load(split: Split, root: Path, options: Options, downloads: Downloads) -> ImageSet:
     """The split's pictures, drawn once into the cache; ``root`` is not used."""
-    describe(options)
+    describe(options, root)
     count, seed = _count(split, options), _seed(options)
 
     def build() -> Arrays:

@@ -23,7 +23,7 @@ _MOST_STEPS = 255
 _OPTIONS = ("inputs", "targets", "classes")
 
 
-def describe(options: Options) -> DatasetInfo:
+def describe(options: Options, root: Path) -> DatasetInfo:
     """One channel a column: shape (columns, 1, 1). Raises DatasetError where the table is none."""
     inputs, targets = _rows(options)
     grids = _grids(inputs)
@@ -40,7 +40,7 @@ def describe(options: Options) -> DatasetInfo:
 
 def load(split: Split, root: Path, options: Options, downloads: Downloads) -> ImageSet:
     """The table, in the order in which it is written; ``root`` is not used."""
-    info = describe(options)
+    info = describe(options, root)
     inputs, targets = _rows(options)
     grids = _grids(inputs)
     steps = [

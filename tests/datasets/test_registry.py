@@ -8,8 +8,12 @@ from dnnstack.datasets import data_root, describe, load, names
 
 
 def test_names_are_those_that_can_be_described() -> None:
-    assert names() == ("cifar10", "cifar100", "fashion_mnist", "mnist", "strokes", "table")
-    needed = {"table": {"inputs": [[0], [1]], "targets": [0, 1]}}
+    ours = ("mnist", "strokes", "table")
+    assert names() == ("cifar10", "cifar100", "fashion_mnist", "image_folder", *ours)
+    needed: dict[str, dict[str, object]] = {
+        "table": {"inputs": [[0], [1]], "targets": [0, 1]},
+        "image_folder": {"train": "nowhere", "size": 8, "classes": 3},
+    }
     for name in names():
         assert describe(name, options=needed.get(name)).name == name
 

@@ -32,7 +32,7 @@ def coloured(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[DataRepo
         ("red", "green", "blue", "a class whose name is very long indeed"),
     )
     info = DatasetInfo("paint", (3, 6, 5), images.classes, 40, 40)
-    monkeypatch.setattr(data_report, "describe_data", lambda config: info)
+    monkeypatch.setattr(data_report, "describe_data", lambda config, root: info)
     monkeypatch.setattr(data_report, "load_data", lambda config, *rest: images)
     monkeypatch.setattr(data_report, "data_files", lambda config, root: ())
     text = "data: {dataset: mnist, validation: 10}\nlayers: [relu]\n"

@@ -1,0 +1,152 @@
+"""Folders with a folder a class: which pictures of which class lie in them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..common.errors import DatasetError
+from ..common.files import sha256_bytes
+from .picture_files import SUFFIXES
+
+_LOG = logging.getLogger("dnnstack.datasets")
+_LISTED = 5
+
+
+@dataclass(frozen=True)
+class PictureFile:
+    """A file below the folder of its class; name: its path below the class folders' folder."""
+
+    name: str
+    label: int
+    size: int
+    time_ns: int
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """The names of the class folders, sorted. Raises DatasetError for fewer than two."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    except OSError as error:
+        raise DatasetError(
+            f"{folder}: cannot be read ({error.strerror or error}); it should hold a folder of "
+            "pictures for each class. A relative path counts from the data folder: "
+            "--data-dir, DNNSTACK_DATA or data.root"
+        ) from None
+    for name in names:
+        if not name.isprintable():
+            raise DatasetError(
+                f"{folder}: the folder {name!a} has control characters or bytes that are no "
+                "text in its name, which is to name a class; rename it"
+            )
+    if len(names) < 2:
+        found = f"holds only the folder '{names[0]}'" if names else "holds no folders"
+        raise DatasetError(
+            f"{folder}: {found}; it should hold a folder of pictures for each of at least two "
+            "classes"
+        )
+    return tuple(names)
+
+
+def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFile]]:
+    """For each class the files with the suffix of a picture, at any depth, sorted by name.
+
+    Hidden files and folders are left out; links are followed, but into no folder that they lie in.
+    Raises DatasetError where the class folders are not those of ``classes``, or one is empty.
+    """
+    found = class_names(folder)
+    unknown = [name for name in found if name not in classes]
+    missing = [name for name in classes if name not in found]
+    if unknown or missing:
+        parts = (("unknown", unknown), ("missing", missing))
+        told = "; ".join(f"{what}: {_listed(names)}" for what, names in parts if names)
+        raise DatasetError(
+            f"{folder}: its folders are not the {len(classes)} classes to be told apart ({told})"
+        )
+    listed = []
+    for label, name in enumerate(classes):
+        pictures: list[PictureFile] = []
+        others = _walk(folder / name, name, label, pictures, ())
+        if others:
+            _LOG.info("%s: %d files are no pictures by their names", folder / name, others)
+        if not pictures:
+            raise DatasetError(
+                f"{folder / name}: no picture in this class folder; looked for "
+                f"{', '.join(SUFFIXES)}. Put pictures there, or remove the folder"
+            )
+        listed.append(sorted(pictures, key=lambda picture: picture.name))
+    return listed
+
+
+def _walk(
+    folder: Path,
+    below: str,
+    label: int,
+    pictures: list[PictureFile],
+    above: tuple[tuple[int, int], ...],
+) -> int:
+    """Append what lies in ``folder``; returns how many files were left out. above: its parents."""
+    others = 0
+    try:
+        own = os.stat(folder)
+        identity = own.st_dev, own.st_ino
+        # A link to a folder above would be walked for ever.
+        if identity in above:
+            return 0
+        with os.scandir(folder) as entries:
+            found = [entry for entry in entries if not entry.name.startswith(".")]
+        for entry in found:
+            name = f"{below}/{entry.name}"
+            if entry.is_dir():
+                inside = folder / entry.name
+                others += _walk(inside, name, label, pictures, (*above, identity))
+            elif entry.name.lower().endswith(SUFFIXES):
+                pictures.append(_picture(entry, name, label))
+            else:
+                others += 1
+    except OSError as error:
+        raise DatasetError(f"{folder}: cannot be read ({error.strerror or error})") from None
+    return others
+
+
+def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:
+    try:
+        status = entry.stat()
+    except OSError:
+        # A link to nowhere: reading it will say so, by the file's name.
+        return PictureFile(name, label, -1, 0)
+    size = status.st_size if stat.S_ISREG(status.st_mode) else -1
+    return PictureFile(name, label, size, status.st_mtime_ns)
+
+
+def held_out(
+    listed: list[list[PictureFile]], fraction: float
+) -> tuple[list[PictureFile], list[PictureFile]]:
+    """(to train on, to test on): of each class about ``fraction`` to test on, each at least one.
+
+    A hash of its name decides on a picture, so that it hardly depends on which others there are.
+    Raises DatasetError for a class of one picture.
+    """
+    rest: list[PictureFile] = []
+    held: list[PictureFile] = []
+    for pictures in listed:
+        if len(pictures) < 2:
+            raise DatasetError(
+                f"{pictures[0].name} is the only picture of its class: none is left to test on; "
+                "add pictures, or name a folder of pictures to test on (test)"
+            )
+        ranked = sorted(pictures, key=lambda p: (sha256_bytes(os.fsencode(p.name)), p.name))
+        count = min(max(round(len(pictures) * fraction), 1), len(pictures) - 1)
+        chosen = {picture.name for picture in ranked[:count]}
+        held += [picture for picture in pictures if picture.name in chosen]
+        rest += [picture for picture in pictures if picture.name not in chosen]
+    return rest, held
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{', '.join(names[:_LISTED])}{more}"
