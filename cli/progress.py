@@ -188,7 +188,11 @@ def summary(done: Summary) -> str:
         f"{done.state:<11} at step {done.step} of {done.total_steps} (epoch {done.epoch:.2f}), "
         + _times(done)
     ]
-    if done.early and done.best is not None:
+    if done.goal is not None and done.state == "finished":
+        where = f"at step {done.step} (epoch {done.epoch:.2f})"
+        met, missed = f"reached {where}: converged", "not reached: has not converged"
+        lines.append(f"goal        {met if done.goal else missed}")
+    if done.early and not done.goal and done.best is not None:
         lines.append(f"early       no validation was better than that of step {done.best.step}")
     if done.training is not None:
         pictures = f"over the last {done.training.count} pictures"

@@ -14,6 +14,10 @@ from .schema_base import NotNegative, Positive, Typed, TypedModel
 
 class LossConfig(TypedModel):
     kind: ClassVar[str] = "loss"
+    written_last: ClassVar[tuple[str, ...]] = ("reduction",)
+    reduction: Literal["mean", "sum"] = Field(
+        default="mean", description="Over the samples of a batch; the log shows means either way."
+    )
 
 
 class CrossEntropyConfig(LossConfig):

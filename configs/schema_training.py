@@ -9,7 +9,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from .schema_base import (
     LARGEST,
@@ -20,6 +27,7 @@ from .schema_base import (
     Positive,
     Typed,
     TypedModel,
+    is_number,
     problem,
     tupled,
 )
@@ -93,8 +101,30 @@ def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
     return values
 
 
+def _factors(value: Any) -> Any:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if not values or not all(is_number(v) and 0 < v <= 1e6 for v in values):
+        raise problem("expected a number above 0, or a list with one for each milestone")
+    return tuple(float(v) for v in values)
+
+
+Factors = Annotated[
+    tuple[float, ...],
+    BeforeValidator(_factors),
+    PlainSerializer(lambda v: v[0] if len(v) == 1 else list(v)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}},
+            ]
+        }
+    ),
+]
+
+
 class MultistepConfig(ScheduleConfig):
-    """lr_t = lr * gamma ** (number of milestones <= t)."""
+    """lr_t = lr * gamma ** (number of milestones <= t), or the product of that many gammas."""
 
     type: Literal["multistep"] = "multistep"
     milestones: (
@@ -103,7 +133,19 @@ class MultistepConfig(ScheduleConfig):
     milestones_epochs: (
         Annotated[tuple[Epochs, ...], Field(min_length=1), BeforeValidator(tupled)] | None
     ) = Field(default=None, validate_default=True, description="Epochs at which the rate changes.")
-    gamma: Positive = Field(default=0.1, description="Factor of each change.")
+    gamma: Factors = Field(
+        default=(0.1,), description="Factor of each change: one for all, or one for each."
+    )
+
+    @field_validator("gamma")
+    @classmethod
+    def _one_each(cls, gamma: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        changes = info.data.get("milestones") or info.data.get("milestones_epochs") or gamma
+        if len(gamma) not in (1, len(changes)):
+            raise problem(
+                f"expected one number, or {len(changes)} for as many milestones (got {len(gamma)})"
+            )
+        return gamma
 
     @field_validator("milestones")
     @classmethod

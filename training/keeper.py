@@ -89,6 +89,7 @@ class Keeper:
             best=old.best,
             unimproved=old.unimproved,
             validation_due=old.validation_due,
+            measured=old.measured,
             rate_factor=rate_factor,
             rollbacks=self.state.rollbacks + 1,
         )

@@ -43,6 +43,7 @@ class Loop:
     ) -> None:
         saving = config.checkpoint
         self._patience = config.train.patience
+        self._goal = config.train.goal
         self._keep_best = saving.best
         self._session = session
         self._plan = session.plan
@@ -79,6 +80,7 @@ class Loop:
             summary.step,
             state=ended,
             early=summary.early,
+            **({} if summary.goal is None else {"goal": summary.goal}),
             time=time(),
             training_seconds=summary.training_seconds,
         )
@@ -118,6 +120,11 @@ class Loop:
                 f"training has already ended early: {state.unimproved} validations without "
                 "improvement; raise train.patience to go on"
             )
+        elif state.reached(self._goal):
+            self._listener.notice(
+                "training has already reached its goal; set train.goal further, or take it out, "
+                "to go on"
+            )
         self._watch.start()
         self._pace.start()
 
@@ -140,7 +147,7 @@ class Loop:
                 if not self._validate(stop_requested):
                     return "interrupted"
                 self._listener.progressed(self._progress())
-            if session.step == plan.total_steps or self._out_of_patience():
+            if session.step == plan.total_steps or self._ends_early():
                 return "finished"
             if stop_requested():
                 return "interrupted"
@@ -175,6 +182,8 @@ class Loop:
 
     def _log_training(self) -> None:
         self._training = Metrics.from_sums(self._session.sums())
+        if not len(self._plan.validation):
+            self._measure(self._training)
         progress = self._progress()
         self._log.metrics(
             "train",
@@ -203,6 +212,7 @@ class Loop:
         self._validation = found
         step = session.step
         keeper.state = keeper.state.validated(found)
+        self._measure(found)
         better = keeper.state.unimproved == 0
         self._log.metrics(
             "validation",
@@ -216,11 +226,7 @@ class Loop:
             best=better,
         )
         self._listener.validated(step, found, better, seconds)
-        if (
-            self._out_of_patience()
-            and not self._plan.log_due(step)
-            and step < self._plan.total_steps
-        ):
+        if self._ends_early() and not self._plan.log_due(step) and step < self._plan.total_steps:
             self._log_training()
         if self._plan.save_due(step) or (better and self._keep_best):
             self._save()
@@ -251,6 +257,17 @@ class Loop:
     def _out_of_patience(self) -> bool:
         return self._keeper.state.out_of_patience(self._patience)
 
+    def _ends_early(self) -> bool:
+        return self._out_of_patience() or self._keeper.state.reached(self._goal)
+
+    def _measure(self, found: Metrics) -> None:
+        """Note for the goal what covers all samples once at least."""
+        plan = self._plan
+        everything = len(plan.validation) or plan.steps_per_epoch * plan.batch_size
+        if self._goal is not None and found.count >= everything:
+            keeper = self._keeper
+            keeper.state = replace(keeper.state, measured=(found.accuracy, found.loss))
+
     def _rate(self) -> float:
         return float(self._session.rates[max(self._session.step - 1, 0)])
 
@@ -272,6 +289,7 @@ class Loop:
         return Summary(
             state=ended,
             early=ended == "finished" and step < plan.total_steps,
+            goal=None if self._goal is None else self._keeper.state.reached(self._goal),
             run=self._run.path,
             checkpoint=self._keeper.last_path(),
             step=step,

@@ -55,11 +55,13 @@ class Summary:
     """How a training ended; ``seconds`` and ``images_per_second`` are of this process alone.
 
     ``training`` are the metrics of the last log line, ``validation`` those of the last validation.
-    ``early``: it has finished before ``total_steps``, for want of improvement.
+    ``early``: it has finished before ``total_steps``, for want of improvement or at its goal.
+    ``goal``: whether the goal was reached, None where there is none.
     """
 
     state: EndState
     early: bool
+    goal: bool | None
     run: Path
     checkpoint: Path | None
     step: int

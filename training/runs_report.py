@@ -20,7 +20,7 @@ class RunReport:
     """One run. ``state`` died: its process ended without a word, as by SIGKILL.
 
     ``seconds`` of training over all its processes, validation left out; ``started`` in seconds
-    since 1970. ``early``: finished by patience. ``error`` is that of a failed run.
+    since 1970. ``early``: finished by patience or at its goal. ``error`` is that of a failed run.
     """
 
     run: str

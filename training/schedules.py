@@ -74,7 +74,9 @@ def _rates(schedule: Schedule, lr: float, steps_per_epoch: int, total_steps: int
         return lr * schedule.gamma ** np.floor(t / _step_size(schedule, steps_per_epoch))
     if schedule.type == "multistep":
         milestones = _milestones(schedule, steps_per_epoch, total_steps)
-        return lr * schedule.gamma ** np.searchsorted(milestones, t, side="right").astype(float)
+        gamma = schedule.gamma * (len(milestones) if len(schedule.gamma) == 1 else 1)
+        factors = np.cumprod([1.0, *gamma])
+        return lr * factors[np.searchsorted(milestones, t, side="right")]
     if schedule.type == "exp":
         return np.asarray(lr * schedule.gamma**t)
     if schedule.type == "inv":

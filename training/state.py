@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..layers.backends.tuning import Tuning
 from ..layers.graph import Shape
 from .metrics import Metrics
 from .network import Preprocessing
+
+if TYPE_CHECKING:
+    from ..configs.schema import GoalConfig
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class State:
     log line of step ``window_start``. ``config`` is the effective YAML. ``unimproved`` counts the
     validations since ``best``; ``validation_due``: that of this step is still to come. The rates of
     the schedule are multiplied by ``rate_factor``, lowered at each of the ``rollbacks``.
+    ``measured``: accuracy and loss as last compared with the goal.
     """
 
     step: int
@@ -47,6 +51,7 @@ class State:
     validation_due: bool = False
     rate_factor: float = 1.0
     rollbacks: int = 0
+    measured: tuple[float, float] | None = None
 
     @property
     def epoch(self) -> float:
@@ -64,6 +69,14 @@ class State:
     def out_of_patience(self, patience: int | None) -> bool:
         """Whether so many validations in a row brought no improvement."""
         return patience is not None and self.unimproved >= patience
+
+    def reached(self, goal: GoalConfig | None) -> bool:
+        """Whether the last measurement reaches the goal."""
+        if goal is None or self.measured is None:
+            return False
+        accuracy, loss = self.measured
+        enough = goal.accuracy is None or accuracy >= goal.accuracy
+        return enough and (goal.loss is None or loss <= goal.loss)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,9 +101,18 @@ class State:
                 **table,
                 "sums": tuple(float(value) for value in table["sums"]),
                 "best": Best(**table["best"]) if table["best"] else None,
+                "measured": _pair(table.get("measured")),
                 "input_shape": tuple(int(side) for side in table["input_shape"]),
                 "classes": tuple(str(name) for name in table["classes"]),
                 "preprocessing": Preprocessing(tuple(scaling["scale"]), tuple(scaling["shift"])),
                 "tuning": Tuning.from_json(table["tuning"]),
             }
         )
+
+
+def _pair(value: Any) -> tuple[float, float] | None:
+    """Accuracy and loss, or None."""
+    if value is None:
+        return None
+    accuracy, loss = value
+    return float(accuracy), float(loss)
