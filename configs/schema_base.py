@@ -99,16 +99,10 @@ class Typed:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
+        # The members may be in the making, where layers hold layers: schema_json writes the rest.
         written = handler(schema)
         members = written.get("oneOf", [written])
-        names: list[str] = []
-        for member in members:
-            model = handler.resolve_ref_schema(member)
-            model["required"] = sorted({*model.get("required", []), "type"})
-            if model["required"] == ["type"]:
-                names += _names(model)
-        short = [{"enum": names}] if names else []
-        return {"anyOf": [*short, *members]}
+        return {"x-typed": members}
 
 
 @dataclass(frozen=True)
@@ -160,27 +154,7 @@ class Named:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        names: list[str] = []
-        long: dict[str, Any] = {}
-        for member in handler(schema)["oneOf"]:
-            model = handler.resolve_ref_schema(member)
-            kinds = _names(model) or model["x-names"]
-            model["x-names"] = kinds
-            model.get("properties", {}).pop("type", None)
-            required = [key for key in model.pop("required", []) if key != "type"]
-            if required:
-                model["required"] = required
-            else:
-                names += kinds
-            long |= dict.fromkeys(kinds, member)
-        mapping = {
-            "type": "object",
-            "properties": long,
-            "additionalProperties": False,
-            "minProperties": 1,
-            "maxProperties": 1,
-        }
-        return {"anyOf": [{"enum": names}, mapping]}
+        return {"x-named": self.kind, "x-members": handler(schema)["oneOf"]}
 
 
 def _kinds(annotation: Any) -> list[str]:
@@ -192,7 +166,7 @@ def _kinds(annotation: Any) -> list[str]:
     return []
 
 
-def _names(model: dict[str, Any]) -> list[str]:
+def written_kinds(model: dict[str, Any]) -> list[str]:
     kind = model.get("properties", {}).get("type", {})
     return list(kind["enum"]) if "enum" in kind else [kind["const"]] if "const" in kind else []
 

@@ -5,16 +5,150 @@ from __future__ import annotations
 from typing import Any
 
 from .schema import RunConfig
+from .schema_base import written_kinds
+from .schema_composites import SHORTCUTS
+
+Json = dict[str, Any]
+
+_LAYER = {"$ref": "#/$defs/layer"}
+_LAYERS = {"type": "array", "items": _LAYER, "minItems": 1}
+_REPEAT: Json = {
+    "description": "The layers so many times, one after the other.",
+    "type": "object",
+    "properties": {
+        "times": {"type": "integer", "minimum": 1, "description": "How many times."},
+        "layers": {**_LAYERS, "description": "The layers."},
+    },
+    "required": ["times", "layers"],
+    "additionalProperties": False,
+}
+_BLOCK: Json = {
+    "description": "Layers under a name, used like a layer; $name stands for a parameter in them.",
+    "type": "object",
+    "properties": {
+        "parameters": {
+            "type": "object",
+            "description": "Names and defaults; a parameter without a default must be given.",
+        },
+        "layers": {"type": "array", "minItems": 1, "description": "The layers of the block."},
+    },
+    "required": ["layers"],
+    "additionalProperties": False,
+}
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> Json:
     """JSON Schema (draft 2020-12) of a config file."""
-    schema = _tidied(RunConfig.model_json_schema(mode="validation"))
+    schema = RunConfig.model_json_schema(mode="validation")
+    definitions = schema["$defs"]
+    for name, (kind, members) in _unions(schema).items():
+        definitions[name] = _forms(kind, members, definitions)
+    _with_blocks(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dnnstack config",
-        **schema,
+        **_tidied(schema),
     }
+
+
+def _unions(schema: Json) -> dict[str, tuple[str, list[Json]]]:
+    """Every union of named models, in whose place now stands a reference to its one definition.
+
+    A union of typed models is written in its place.
+    """
+    found: dict[str, tuple[str, list[Json]]] = {}
+    pending: list[Any] = [schema]
+    while pending:
+        value = pending.pop(0)
+        if isinstance(value, dict) and "x-named" in value:
+            union = value.pop("x-named"), value.pop("x-members")
+            same = [name for name, other in found.items() if other == union]
+            count = sum(kind == union[0] for kind, _ in found.values())
+            name = same[0] if same else union[0] + (f"_{count + 1}" if count else "")
+            found[name] = union
+            value["$ref"] = f"#/$defs/{name}"
+        elif isinstance(value, dict) and "x-typed" in value:
+            value["anyOf"] = _typed(value.pop("x-typed"), schema["$defs"])
+        if isinstance(value, (dict, list)):
+            pending += value.values() if isinstance(value, dict) else value
+    return found
+
+
+def _typed(members: list[Json], definitions: Json) -> list[Json]:
+    """A kind alone, where only the type is required, or a mapping with the type."""
+    names: list[str] = []
+    for member in members:
+        model = _model(member, definitions)
+        model["required"] = sorted({*model.get("required", []), "type"})
+        if model["required"] == ["type"]:
+            names += written_kinds(model)
+    return [*([{"enum": names}] if names else []), *members]
+
+
+def _model(member: Json, definitions: Json) -> Json:
+    found: Json = definitions[member["$ref"].removeprefix("#/$defs/")]
+    return found
+
+
+def _forms(kind: str, members: list[Json], definitions: Json) -> Json:
+    """A name alone, where nothing is required, or a mapping of a name to its options."""
+    names: list[str] = []
+    long: Json = {}
+    for member in members:
+        model = _model(member, definitions)
+        kinds = written_kinds(model) or model["x-names"]
+        model["x-names"] = kinds
+        model.get("properties", {}).pop("type", None)
+        required = [key for key in model.pop("required", []) if key != "type"]
+        if required:
+            model["required"] = required
+        else:
+            names += kinds
+        long |= dict.fromkeys(kinds, member)
+    mapping = {
+        "type": "object",
+        "properties": long,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    return {
+        "description": f"The name of a {kind}, or the name with its options.",
+        "anyOf": [{"enum": names}, mapping],
+    }
+
+
+def _with_blocks(schema: Json) -> None:
+    """What is expanded before the models see it: repeat, blocks and their uses.
+
+    A schema cannot know the names of a file's blocks: any other name may be one inside composites,
+    and at the top where the file has ``blocks``.
+    """
+    definitions = schema["$defs"]
+    layer = definitions["layer"]
+    short, mapping = layer["anyOf"]
+    mapping["properties"]["repeat"] = {"$ref": "#/$defs/repeat"}
+    known = {"enum": list(mapping["properties"])}
+    use = {
+        "type": "object",
+        "propertyNames": {"not": known},
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    layer["anyOf"] += [{"type": "string", "not": known}, use]
+    definitions |= {"repeat": _REPEAT, "block": _BLOCK}
+    shortcut = definitions["ResidualConfig"]["properties"]["shortcut"]
+    for key in ("items", "type"):
+        shortcut.pop(key, None)
+    shortcut["anyOf"] = [{"enum": list(SHORTCUTS)}, _LAYERS]
+    schema["properties"]["blocks"] = {
+        "type": "object",
+        "additionalProperties": {"$ref": "#/$defs/block"},
+        "description": "Named layers with parameters, used like a layer.",
+    }
+    schema["if"] = {"required": ["blocks"]}
+    names = {"anyOf": [short, {"type": "object", "propertyNames": known}]}
+    schema["else"] = {"properties": {"layers": {"items": names}}}
 
 
 def _tidied(value: Any, naming: bool = False) -> Any:

@@ -17,6 +17,7 @@ from .schema_classic import (
     ScaledSubsamplingConfig,
     ScaledTanhConfig,
 )
+from .schema_composites import ConcatConfig, ResidualConfig, SequentialConfig
 from .schema_layer_base import Initializer, LayerConfig, ScaledInitializerConfig
 from .schema_norm import BatchNormConfig, DropoutConfig, LcnConfig, LrnConfig
 
@@ -220,11 +221,17 @@ Layer = Annotated[
         | HeavisideConfig
         | Pad2dConfig
         | ScaledSubsamplingConfig
-        | RbfConfig,
+        | RbfConfig
+        | SequentialConfig
+        | ResidualConfig
+        | ConcatConfig,
         Field(discriminator="type"),
     ],
     Named("layer", "relu or dense: {units: 10}"),
 ]
+
+for _composite in (SequentialConfig, ResidualConfig, ConcatConfig):
+    _composite.model_rebuild(_types_namespace={"Layer": Layer})
 
 
 def layer_names(layers: Sequence[Layer]) -> list[str]:

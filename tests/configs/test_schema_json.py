@@ -45,9 +45,17 @@ def _holds(schema: dict[str, Any], keyword: str, value: Any) -> bool:
     if keyword in CHECKS:
         kind, check = CHECKS[keyword]
         return not _is(kind, value) or check(value, wanted)
+    if keyword == "not":
+        return not accepts(wanted, value)
+    if keyword == "if":
+        return accepts(wanted, value) or accepts(schema["else"], value)
+    if keyword == "else":
+        return "if" in schema
     assert keyword == "additionalProperties"
-    assert wanted is False
-    return not isinstance(value, dict) or value.keys() <= schema["properties"].keys()
+    if not isinstance(value, dict):
+        return True
+    rest = [inner for key, inner in value.items() if key not in schema.get("properties", {})]
+    return not rest if wanted is False else all(accepts(wanted, inner) for inner in rest)
 
 
 def _each_fits(value: dict[str, Any], properties: dict[str, Any]) -> bool:
@@ -65,6 +73,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "maxProperties": ("object", lambda value, wanted: len(value) <= wanted),
     "required": ("object", lambda value, wanted: set(wanted) <= value.keys()),
     "properties": ("object", _each_fits),
+    "propertyNames": ("object", lambda value, wanted: all(accepts(wanted, key) for key in value)),
     "items": ("array", lambda value, wanted: all(accepts(wanted, item) for item in value)),
 }
 
@@ -126,6 +135,21 @@ train: {epochs: 1}
         ("layers: [{dense: {units: 5, kernel_initializer: normal}}]", False),
         ("layers: [{dense: {units: 5, kernel_initializer: {normal: {std: 1}}}}]", True),
         ("layers: []", False),
+        ("layers: [{residual: {body: [relu]}}]", True),
+        ("layers: [{residual: {body: [dense]}}]", False),
+        ("layers: [{residual: {body: []}}]", False),
+        ("layers: [{residual: {body: [{relu: {nam: a}}]}}]", False),
+        ("layers: [{residual: {body: [relu], shortcut: padding}}]", True),
+        ("layers: [{residual: {body: [relu], shortcut: pading}}]", False),
+        ("layers: [{residual: {body: [relu], shortcut: [flatten]}}]", True),
+        ("layers: [{concat: {branches: [[relu], []]}}]", True),
+        ("layers: [{concat: {branches: [relu, []]}}]", False),
+        ("layers: [{repeat: {times: 2, layers: [relu]}}]", True),
+        ("layers: [{repeat: {layers: [relu]}}]", False),
+        ("layers: [{basic: {filters: 3}}]", False),
+        ("{blocks: {basic: {layers: [relu]}}, layers: [basic, {basic: {filters: 3}}]}", True),
+        ("{blocks: {basic: {layer: [relu]}}, layers: [basic]}", False),
+        ("{blocks: {basic: {layers: [relu]}}, layers: [dense]}", False),
         ("data: {dataset: {strokes: {train_count: 5}}}", True),
         ("data: {dataset: {mnist: {train_count: 5}}}", False),
         ("data: {dataset: strokes, validation: 0.1}", True),
