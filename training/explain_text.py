@@ -37,10 +37,9 @@ def as_text(explanation: Explanation) -> str:
 
 def _closing(explanation: Explanation, step: WholeStep) -> list[str]:
     """What a step takes as a whole, and where the time is that the machine does not need."""
-    between = "between the calls" if step.gaps >= 0 else "less, because calls overlap or wait alone"
     rows = [
         ("the calls, one by one", step.calls_seconds),
-        (between, step.gaps),
+        ("between them; below 0 they overlap, or take longer alone", step.gaps),
         ("the step as training runs it", step.seconds),
         ("the machine's limit for it", step.limit_seconds),
     ]

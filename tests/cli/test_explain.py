@@ -38,10 +38,10 @@ def test_measured_text_has_times_and_limits(run: Run) -> None:
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 120
     assert any(line.startswith("limits, measured now: ") for line in lines)
-    *_, step = lines
-    name, *figures = step.split()
-    assert name == "step"
-    assert figures[-2].endswith("%")
+    (step,) = [line for line in lines if line.startswith("  step ")]
+    assert step.split()[-2].endswith("%")
+    assert any(line.startswith("  the machine's limit for it ") for line in lines)
+    assert "most to gain" in done.stdout
 
 
 def test_json_is_one_object(run: Run) -> None:
@@ -50,6 +50,7 @@ def test_json_is_one_object(run: Run) -> None:
     found = json.loads(done.stdout)
     assert list(found) == [
         *("config", "backend", "versions", "batch_size", "limits", "layers", "totals"),
+        "whole_step",
     ]
     assert list(found["totals"]) == ["data", "forward", "loss", "backward", "update", "step"]
     step = found["totals"].pop("step")
