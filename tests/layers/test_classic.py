@@ -1,0 +1,216 @@
+"""The layers of LeNet-5: counts and formulas of the paper, connections that stay cut, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from by_hand import NINE, check, compute
+from dnnstack.common.errors import BackendUnavailableError, ShapeError
+from dnnstack.layers.backends.base import Backend, Options
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.connections import LENET5
+from dnnstack.layers.conv import Conv2dLayer
+from dnnstack.layers.graph import Graph, Shape
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.ops import (
+    Activation,
+    ChannelScale,
+    ConnectFilters,
+    Heaviside,
+    Pad2d,
+    Rbf,
+)
+from dnnstack.layers.rbf import DIGITS, RbfLayer, bitmaps
+from dnnstack.training.network import Network, Preprocessing
+from dnnstack.training.sgd import Sgd
+
+
+def onednn() -> Backend:
+    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+
+    try:
+        return OneDnnBackend(1)
+    except BackendUnavailableError as error:
+        pytest.skip(f"oneDNN cannot be used here: {error}")
+
+
+BACKENDS = pytest.mark.parametrize(
+    "make", [lambda: ReferenceBackend(1), onednn], ids=["numpy", "cpu"]
+)
+
+
+def test_formulas() -> None:
+    check(
+        compute(Pad2d, {"y": (1, 1, 4, 4)}, x=NINE, padding=(0, 1, 1, 0), value=-0.1)["y"],
+        [[[[-0.1, 1, 2, 3], [-0.1, 4, 5, 6], [-0.1, 7, 8, 9], [-0.1] * 4]]],
+    )
+    x = [[[[1.0]], [[2.0]]]]
+    check(
+        compute(ChannelScale, {"y": (1, 2, 1, 1)}, x=x, s=[3.0, -1.0], factor=4.0)["y"].ravel(),
+        [12, -8],
+    )
+    filters = compute(
+        ConnectFilters,
+        {"filters": (2, 2, 1, 1)},
+        weights=[[[5.0]], [[6.0]]],
+        pairs=((1, 0), (0, 1)),
+    )["filters"]
+    check(filters.reshape(2, 2), [[0, 6], [5, 0]])
+    centres = ((1.0, -1.0), (1.0, 1.0))
+    check(compute(Rbf, {"y": (1, 2)}, x=[[0.5, 2.0]], centres=centres)["y"], [[-9.25, -1.25]])
+    check(compute(Heaviside, {"y": (1, 3)}, x=[[-1e-9, 0.0, 1e-9]])["y"], [[0, 0, 1]])
+    tanh = compute(Activation, {"y": (1, 2)}, x=[[1.0, -1e9]], kind="scaled_tanh")["y"]
+    check(tanh, [[1.7159 * np.tanh(2 / 3), -1.7159]])
+    assert abs(tanh[0, 0] - 1.0) < 1e-4
+
+
+def built(kind: str, shape: Shape, **options: Any) -> dict[str, Shape]:
+    layer = LAYERS[kind]("l", shape, **options)
+    return {p.tensor.name: p.tensor.shape for p in layer.parameters()} | {"": layer.output_shape}
+
+
+def test_shapes_and_parameters() -> None:
+    found = built("scaled_subsampling", (6, 28, 28))
+    assert found == {"l.weight": (6,), "l.bias": (6,), "": (6, 14, 14)}
+    assert built("pad2d", (1, 28, 28), padding=(2, 1)) == {"": (1, 32, 30)}
+    assert built("rbf", (84,)) == {"": (10,)}
+    found = built("conv2d", (6, 14, 14), filters=16, kernel_size=5, connections="lenet5")
+    assert found == {"l.weight": (60, 5, 5), "l.bias": (16,), "": (16, 10, 10)}
+    assert sum(np.prod(shape) for name, shape in found.items() if name) == 1516
+
+
+def test_table_1_of_the_paper() -> None:
+    """Row by row as printed: which of the 16 maps of C3 each of the 6 maps of S2 feeds."""
+    printed = (
+        "X...XXX..XXXX.XX",
+        "XX...XXX..XXXX.X",
+        "XXX...XXX..X.XXX",
+        ".XXX..XXXX..X.XX",
+        "..XXX..XXXX.XX.X",
+        "...XXX..XXXX.XXX",
+    )
+    for row, line in enumerate(printed):
+        assert [row in maps for maps in LENET5] == [cell == "X" for cell in line]
+
+
+def test_each_weight_starts_in_the_range_of_its_own_filter() -> None:
+    """+-2.4 / inputs: 75, 100 or 150 of them."""
+    layer = Conv2dLayer("c3", (6, 14, 14), filters=16, kernel_size=5, connections="lenet5")
+    fans = layer.weight.fan_in
+    assert fans == tuple(25 * len(LENET5[o]) for o, _ in layer.pairs)
+    from dnnstack.common import random
+    from dnnstack.layers.initializers import Initializer
+
+    drawn = Initializer("fan_in_uniform", 2.4).draw((60, 5, 5), fans, 1, random.key(1, "test"))
+    for fan in (75, 100, 150):
+        largest = np.abs(drawn[np.array(fans) == fan]).max()
+        assert 0.95 * 2.4 / fan < largest <= 2.4 / fan
+
+
+@BACKENDS
+@pytest.mark.parametrize("algorithm", ["auto", "im2col"])
+@pytest.mark.parametrize("rule", [Sgd(), Sgd(momentum=0.9, nesterov=True, weight_decay=0.05)])
+def test_cut_connections_stay_exactly_zero(
+    make: Callable[[], Backend], algorithm: str, rule: Sgd
+) -> None:
+    table = [[0], [1, 2], [0, 1, 2]]
+    specs = [
+        LayerSpec(
+            "conv2d",
+            "c",
+            {"filters": 3, "kernel_size": 2, "connections": table, "algorithm": algorithm},
+        ),
+        LayerSpec("scaled_tanh"),
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 3}),
+    ]
+    shape = (3, 5, 5)
+    net = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 3)
+    pixels = Preprocessing((0.01,) * 3, (-1.0,) * 3)
+    graph = net.train_graph(4, "t", 8, 2, 6, pixels, rule)
+    filters = next(op.filters for op in graph.ops if isinstance(op, ConnectFilters))
+    graph.results["filters"] = filters
+    executable = make().compile({"train": graph}, Options("fp32", tune=False))
+    rng = np.random.default_rng(2)
+    executable.write(graph["images"], rng.integers(0, 256, (8, *shape)).astype(np.uint8))
+    executable.write(graph["labels"], rng.integers(0, 3, 8).astype(np.int32))
+    executable.write(graph["order"], np.arange(8, dtype=np.int32))
+    executable.write(graph["rates"], np.full(6, 0.1, np.float32))
+    first = net.initial_values(1)
+    for tensor, values in first.items():
+        executable.write(tensor, values)
+    executable.run("train", 6)
+    seen = executable.read(filters)
+    for o, maps in enumerate(table):
+        for c in range(3):
+            assert (seen[o, c] == 0.0).all() == (c not in maps)
+    weight = net.parameters()[0].tensor
+    assert np.abs(executable.read(weight) - first[weight]).min() > 0
+
+
+WRONG: list[tuple[str, Shape, dict[str, Any], str]] = [
+    ("rbf", (83,), {}, r"expects 84 inputs, .* got \(83,\); put 'dense: \{units: 84\}'"),
+    ("pad2d", (84,), {"padding": 2}, r"expects a picture .* got \(84,\)"),
+    ("scaled_subsampling", (84,), {}, r"expects a picture .* got \(84,\)"),
+    ("scaled_subsampling", (3, 4, 4), {"pool_size": 5}, "a window of 5x5 does not fit"),
+]
+CONNECTIONS: list[tuple[Any, str]] = [
+    ("lenet5", "connections has 16 lists of input maps, but there are 2 filters"),
+    ("lenet6", "unknown connections 'lenet6'; one of: lenet5"),
+    ([[0], [1], [2]], "has 3 lists .* 2 filters; give one list for each filter"),
+    ([[0], [3]], r"filter 1: \[3\] names a map that is not there; the input has the maps 0 to 2"),
+    ([[0], [1, 1]], "filter 1: expected each map once"),
+    ([[0], []], "filter 1: expected each map once"),
+]
+
+
+@pytest.mark.parametrize(("kind", "shape", "options", "message"), WRONG)
+def test_what_cannot_work(kind: str, shape: Shape, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        LAYERS[kind]("l", shape, **options)
+
+
+@pytest.mark.parametrize(("table", "message"), CONNECTIONS)
+def test_connections_that_cannot_be(table: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        Conv2dLayer("c", (3, 5, 5), filters=2, kernel_size=2, connections=table)
+
+
+def test_connections_and_groups_exclude_each_other() -> None:
+    with pytest.raises(ShapeError, match="connections cannot be combined with groups"):
+        Conv2dLayer("c", (4, 5, 5), filters=2, kernel_size=2, groups=2, connections=[[0], [1]])
+
+
+def test_the_bitmaps_are_ten_different_digits() -> None:
+    digits = np.array(bitmaps(DIGITS))
+    assert digits.shape == (10, 7 * 12)
+    assert set(np.unique(digits)) == {-1.0, 1.0}
+    apart = ((digits[:, None] - digits[None]) ** 2).sum(2)
+    # Each pixel that differs counts 4: the nearest pair, 0 and 6, or 5 and 6, differs in 11.
+    assert apart[~np.eye(10, dtype=bool)].min() >= 44
+
+
+def test_the_nearest_bitmap_has_the_largest_score() -> None:
+    layer = RbfLayer("rbf", (84,))
+    graph = Graph("one", 10)
+    x = graph.tensor("x", (10, 84), "float32", "input")
+    graph.results["y"] = y = layer.forward(graph, x)
+    executable = ReferenceBackend(1).compile({"one": graph})
+    executable.write(x, np.array(layer.centres, np.float32))
+    executable.run("one")
+    scores = executable.read(y)
+    assert (scores.argmax(1) == np.arange(10)).all()
+    np.testing.assert_array_equal(np.diag(scores), 0.0)
+
+
+def test_a_threshold_inside_a_net_has_no_gradient() -> None:
+    layer = LAYERS["heaviside"]("h", (3,))
+    graph = Graph("one", 1)
+    layer.forward(graph, graph.tensor("x", (1, 3), "float32", "input"))
+    with pytest.raises(ShapeError, match=r"layer 'h' \(heaviside\) has no gradient"):
+        layer.backward(graph, graph.tensor("dy", (1, 3), "float32", "input"))
