@@ -92,25 +92,31 @@ def _rounds(stream: Key, lanes: Sequence[NDArray[np.uint64]]) -> None:
         np.bitwise_and(product_0, _MASK, out=c3)
 
 
-def at_least(stream: Key, counter: int, threshold: int, out: NDArray[np.uint8]) -> None:
-    """out[e] = 1 where the word of element e >= threshold, else 0; out: (n,) uint8, contiguous.
+def at_least(
+    stream: Key, counter: int, threshold: int, out: NDArray[np.uint8], *, first: int = 0
+) -> None:
+    """out[e] = 1 where the word of element first + e >= threshold, else 0; out: (n,) uint8.
 
     The words themselves are never stored: this takes half the time of ``words`` and a comparison.
     """
-    span = 4 * _CHUNK
-    lanes = _lanes(-(-len(out) // 4))
-    for start in range(0, len(out), span):
-        part = out[start : start + span]
-        cut = [lane[: -(-len(part) // 4)] for lane in lanes]
-        blocks = np.arange(start // 4, start // 4 + len(cut[0]), dtype=np.uint64)
+    # The first block may begin before the first element.
+    block, before = divmod(first, 4)
+    count = -(-(before + len(out)) // 4)
+    lanes = _lanes(count)
+    for start in range(0, count, _CHUNK):
+        cut = [lane[: count - start] for lane in lanes]
+        blocks = np.arange(block + start, block + start + len(cut[0]), dtype=np.uint64)
         np.bitwise_and(blocks, _MASK, out=cut[0])
         np.right_shift(blocks, _SHIFT, out=cut[1])
         cut[2].fill(counter & 0xFFFFFFFF)
         cut[3].fill(counter >> 32)
         _rounds(stream, cut)
         for word in range(4):
-            kept = part[word::4]
-            np.greater_equal(cut[word][: len(kept)], threshold, out=kept.view(np.bool_))
+            place = 4 * start + word - before
+            skip = int(place < 0)
+            kept = out[place + 4 * skip : 4 * (start + len(cut[0])) - before : 4]
+            values = cut[word][skip : skip + len(kept)]
+            np.greater_equal(values, threshold, out=kept.view(np.bool_))
 
 
 def words(stream: Key, counter: Counter, first_block: int, blocks: int) -> NDArray[np.uint32]:

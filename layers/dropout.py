@@ -44,6 +44,7 @@ class DropoutLayer(Layer):
                 key=random.key(graph.seed, "dropout", self.name),
                 threshold=self.threshold,
                 scale=self.scale,
+                parts=graph.parts,
             )
         )
         return y

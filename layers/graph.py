@@ -110,16 +110,18 @@ class Graph:
 
     ``results`` are the tensors that must be computed; ``prune`` drops what they do not need.
     ``training``: whether layers that differ between the two, such as batch norm and dropout, behave
-    as in training. ``seed`` is what the random numbers drawn in this section are keyed by.
+    as in training. ``seed`` is what the random numbers drawn in this section are keyed by;
+    ``parts``: how many of the section's batches are one batch of the training's.
     """
 
     def __init__(
-        self, name: str, batch_size: int, *, training: bool = False, seed: int = 0
+        self, name: str, batch_size: int, *, training: bool = False, seed: int = 0, parts: int = 1
     ) -> None:
         self.name = name
         self.batch_size = batch_size
         self.training = training
         self.seed = seed
+        self.parts = parts
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
         self._defined: dict[tuple[str, str], Tensor] = {}
@@ -180,7 +182,9 @@ class Graph:
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same section with another list, checked anew: what a rewrite returns."""
-        graph = Graph(self.name, self.batch_size, training=self.training, seed=self.seed)
+        graph = Graph(
+            self.name, self.batch_size, training=self.training, seed=self.seed, parts=self.parts
+        )
         graph.results = dict(self.results)
         for op in ops:
             graph.add(op)

@@ -125,7 +125,7 @@ class Network:
         optimizer = as_optimizer(optimizer)
         parts = optimizer.parts
         name = section_name("train", first_step)
-        graph = Graph(name, batch_size // parts, training=True, seed=seed)
+        graph = Graph(name, batch_size // parts, training=True, seed=seed, parts=parts)
         steps = steps_per_epoch * parts
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "step", augment=augment

@@ -50,6 +50,7 @@ def as_text(summary: NetworkSummary) -> str:
         "MFLOP: forward, one picture; a multiply and an add are two.",
         f"activation: kept by forward of {summary.batch_size} pictures; "
         "- is a view, or in a fused call.",
+        *_statistics(summary),
         "",
         *_memory(f"memory of a training step, batch {summary.batch_size}", summary.training),
         "",
@@ -63,8 +64,16 @@ def as_text(summary: NetworkSummary) -> str:
     return "\n".join(lines)
 
 
+def _statistics(summary: NetworkSummary) -> list[str]:
+    """How many numbers beside the trained parameters a checkpoint holds, where there are any."""
+    if not summary.statistics:
+        return []
+    return [f"Beside the parameters: {summary.statistics:,} running statistics of batch norm."]
+
+
 def _memory(title: str, memory: Memory) -> list[str]:
-    named = (*vars(memory).items(), ("total", memory.total))
+    named = [*vars(memory).items(), ("total", memory.total)]
+    named = [(name, count) for name, count in named if count or name != "statistics"]
     lines = [f"  {name.replace('_', ' '):<24}{bytes_text(count):>10}" for name, count in named]
     return [title, *lines]
 

@@ -215,11 +215,12 @@ class DivisiveNormBackward(Op):
 class Dropout(Op):
     """mask = 1 where word >= threshold, else 0; y = scale x mask.
 
-    The word of element e of x, counted row-major over (N, C, H, W), is word e % 4 of the block
-    Philox4x32-10 (Salmon et al. 2011) of the 128-bit counter (e // 4, step), both 64 bits with the
-    low word first, under ``key`` = (low, high). So the mask is the same on every device, whatever
-    its layout. x, y: any shape; mask: as x, uint8; step: (1,) int64. (Srivastava et al. 2014, with
-    the scaling in training)
+    The word of element e of the batch, counted row-major over (N, C, H, W), is word e % 4 of the
+    block Philox4x32-10 (Salmon et al. 2011) of the 128-bit counter (e // 4, t), both 64 bits with
+    the low word first, under ``key`` = (low, high). t = step // parts, and x begins with the
+    element e = (step mod parts) times x's size: 0 where a batch is not computed in parts. So the
+    mask is the same on every device, in every layout, for every number of parts. x, y: any shape;
+    mask: as x, uint8; step: (1,) int64. (Srivastava et al. 2014, with the scaling in training)
     """
 
     inputs: ClassVar = ("x", "step")
@@ -231,6 +232,7 @@ class Dropout(Op):
     key: tuple[int, int]
     threshold: int
     scale: float
+    parts: int = 1
 
     def check(self) -> None:
         same(self, self.x, self.y, self.mask)

@@ -50,11 +50,13 @@ def test_words_cross_the_chunk_length_unchanged() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 6, 65_536, 70_001])
 @pytest.mark.parametrize("threshold", [1, 2**31, 2**32 - 1])
-def test_at_least_compares_the_words(count: int, threshold: int) -> None:
+@pytest.mark.parametrize("first", [0, 4, 7, 2**35 + 2])
+def test_at_least_compares_the_words(count: int, threshold: int, first: int) -> None:
     stream, counter = random.key(3, "x"), (5 << 32) | 9
     found = np.full(count, 255, np.uint8)
-    random.at_least(stream, counter, threshold, found)
-    words = random.words(stream, counter, 0, -(-count // 4)).reshape(-1)[:count]
+    random.at_least(stream, counter, threshold, found, first=first)
+    words = random.words(stream, counter, first // 4, -(-count // 4) + 1).reshape(-1)
+    words = words[first % 4 :][:count]
     np.testing.assert_array_equal(found, words >= threshold)
 
 

@@ -211,7 +211,7 @@ for kind, back in ((Lrn, LrnBackward), (DivisiveNorm, DivisiveNormBackward)):
 # ---------------------------------------------------------------- dropout
 
 
-def dropout(d: Draft, step: int, rate: float, *shape: int) -> None:
+def dropout(d: Draft, step: int, rate: float, parts: int, *shape: int) -> None:
     mask = d.out("mask", *shape, dtype="uint8")
     d.graph.add(
         Dropout(
@@ -222,13 +222,15 @@ def dropout(d: Draft, step: int, rate: float, *shape: int) -> None:
             key=random.key(1, "dropout", "dropout_1"),
             threshold=round(rate * 2**32),
             scale=1.0 / (1.0 - rate),
+            parts=parts,
         )
     )
     dy, dx = d.floats("dy", *shape), d.out("dx", *shape)
     d.graph.add(DropoutBackward(dy=dy, mask=mask, dx=dx, scale=1.0 / (1.0 - rate)))
 
 
-case("dropout-flat", dropout, 0, 0.5, 6, 21)
-case("dropout-picture", dropout, 3, 0.2, 3, 5, 4, 2)
-case("dropout-blocks", dropout, 2**33 + 5, 0.9, 2, 16, 4, 4)
-case("dropout-one", dropout, 1, 0.5, 1, 1)
+case("dropout-flat", dropout, 0, 0.5, 1, 6, 21)
+case("dropout-picture", dropout, 3, 0.2, 1, 3, 5, 4, 2)
+case("dropout-blocks", dropout, 2**33 + 5, 0.9, 1, 2, 16, 4, 4)
+case("dropout-one", dropout, 1, 0.5, 1, 1, 1)
+case("dropout-parts", dropout, 17, 0.5, 3, 5, 7)

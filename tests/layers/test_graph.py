@@ -97,7 +97,7 @@ def test_tensor_sizes() -> None:
 
 
 def test_rewriting_keeps_what_a_section_is_for(graph: Graph) -> None:
-    trained = Graph("train", 2, training=True, seed=7)
-    assert (graph.training, graph.seed) == (False, 0)
+    trained = Graph("train", 2, training=True, seed=7, parts=3)
+    assert (graph.training, graph.seed, graph.parts) == (False, 0, 1)
     rewritten = trained.with_ops([])
-    assert (rewritten.training, rewritten.seed) == (True, 7)
+    assert (rewritten.training, rewritten.seed, rewritten.parts) == (True, 7, 3)

@@ -19,11 +19,13 @@ from .primitive import Attributes
 @binds(Dropout)
 def dropout(b: Binder, op: Dropout) -> None:
     mask = np.zeros(prod(op.x.shape), np.uint8)
-    key, threshold, step = random.Key(*op.key), op.threshold, b.array(op.step)
+    key, threshold, parts = random.Key(*op.key), op.threshold, op.parts
+    step = b.array(op.step)
     b.arrays[op.mask] = mask.reshape(op.x.shape)
 
     def draw() -> None:
-        random.at_least(key, int(step[0]), threshold, mask)
+        turn, part = divmod(int(step[0]), parts)
+        random.at_least(key, turn, threshold, mask, first=part * len(mask))
 
     b.host(op, draw, "philox", {"mask": f"u8 {'x'.join(map(str, op.x.shape))}"})
     _multiply(b, op, op.x, op.mask, op.y, op.scale)

@@ -154,8 +154,11 @@ def divisive_norm_backward(op: DivisiveNormBackward, x: Array, y: Array, dy: Arr
 @kernel(Dropout, "multiply")
 def dropout(op: Dropout, x: Array, step: Array) -> tuple[Array, Array]:
     count = prod(x.shape)
-    words = random.words(random.Key(*op.key), int(step[0]), 0, -(-count // 4))
-    mask = (words.reshape(-1)[:count] >= op.threshold).astype(np.uint8).reshape(x.shape)
+    turn, part = divmod(int(step[0]), op.parts)
+    block, before = divmod(part * count, 4)
+    words = random.words(random.Key(*op.key), turn, block, -(-(before + count) // 4)).reshape(-1)
+    kept = words[before : before + count] >= op.threshold
+    mask = kept.astype(np.uint8).reshape(x.shape)
     return x * mask * op.scale, mask
 
 

@@ -106,13 +106,16 @@ def test_divisive_norm() -> None:
     check(y[1, 2], 6 / sqrt(2 + 4 + 9 + 25 + 36 + 64 + 81))
 
 
-def dropped(step: int, threshold: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+def dropped(
+    step: int, threshold: int, shape: tuple[int, ...], parts: int = 1
+) -> tuple[Array, Array]:
     graph = Graph("hand", 1)
     x = graph.tensor("x", shape, role="input")
     y, mask = graph.tensor("y", shape), graph.tensor("mask", shape, "uint8")
     counter = graph.tensor("step", (1,), "int64", "state")
     key = random.key(7, "dropout", "d")
-    graph.add(Dropout(x=x, step=counter, y=y, mask=mask, key=key, threshold=threshold, scale=2.0))
+    rest: dict[str, Any] = {"key": key, "threshold": threshold, "scale": 2.0, "parts": parts}
+    graph.add(Dropout(x=x, step=counter, y=y, mask=mask, **rest))
     executable = ReferenceBackend(1).compile({"hand": graph})
     executable.write(x, np.full(shape, 3.0, np.float32))
     executable.write(counter, np.array([step], np.int64))
@@ -126,6 +129,13 @@ def test_dropout_reads_the_words_of_seed_layer_and_step() -> None:
     words = random.words(random.key(7, "dropout", "d"), 5, 0, 5).reshape(-1)[:18]
     np.testing.assert_array_equal(mask.reshape(-1), words >= threshold)
     np.testing.assert_array_equal(y, 6.0 * mask)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 8)])
+def test_the_parts_of_a_batch_have_the_masks_of_the_whole(shape: tuple[int, int]) -> None:
+    whole = dropped(5, 1 << 31, (3 * shape[0], shape[1]))[1]
+    parts = [dropped(15 + part, 1 << 31, shape, parts=3)[1] for part in range(3)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
 def test_dropout_drops_the_share_that_the_threshold_says() -> None:

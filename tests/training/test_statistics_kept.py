@@ -1,0 +1,204 @@
+"""Running statistics and the masks of dropout through a training: kept, resumed, shown, used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.common import random
+from dnnstack.configs import RunConfig, parse_config
+from dnnstack.layers.backends.base import Backend
+from dnnstack.layers.graph import Graph
+from dnnstack.layers.ops import Dropout
+from dnnstack.training import pace
+from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.network import Network
+from dnnstack.training.report import Progress, Silent, Started, Summary
+from dnnstack.training.resume import open_resume
+from dnnstack.training.summary import summarize
+from dnnstack.training.summary_text import as_text
+from dnnstack.training.trained import Trained
+from dnnstack.training.trainer import train
+
+Make = Callable[..., RunConfig]
+NOWHERE = Path("unused")
+NORMED = """
+name: normed
+seed: 7
+data:
+  dataset: {strokes: {train_count: 200, test_count: 20}}
+  batch_size: 16
+  evaluation_batch_size: 12
+  validation: 32
+layers:
+  - conv2d: {filters: 4, kernel_size: 5, stride: 2, use_bias: false}
+  - batch_norm: {momentum: 0.3}
+  - relu
+  - max_pool2d
+  - lrn
+  - lcn: {size: 3}
+  - dropout: {rate: 0.2}
+  - flatten
+  - dense: {units: 12}
+  - batch_norm: {center: false}
+  - relu
+  - dropout
+  - dense: {units: 10}
+optimizer: {type: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.01, weight_decay_on: weights}
+train: {max_steps: 25, log_every: 4}
+checkpoint: {every_steps: 1000, best: false}
+"""
+STATISTICS = {f"batch_norm_{n}.{part}" for n in (1, 2) for part in ("running_mean", "running_var")}
+
+
+class Ear(Silent):
+    """Asks for a stop at a step."""
+
+    def __init__(self, stop_at: int | None) -> None:
+        self.stop_at = stop_at
+        self.step = -1
+
+    def started(self, started: Started) -> None:
+        self.step = started.step
+
+    def progressed(self, progress: Progress) -> None:
+        self.step = progress.step
+
+    def stop(self) -> bool:
+        return self.stop_at is not None and self.step >= self.stop_at
+
+
+@pytest.fixture(autouse=True)
+def _one_step_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "CHUNK_SECONDS", 0.0)
+
+
+@pytest.fixture
+def normed(tmp_path: Path) -> Make:
+    def make(*overrides: str) -> RunConfig:
+        where = f"run.dir={tmp_path / 'runs'}"
+        return parse_config(NORMED, "normed.yaml", [where, *overrides])
+
+    return make
+
+
+def go(
+    config: RunConfig, backend: Backend, stop_at: int | None = None, path: Path | None = None
+) -> Summary:
+    ear = Ear(stop_at)
+    source = open_resume(path, ear.notice) if path is not None else None
+    return train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=ear.stop)
+
+
+def end_of(summary: Summary) -> Checkpoint:
+    assert summary.checkpoint is not None
+    return read_checkpoint(summary.checkpoint)
+
+
+@pytest.mark.parametrize("split", [1, 13])
+def test_a_resume_changes_no_bit(normed: Make, backend: Backend, split: int) -> None:
+    whole = end_of(go(normed(), backend))
+    half = go(normed(), backend, stop_at=split)
+    assert half.step == split
+    done = end_of(go(normed(), backend, path=half.run))
+    assert set(whole.arrays) == set(done.arrays)
+    assert set(whole.arrays) > STATISTICS
+    for name, array in whole.arrays.items():
+        assert array.tobytes() == done.arrays[name].tobytes(), name
+
+
+def test_without_the_statistics_a_resume_would_differ(normed: Make, backend: Backend) -> None:
+    """They move: what is saved is neither where they start nor where another step leaves them."""
+    ends = [end_of(go(normed(f"train.max_steps={steps}"), backend)) for steps in (1, 2)]
+    for name in STATISTICS:
+        start = 0.0 if name.endswith("mean") else 1.0
+        first, second = (end.arrays[name] for end in ends)
+        assert (first != start).any(), name
+        assert (first != second).any(), name
+
+
+def test_both_backends_train_alike(normed: Make, reference: Backend, onednn: Backend) -> None:
+    """The masks of dropout are the same ones, or no step would be like the other's."""
+    ends = [end_of(go(normed("train.max_steps=3"), b)) for b in (reference, onednn)]
+    for name, value in ends[0].arrays.items():
+        np.testing.assert_allclose(ends[1].arrays[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_the_seed_of_the_config_keys_dropout(
+    normed: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs: list[Graph] = []
+    original = Network.train_graph
+
+    def spy(network: Network, *arguments: Any, **options: Any) -> Graph:
+        graphs.append(original(network, *arguments, **options))
+        return graphs[-1]
+
+    monkeypatch.setattr(Network, "train_graph", spy)
+    go(normed("train.max_steps=1", "seed=9"), reference)
+    keys = [op.key for op in graphs[0].ops if isinstance(op, Dropout)]
+    assert keys == [random.key(9, "dropout", f"dropout_{n}") for n in (1, 2)]
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_batch_in_parts_drops_the_same(normed: Make, backend: Backend, parts: int) -> None:
+    """Without batch norm, which sees one part at a time, the sums of the parts are the whole."""
+    stack = "layers=[flatten, dropout, dense: {units: 8}, relu, dropout, dense: {units: 10}]"
+    short = (stack, "train.max_steps=4")
+    whole = end_of(go(normed(*short), backend))
+    split = end_of(go(normed(*short, f"train.accumulate={parts}"), backend))
+    for name in ("dense_1.weight", "dense_2.bias"):
+        np.testing.assert_allclose(split.arrays[name], whole.arrays[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_checkpoint_alone_evaluates_by_its_statistics(normed: Make, backend: Backend) -> None:
+    trained = Trained.of(end_of(go(normed(), backend)))
+    graph = trained.network.infer_graph(4)
+    x = np.random.default_rng(1).standard_normal((4, *trained.input_shape)).astype(np.float32)
+
+    def scores(batch: np.ndarray) -> np.ndarray:
+        executable = trained.compile(backend, graph)
+        executable.write(graph["x"], batch)
+        executable.run("infer")
+        found = executable.read(graph["scores"])
+        executable.close()
+        return found
+
+    # A sample's scores do not hang on the others of its batch.
+    alone = np.repeat(x[:1], 4, axis=0)
+    np.testing.assert_allclose(scores(x)[0], scores(alone)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_weight_decay_on_weights_spares_batch_norm(normed: Make) -> None:
+    from dnnstack.layers.ops import SgdUpdate
+    from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+
+    for on, spared in (("weights", True), ("all", False)):
+        config = normed(f"optimizer.weight_decay_on={on}")
+        info = describe_data(config)
+        network = build_network(config, info)
+        rule = optimizer(config)
+        graph = network.train_graph(4, "train", 4, 1, 1, preprocessing(config, info), rule)
+        update = next(op for op in graph.ops if isinstance(op, SgdUpdate))
+        decays = zip(update.parameters, update.weight_decay, strict=True)
+        found = {p.name for p, decay in decays if not decay}
+        names = {"batch_norm_1.weight", "batch_norm_1.bias", "batch_norm_2.weight"}
+        biases = {"dense_1.bias", "dense_2.bias"}
+        assert found == (names | biases if spared else set())
+
+
+def test_the_summary_counts_statistics_apart(normed: Make) -> None:
+    summary = summarize(normed(), Path("normed.yaml"))
+    rows = {row.name: row for row in summary.rows}
+    assert (rows["batch_norm_1"].parameters, rows["batch_norm_1"].statistics) == (8, 8)
+    assert (rows["batch_norm_2"].parameters, rows["batch_norm_2"].statistics) == (12, 24)
+    assert rows["dropout_1"].parameters == rows["lrn_1"].parameters == 0
+    assert summary.statistics == 32
+    assert summary.training.statistics == summary.evaluation.statistics == 4 * 32
+    assert summary.training.optimizer == 4 * summary.parameters
+    assert "32 running statistics" in as_text(summary)
+    plain = summarize(normed("layers=[flatten, dense: {units: 10}]"), Path("plain.yaml"))
+    assert "statistics" not in as_text(plain)
