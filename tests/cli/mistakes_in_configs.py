@@ -11,7 +11,7 @@ from dnnstack.training import room
 from mistakes import TINY, TRAIN, USAGE, Mistake, Prepare, changed, config
 
 CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
-SEVERAL_CONFIGS = "configs in the package: digits.yaml, lenet.yaml"
+SEVERAL_CONFIGS = "digits.yaml, lenet.yaml, "
 
 
 def cupy_as(found: Callable[[], object]) -> Prepare:

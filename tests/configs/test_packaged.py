@@ -10,7 +10,18 @@ import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, load_config, packaged_configs, parse_config
 
-PACKAGED = ["digits.yaml", "lenet.yaml", "lenet5.yaml", "mlp.yaml"]
+PACKAGED = [
+    "cifar10-airbench-muon.yaml",
+    "cifar10-airbench.yaml",
+    "digits.yaml",
+    "lenet.yaml",
+    "lenet5-1998.yaml",
+    "lenet5.yaml",
+    "mlp-xor.yaml",
+    "mlp.yaml",
+    "mnist-best.yaml",
+    "perceptron-nand.yaml",
+]
 
 
 def test_which_ship() -> None:
@@ -71,7 +82,7 @@ def failure(reference: str | Path) -> str:
 
 def test_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shipped = "(configs in the package: digits.yaml, lenet.yaml, lenet5.yaml, mlp.yaml)"
+    shipped = f"(configs in the package: {', '.join(PACKAGED)})"
     assert failure("wibble.yaml") == f"wibble.yaml: no such file {shipped}"
     assert failure("lenett.yaml") == (
         f"lenett.yaml: no such file; did you mean 'lenet.yaml'? {shipped}"

@@ -1,0 +1,195 @@
+"""A goal ends a training; whether it was reached survives stops and resumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import RunConfig, load_config, parse_config
+from dnnstack.layers.backends.base import Backend
+from dnnstack.training.checkpoint_store import newest_checkpoint
+from dnnstack.training.metrics import Metrics
+from dnnstack.training.plan import make_plan
+from dnnstack.training.report import Progress, Silent, Summary
+from dnnstack.training.resume import open_resume
+from dnnstack.training.session import Session
+from dnnstack.training.state import State
+from dnnstack.training.trainer import train
+
+Make = Callable[..., RunConfig]
+NOWHERE = Path("unused")
+LONG = "train={max_steps: 95, log_every: 7"
+NAND, XOR = "[1,1,1,0]", "[0,1,1,0]"
+
+
+class Ear(Silent):
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.notices: list[str] = []
+        self.stop_at, self.step = stop_at, -1
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def progressed(self, progress: Progress) -> None:
+        self.step = progress.step
+
+    def stop(self) -> bool:
+        return self.stop_at is not None and self.step >= self.stop_at
+
+
+def go(
+    config: RunConfig, backend: Backend, run: Path | None = None, ear: Ear | None = None
+) -> Summary:
+    ear = ear or Ear()
+    source = open_resume(run, ear.notice) if run else None
+    return train(config, backend, NOWHERE, resume=source, listener=ear, stop_requested=ear.stop)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validations, each 10 steps, with a tenth more right each time and a falling loss."""
+
+    def validate(self: Session, stop_requested: Callable[[], bool]) -> Metrics | None:
+        return Metrics(1.0 - self.step / 100, self.step // 10 * 4, 40)
+
+    monkeypatch.setattr(Session, "validate", validate)
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize(
+    ("goal", "step"),
+    [
+        ("accuracy: 0.5", 50),
+        ("loss: 0.35", 70),
+        ("accuracy: 0.5, loss: 0.35", 70),
+        ("accuracy: 0.8, loss: 0.35", 80),
+        ("accuracy: 0.99", None),
+    ],
+)
+def test_it_ends_at_the_goal(tiny: Make, reference: Backend, goal: str, step: int | None) -> None:
+    done = go(tiny(LONG + f", goal: {{{goal}}}}}"), reference)
+    assert (done.state, done.goal) == ("finished", step is not None)
+    assert (done.step, done.early) == (step or 95, step is not None)
+    end = json.loads((done.run / "log.jsonl").read_text().splitlines()[-1])
+    assert (end["event"], end["goal"]) == ("end", step is not None)
+    assert newest_checkpoint(done.run / "checkpoints").state.step == done.step
+
+
+@pytest.mark.usefixtures("planned")
+def test_without_a_goal_nothing_is_said_of_one(tiny: Make, reference: Backend) -> None:
+    done = go(tiny(LONG + "}"), reference)
+    assert done.goal is None
+    assert "goal" not in (done.run / "log.jsonl").read_text()
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_reached_goal_stays_reached(tiny: Make, reference: Backend) -> None:
+    config = tiny(LONG + ", goal: {accuracy: 0.3}}")
+    done = go(config, reference)
+    ear = Ear()
+    again = go(config, reference, done.run, ear)
+    assert (again.goal, again.step) == (True, 30)
+    assert "already reached its goal; set train.goal further" in ear.notices[0]
+    further = go(tiny(LONG + ", goal: {accuracy: 0.6}}"), reference, done.run)
+    assert (further.goal, further.step) == (True, 60)
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize("stop_at", [3, 29, 31])
+def test_a_goal_survives_a_resume(tiny: Make, reference: Backend, stop_at: int) -> None:
+    config = tiny(LONG + ", goal: {accuracy: 0.4}}")
+    whole = go(config, reference)
+    first = go(config, reference, ear=Ear(stop_at))
+    assert first.state == "interrupted"
+    done = go(config, reference, first.run)
+    assert (done.goal, done.step) == (True, 40)
+    want, got = (newest_checkpoint(each.run / "checkpoints").arrays for each in (whole, done))
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array)
+
+
+def table(targets: str, *overrides: str) -> RunConfig:
+    dataset = f"data.dataset.table.targets={targets}"
+    return load_config("perceptron-nand.yaml", [dataset, *overrides]).config
+
+
+@pytest.mark.parametrize("targets", [NAND, "[0,0,0,1]", "[0,1,1,1]", "[1,0,0,0]", "[0,0,1,0]"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_perceptron_learns_what_a_line_separates(
+    tmp_path: Path, backend: Backend, targets: str, seed: int
+) -> None:
+    done = go(table(targets, f"run.dir={tmp_path}", f"seed={seed}"), backend)
+    assert (done.goal, done.early) == (True, True)
+    assert done.training is not None
+    assert (done.training.loss, done.training.accuracy) == (0.0, 1.0)
+    arrays = newest_checkpoint(done.run / "checkpoints").arrays
+    rows = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
+    fires = rows @ arrays["dense_1.weight"].T + arrays["dense_1.bias"] > 0
+    wanted = np.array(json.loads(targets))
+    np.testing.assert_array_equal(fires, np.stack([wanted == 0, wanted == 1], 1))
+
+
+def test_rosenblatts_rule(tmp_path: Path, backend: Backend) -> None:
+    """Whole numbers throughout: each mistake adds or subtracts the input, here times 1."""
+    done = go(table(NAND, f"run.dir={tmp_path}"), backend)
+    for array in newest_checkpoint(done.run / "checkpoints").arrays.values():
+        np.testing.assert_array_equal(array, np.round(array))
+        assert np.abs(array).max() >= 1
+
+
+@pytest.mark.parametrize("targets", [XOR, "[1,0,0,1]"])
+def test_it_never_converges_on_what_no_line_separates(
+    tmp_path: Path, reference: Backend, targets: str
+) -> None:
+    done = go(table(targets, f"run.dir={tmp_path}"), reference)
+    assert (done.state, done.goal, done.early) == ("finished", False, False)
+    assert done.step == done.total_steps == 400
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_hidden_layer_learns_xor(tmp_path: Path, backend: Backend, seed: int) -> None:
+    config = load_config("mlp-xor.yaml", [f"run.dir={tmp_path}", f"seed={seed}"]).config
+    done = go(config, backend)
+    assert done.goal
+    assert done.training is not None
+    assert done.training.accuracy == 1.0
+
+
+def test_a_pass_through_all_samples_is_what_counts(tmp_path: Path, reference: Backend) -> None:
+    """Three of four right in a row are no convergence: a line of the log must cover an epoch."""
+    config = table(NAND, f"run.dir={tmp_path}", "train.log_every=3")
+    with pytest.raises(
+        ConfigError, match=r"train\.log_every: 3 is less than the 4 steps .* set it to 4"
+    ):
+        make_plan(config, 4)
+    make_plan(table(NAND, "train.log_every=3", "data.validation=1"), 4)
+
+
+def test_a_goal_says_what_to_reach(tiny: Make) -> None:
+    with pytest.raises(ConfigError, match=r"train\.goal: required: accuracy or loss"):
+        tiny("train.goal={}")
+    with pytest.raises(ConfigError, match=r"train\.goal\.accuracy: expected a number of at most 1"):
+        tiny("train.goal={accuracy: 99}")
+
+
+def test_the_state_carries_it(state: State) -> None:
+    config = parse_config(
+        "data: {dataset: strokes}\nlayers: [flatten, dense: {units: 10}]\n"
+        "optimizer: {type: sgd, lr: 1}\ntrain: {epochs: 1, goal: {accuracy: 0.5, loss: 1}}\n",
+        "x.yaml",
+    )
+    goal = config.train.goal
+    assert not state.reached(goal)
+    assert not replace(state, measured=(1.0, 0.0)).reached(None)
+    assert replace(state, measured=(0.5, 1.0)).reached(goal)
+    assert not replace(state, measured=(0.49, 1.0)).reached(goal)
+    assert not replace(state, measured=(0.5, 1.1)).reached(goal)
+    kept = State.from_json(json.loads(json.dumps(replace(state, measured=(0.5, 1.0)).to_json())))
+    assert kept.measured == (0.5, 1.0)
+    old = {key: value for key, value in state.to_json().items() if key != "measured"}
+    assert State.from_json(json.loads(json.dumps(old))).measured is None
