@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -29,14 +29,19 @@ class Place:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong with a config; ``path`` is the dotted path of the key."""
+    """One thing that is wrong with a config; ``path`` is the dotted path of the key.
+
+    ``note`` says how it came into play; the same mistake in two ways is one.
+    """
 
     place: Place
     path: str
     message: str
+    note: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return ": ".join(str(part) for part in (self.place, self.path, self.message) if str(part))
+        text = ": ".join(str(part) for part in (self.place, self.path, self.message) if str(part))
+        return f"{text} ({self.note})" if self.note else text
 
 
 @dataclass
@@ -44,7 +49,9 @@ class Node:
     """A scalar, list or mapping of a document.
 
     ``text`` is a scalar as it was written, ``key_place`` the place of its key in a mapping.
-    ``broken`` marks a value that could not be read, so that nothing more is said about it.
+    ``broken`` marks a value that could not be read, so that nothing more is said about it. A layer
+    that was written out keeps the ``path`` where it was written, a ``note`` on the way from there,
+    and as ``label`` its name.
     """
 
     value: bool | int | float | str | list[Node] | dict[str, Node] | None
@@ -52,6 +59,9 @@ class Node:
     text: str = ""
     key_place: Place | None = None
     broken: bool = False
+    path: tuple[str, ...] = ()
+    note: str = ""
+    label: str = ""
 
     def child(self, key: str | int) -> Node | None:
         """The value at a key or index; None where there is none."""

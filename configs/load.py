@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from .document import Node, Place, Problem
+from .expand import Expander
 from .find import find_config, read_text
-from .overrides import apply_override
+from .overrides import apply_override, override_block
 from .scalars import resolve
 from .schema import RunConfig
 from .validate import raise_problems, safe_name, validate
@@ -58,9 +59,16 @@ def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> RunCon
     root = _Composer(label, problems).compose(text)
     if root is None:
         raise_problems(label, problems)
-    for rank, assignment in enumerate(overrides, start=1):
-        place = Place.in_override(assignment, rank)
-        apply_override(root, assignment, place, problems, _compose_value)
+    numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(overrides, 1)]
+    for place, assignment in numbered:
+        if assignment.lstrip().startswith("blocks."):
+            override_block(root, assignment, place, problems, _compose_value)
+    expander = Expander(root, problems)
+    expander.write_out(root)
+    for place, assignment in numbered:
+        if not assignment.lstrip().startswith("blocks."):
+            apply_override(root, assignment, place, problems, _compose_value)
+            expander.write_out(root)
     return validate(root, problems, label, name)
 
 

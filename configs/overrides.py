@@ -56,6 +56,43 @@ def apply_override(
         problems.append(Problem(place, key.strip(), str(error)))
 
 
+def override_block(
+    root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
+) -> None:
+    """Sets ``blocks.<name>.<key...>=value`` before blocks are written out, key by key."""
+    key, _, text = assignment.partition("=")
+    value = compose(text, key.strip(), place, problems)
+    if value is None:
+        return
+    value.key_place = place
+    node = root
+    *path, last = [part.strip() for part in key.split(".")]
+    try:
+        for depth, part in enumerate(path):
+            node = _step(node, part, ".".join(path[:depth]))
+        if isinstance(node.value, list):
+            node.value[_index(node.value, last, ".".join(path))] = value
+        elif isinstance(node.value, dict):
+            node.value[last] = value
+        else:
+            raise _Refused(f"'{'.'.join(path)}' takes no keys")
+    except _Refused as error:
+        problems.append(Problem(place, key.strip(), str(error)))
+
+
+def _step(node: Node, part: str, above: str) -> Node:
+    if isinstance(node.value, list):
+        return node.value[_index(node.value, part, above)]
+    inner = node.child(part)
+    if inner is None:
+        known = list(node.value) if isinstance(node.value, dict) else []
+        otherwise = f"it has {', '.join(known)}" if known else "it has none"
+        raise _Refused(
+            f"'{part}' is not a key of '{above}'; {did_you_mean(part, known, otherwise)}"
+        )
+    return inner
+
+
 def _enter(
     node: Node, models: list[type[Model]], part: str, above: str, place: Place
 ) -> tuple[Node, list[type[Model]]]:
@@ -144,7 +181,7 @@ def _index(items: list[Node], part: str, above: str) -> int:
         seen[kind] += 1
         options = item.child(kind)
         own = options.child("name") if options else None
-        names.append(own.text if own else f"{kind}_{seen[kind]}")
+        names.append(item.label or (own.text if own else f"{kind}_{seen[kind]}"))
     if part in names:
         return names.index(part)
     if types.count(part) == 1:

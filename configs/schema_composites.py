@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import (
     BeforeValidator,
@@ -64,7 +64,7 @@ class ResidualConfig(LayerConfig):
         Field(description="The layers of the body.")
     )
     shortcut: Annotated[tuple[Layer, ...], WrapValidator(_shortcut), WRITTEN] = Field(
-        default="identity",
+        default=cast("tuple[Layer, ...]", "identity"),
         description="The way around the body: identity; projection, a 1x1 convolution of the right "
         "stride; padding, every n-th pixel with channels of zeros added; or a list of layers.",
     )

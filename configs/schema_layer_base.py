@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from .schema_base import Count, Named, NamedModel, Positive, problem
 
@@ -112,11 +112,34 @@ def _layer_name(value: str) -> str:
     return value
 
 
+class _Written:
+    """Where a layer was written: no part of what it is, so all are equal."""
+
+    def __init__(self) -> None:
+        self.place = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Written)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class LayerConfig(NamedModel):
-    """What every layer may carry."""
+    """What every layer may carry; ``place`` says where it was written, "" where it was not."""
 
     kind: ClassVar[str] = "layer"
+    type: str
+    _written: _Written = PrivateAttr(default_factory=_Written)
     name: Annotated[str, AfterValidator(_layer_name)] | None = Field(
         default=None,
         description="Name in tables and checkpoints; default: type and number, as in dense_1.",
     )
+
+    @property
+    def place(self) -> str:
+        return self._written.place
+
+    def mark(self, place: str) -> None:
+        """Note where the layer was written."""
+        self._written.place = place

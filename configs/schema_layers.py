@@ -17,9 +17,10 @@ from .schema_classic import (
     ScaledSubsamplingConfig,
     ScaledTanhConfig,
 )
-from .schema_composites import ConcatConfig, ResidualConfig, SequentialConfig
+from .schema_composites import NESTED, ConcatConfig, ResidualConfig, SequentialConfig
 from .schema_layer_base import Initializer, LayerConfig, ScaledInitializerConfig
 from .schema_norm import BatchNormConfig, DropoutConfig, LcnConfig, LrnConfig
+from .shape import kinds, models_in
 
 
 class _Weighted(LayerConfig):
@@ -234,21 +235,32 @@ for _composite in (SequentialConfig, ResidualConfig, ConcatConfig):
     _composite.model_rebuild(_types_namespace={"Layer": Layer})
 
 
-def layer_names(layers: Sequence[Layer]) -> list[str]:
-    """The name of each layer: its ``name``, else ``<type>_<n>``, n counted from 1 per type."""
-    seen: Counter[str] = Counter()
+LAYER_KINDS = tuple(kind for model in models_in(Layer) for kind in kinds(model))
+
+
+def layer_names(
+    layers: Sequence[Layer], counts: Counter[str] | None = None, prefix: str = ""
+) -> list[str]:
+    """The name of each layer: its ``name``, else ``<type>_<n>``, n counted from 1 per type.
+
+    Each is followed by those of the layers that it is made of, which begin with its own and a dot.
+    """
+    counts = Counter() if counts is None else counts
     names = []
     for layer in layers:
-        seen[layer.type] += 1
-        names.append(layer.name or f"{layer.type}_{seen[layer.type]}")
+        counts[layer.type] += 1
+        name = prefix + (layer.name or f"{layer.type}_{counts[layer.type]}")
+        names.append(name)
+        for key in NESTED.get(layer.type, ()):
+            inner = getattr(layer, key)
+            for each in inner if key == "branches" else [inner]:
+                names += [] if isinstance(each, str) else layer_names(each, counts, f"{name}.")
     return names
 
 
 def unique_names(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """The layers as they are; two of one name are an error."""
-    names = layer_names(layers)
-    for position, name in enumerate(names):
-        first = names.index(name)
-        if first < position:
-            raise problem(f"two layers are called '{name}': numbers {first} and {position}")
+    for name, count in Counter(layer_names(layers)).items():
+        if count > 1:
+            raise problem(f"{count} layers are called '{name}'; give each its own name, or none")
     return layers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from pydantic import ValidationError
@@ -13,6 +13,8 @@ from ..common.errors import ConfigError
 from .document import Node, Place, Problem
 from .schema import RunConfig
 from .schema_base import Model, NamedModel, TypedModel
+from .schema_composites import NESTED
+from .schema_layer_base import LayerConfig
 from .shape import field_models, keys, kind_word, kinds
 from .suggest import did_you_mean, listed, nearest
 
@@ -43,7 +45,20 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
                 problems.append(found)
     if problems or config is None:
         raise_problems(label, problems)
+    _mark(config.layers, root.child("layers"))
     return config
+
+
+def _mark(value: Any, node: Node | None) -> None:
+    """Tell every layer where it was written."""
+    if isinstance(value, tuple) and node is not None and isinstance(node.value, list):
+        for item, inner in zip(value, node.value, strict=True):
+            _mark(item, inner)
+    elif isinstance(value, LayerConfig) and node is not None:
+        value.mark(f"{node.place} ({node.note})" if node.note else str(node.place))
+        options = node.child(value.type) or node
+        for key in NESTED.get(value.type, ()):
+            _mark(getattr(value, key), options.child(key))
 
 
 def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
@@ -71,6 +86,7 @@ class _Spot:
     key_place: Place | None = None
     above: type[Model] | None = None
     kind: str = ""
+    note: str = ""
     missing: bool = False
     broken: bool = False
 
@@ -81,6 +97,8 @@ class _Spot:
             self.missing = isinstance(key, str)
             return
         self.node = child
+        if child.path:
+            self.path, self.note = list(child.path), child.note
         self.key_place = child.key_place
         self.broken = self.broken or child.broken
 
@@ -123,9 +141,14 @@ def _meant(root: Node, errors: list[ErrorDetails]) -> set[str]:
 
 
 def _problem(root: Node, details: ErrorDetails) -> Problem | None:
+    spot = _locate(root, details["loc"])
+    found = _at(spot, details)
+    return replace(found, note=spot.note) if found is not None else None
+
+
+def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
     kind = details["type"]
     context: dict[str, Any] = details.get("ctx", {})
-    spot = _locate(root, details["loc"])
     if "key" in context:
         spot.choose(context["key"])
     if "inner" in context:
@@ -156,7 +179,8 @@ def _unknown_key(spot: _Spot) -> str:
     word = spot.path[-1]
     if ":" in word:
         return "unknown key; put a space after the ':'"
-    near, elsewhere = nearest(word, known), _in_a_section(word, spot.path[0])
+    meant = [*known, "blocks"] if model is RunConfig else known
+    near, elsewhere = nearest(word, meant), _in_a_section(word, spot.path[0])
     if found := elsewhere or near if model is RunConfig else near or elsewhere:
         return f"unknown key; did you mean '{found}'?"
     takes = f"expected {listed(known)}" if known else "it takes no options"

@@ -73,7 +73,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     Raises ShapeError or ConfigError that names the layer and, where given, the config's file.
     """
     try:
-        layers = build_layers(_layer_specs(config), info.shape)
+        layers = build_layers(_layer_specs(config.layers), info.shape)
         loss = LOSSES[config.loss.type](**_options(config.loss))
         return Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
@@ -162,15 +162,21 @@ def _group(group: GroupConfig, lr: float, index: int) -> Group:
     )
 
 
-def _layer_specs(config: RunConfig) -> list[LayerSpec]:
+def _layer_specs(layers: Sequence[Any]) -> list[LayerSpec]:
+    """Specifications of layers, composites with those of the layers that they are made of."""
+    from ..configs.schema_composites import NESTED
+
     specs = []
-    for layer in config.layers:
+    for layer in layers:
         options = _options(layer)
         name = options.pop("name", None) or ""
-        for key in options:
+        for key, value in options.items():
             if key.endswith("_initializer"):
-                options[key] = _initializer(options[key])
-        specs.append(LayerSpec(layer.type, name, options))
+                options[key] = _initializer(value)
+            elif key in NESTED.get(layer.type, ()) and not isinstance(value, str):
+                nested = any(isinstance(item, tuple) for item in value)
+                options[key] = [_layer_specs(v) for v in value] if nested else _layer_specs(value)
+        specs.append(LayerSpec(layer.type, name, options, layer.place))
     return specs
 
 

@@ -186,7 +186,7 @@ ONE_LINE = [
     ),
     (
         "layers: [relu: {name: relu_2}, relu]",
-        "x.yaml:1:9: layers: two layers are called 'relu_2': numbers 0 and 1",
+        "x.yaml:1:9: layers: 2 layers are called 'relu_2'; give each its own name, or none",
     ),
     (
         "layers: [dense: {units:5}]",
@@ -215,7 +215,10 @@ ONE_LINE = [
         "optimizer: {type: sdg, lr: 1}",
         "x.yaml:1:19: optimizer.type: unknown optimizer 'sdg'; did you mean 'sgd'?",
     ),
-    ("optimizer: {lr: 0.1}", "x.yaml:1:1: optimizer: the key 'type' is missing (sgd, adam, adamw, muon)"),
+    (
+        "optimizer: {lr: 0.1}",
+        "x.yaml:1:1: optimizer: the key 'type' is missing (sgd, adam, adamw, muon)",
+    ),
     (
         "optimizer: sgd",
         "x.yaml:1:1: optimizer.lr: required key is missing (Learning rate, before the schedule.)",

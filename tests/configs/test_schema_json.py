@@ -67,6 +67,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "maximum": ("number", operator.le),
     "exclusiveMinimum": ("number", operator.gt),
     "exclusiveMaximum": ("number", operator.lt),
+    "minLength": ("string", lambda value, wanted: len(value) >= wanted),
     "minItems": ("array", lambda value, wanted: len(value) >= wanted),
     "maxItems": ("array", lambda value, wanted: len(value) <= wanted),
     "minProperties": ("object", lambda value, wanted: len(value) >= wanted),

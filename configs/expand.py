@@ -1,0 +1,368 @@
+"""``repeat`` and the uses of ``blocks``, written out before the schema sees the layers.
+
+    blocks:
+      basic:
+        parameters: {filters: , stride: 1}
+        layers:
+          - conv2d: {filters: $filters, kernel_size: 3, stride: $stride}
+          - relu
+    layers:
+      - basic: {filters: 32, stride: 2}
+      - repeat: {times: 3, layers: [{basic: {filters: 32}}]}
+
+Both are abbreviations: the same layers written out have the same names. Every node keeps the place
+and path where it was written, and a note on the uses that brought it where it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .document import Node, Place, Problem
+from .schema_base import LARGEST
+from .schema_composites import NESTED
+from .schema_layers import LAYER_KINDS
+from .suggest import did_you_mean, nearest
+
+REPEAT = "repeat"
+MOST_LAYERS = 10_000
+_PARAMETER = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Layers under a name; a parameter whose default is None must be given."""
+
+    name: str
+    parameters: Mapping[str, Node | None]
+    layers: Node
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where layers are written out: in which block, with which arguments, used by whom."""
+
+    path: Path
+    block: str = ""
+    arguments: Mapping[str, Node] = field(default_factory=dict)
+    note: str = ""
+    chain: tuple[str, ...] = ()
+
+    def into(self, *keys: object) -> Scope:
+        return replace(self, path=(*self.path, *map(str, keys)))
+
+
+class _Stop(Exception):
+    """Too many layers; the problem is noted."""
+
+
+class Expander:
+    """Takes the blocks out of a document and writes out its layers; notes what is wrong."""
+
+    def __init__(self, root: Node, problems: list[Problem]) -> None:
+        self._problems = problems
+        self._blocks: dict[str, Block] = {}
+        self._damaged: set[str] = set()
+        self._count = 0
+        blocks = root.value.pop("blocks", None) if isinstance(root.value, dict) else None
+        if blocks is not None:
+            self._read(blocks)
+
+    def write_out(self, root: Node) -> None:
+        """Replace repeats and uses of blocks in the document's layers, which get their names.
+
+        Layers that are written out already stay as they are.
+        """
+        layers = root.child("layers")
+        if layers is None or not isinstance(layers.value, list):
+            return
+        self._count = 0
+        try:
+            layers.value = self._stack(layers.value, Scope(("layers",)))
+        except _Stop:
+            layers.broken = True
+        _label(layers.value, Counter())
+
+    def _note(self, place: Place | None, path: Path, message: str, note: str = "") -> None:
+        assert place is not None
+        self._problems.append(Problem(place, ".".join(path), message, note))
+
+    # ------------------------------------------------------------ definitions
+
+    def _read(self, blocks: Node) -> None:
+        """Take in the definitions."""
+        if not isinstance(blocks.value, dict):
+            if not blocks.broken:
+                message = f"expected a mapping of names to blocks (got {blocks.described()})"
+                self._note(blocks.place, ("blocks",), message)
+            return
+        for name, node in blocks.value.items():
+            block = self._block(name, node)
+            if block is None:
+                self._damaged.add(name)
+            else:
+                self._blocks[name] = block
+
+    def _block(self, name: str, node: Node) -> Block | None:
+        path = ("blocks", name)
+        if not _WORD.fullmatch(name) or name in LAYER_KINDS or name == REPEAT:
+            what = "is the name of a layer" if name in LAYER_KINDS or name == REPEAT else "is none"
+            expected = f"expected a word of letters, digits and '_' as a block's name; '{name}'"
+            self._note(node.key_place, path, f"{expected} {what}")
+            return None
+        if not isinstance(node.value, dict):
+            message = f"expected a mapping with parameters and layers (got {node.described()})"
+            self._note(node.place, path, message)
+            return None
+        for key, inner in node.value.items():
+            if key not in ("parameters", "layers"):
+                hint = did_you_mean(key, ("parameters", "layers"), "expected parameters or layers")
+                self._note(inner.key_place, (*path, key), f"unknown key; {hint}")
+        layers, parameters = node.child("layers"), self._parameters(node, path)
+        if layers is None:
+            message = "required key is missing (The layers of the block.)"
+            self._note(node.key_place, (*path, "layers"), message)
+            return None
+        if not isinstance(layers.value, list) or not layers.value:
+            expected = "expected a list of at least one layer"
+            self._note(layers.place, (*path, "layers"), f"{expected} (got {layers.described()})")
+            return None
+        if parameters is None:
+            return None
+        used = set(_parameters_in(layers))
+        for parameter in parameters.keys() - used:
+            place = node.value["parameters"].child(parameter) or node
+            message = f"the parameter is not used; write ${parameter} in the layers, or remove it"
+            self._note(place.key_place, (*path, "parameters", parameter), message)
+        return Block(name, parameters, layers)
+
+    def _parameters(self, block: Node, path: Path) -> dict[str, Node | None] | None:
+        node = block.child("parameters")
+        if node is None or node.value is None:
+            return {}
+        if not isinstance(node.value, dict):
+            message = f"expected a mapping of names to defaults (got {node.described()})"
+            self._note(node.place, (*path, "parameters"), message)
+            return None
+        found: dict[str, Node | None] = {}
+        for name, default in node.value.items():
+            if not _WORD.fullmatch(name):
+                message = "expected a word of letters, digits and '_'"
+                self._note(default.key_place, (*path, "parameters", name), message)
+            found[name] = None if default.value is None else default
+        return found
+
+    # ------------------------------------------------------------ layers
+
+    def _stack(self, items: list[Node], scope: Scope) -> list[Node]:
+        """The items of a list of layers, written out."""
+        written: list[Node] = []
+        for index, item in enumerate(items):
+            written += self._item(item, scope.into(index))
+        return written
+
+    def _item(self, item: Node, scope: Scope) -> list[Node]:
+        self._count += 1
+        if self._count > MOST_LAYERS:
+            message = f"more than {MOST_LAYERS} layers; repeat less"
+            self._note(item.place, scope.path, message, scope.note)
+            raise _Stop
+        kind = item.only_key() or (item.value if isinstance(item.value, str) else "")
+        if kind == REPEAT:
+            return self._repeat(item, scope)
+        if kind in self._blocks:
+            return self._use(item, self._blocks[kind], scope)
+        if kind in self._damaged:
+            return _bad(item, scope)
+        if kind.startswith("$") and not item.path:
+            argument = self._argument(item, scope)
+            if isinstance(argument.value, list):
+                return self._stack(argument.value, scope)
+            return [argument] if argument.broken else self._item(argument, scope)
+        if kind not in LAYER_KINDS and self._unknown(item, kind, scope):
+            return _bad(item, scope)
+        return [self._layer(item, kind, scope)]
+
+    def _unknown(self, item: Node, kind: str, scope: Scope) -> bool:
+        """Say so where a block is meant; of layers alone the schema knows better."""
+        near = nearest(kind, [*LAYER_KINDS, *self._blocks, REPEAT])
+        if near not in self._blocks and near != REPEAT:
+            return False
+        inner = item.child(kind)
+        place = (inner and inner.key_place) or item.place
+        message = f"unknown layer '{kind}'; did you mean '{near}'?"
+        self._note(place, scope.path, message, scope.note)
+        return True
+
+    def _layer(self, item: Node, kind: str, scope: Scope) -> Node:
+        node = self._copied(item, scope)
+        options = node.child(kind)
+        for key in NESTED.get(kind, ()):
+            lists = options.child(key) if options is not None else None
+            if lists is None or not isinstance(lists.value, list):
+                continue
+            inner = scope.into(kind, key)
+            if any(isinstance(entry.value, list) for entry in lists.value):
+                for index, branch in enumerate(lists.value):
+                    if isinstance(branch.value, list):
+                        branch.value = self._stack(branch.value, inner.into(index))
+            else:
+                lists.value = self._stack(lists.value, inner)
+        return node
+
+    def _copied(self, node: Node, scope: Scope) -> Node:
+        """A copy with arguments in the place of parameters; it knows where it was written."""
+        if isinstance(node.value, str) and "$" in node.value and not node.path:
+            return self._argument(node, scope)
+        path, note = node.path or scope.path, node.note or scope.note
+        copy = replace(node, path=path, note=note)
+        if isinstance(node.value, dict):
+            copy.value = {
+                key: self._copied(inner, scope.into(key)) for key, inner in node.value.items()
+            }
+        elif isinstance(node.value, list):
+            copy.value = [
+                self._copied(inner, scope.into(at)) for at, inner in enumerate(node.value)
+            ]
+        return copy
+
+    def _argument(self, node: Node, scope: Scope) -> Node:
+        name = _PARAMETER.fullmatch(str(node.value))
+        if name is not None and name[1] in scope.arguments:
+            given = scope.arguments[name[1]]
+            return replace(self._copied(given, scope), key_place=node.key_place)
+        if name is None:
+            message = f"expected a parameter by itself, such as $filters (got {node.described()})"
+        elif not scope.block:
+            message = f"'{node.value}': there are parameters only in the layers of blocks"
+        else:
+            known = list(scope.arguments)
+            otherwise = f"it has {', '.join(known)}" if known else "it has none"
+            hint = did_you_mean(name[1], known, otherwise)
+            message = f"block '{scope.block}' has no parameter '{name[1]}'; {hint}"
+        self._note(node.place, scope.path, message)
+        return replace(node, broken=True, path=scope.path)
+
+    # ------------------------------------------------------------ abbreviations
+
+    def _repeat(self, item: Node, scope: Scope) -> list[Node]:
+        options, scope = item.child(REPEAT), scope.into(REPEAT)
+        if options is None or not isinstance(options.value, dict):
+            message = "expected times and layers, as in repeat: {times: 3, layers: [relu]}"
+            self._note(options.place if options else item.place, scope.path, message, scope.note)
+            return _bad(item, scope)
+        for key, inner in options.value.items():
+            if key not in ("times", "layers"):
+                hint = did_you_mean(key, ("times", "layers"), "expected times or layers")
+                message = f"unknown key; {hint}"
+                self._note(inner.key_place, (*scope.path, key), message, scope.note)
+        for key, what in (("times", "How many times."), ("layers", "The layers.")):
+            if key not in options.value:
+                message = f"required key is missing ({what})"
+                self._note(options.key_place, (*scope.path, key), message, scope.note)
+                return _bad(item, scope)
+        times = self._copied(options.value["times"], scope.into("times"))
+        count = times.value
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LARGEST:
+            if not times.broken:
+                message = f"expected a whole number of at least 1 (got {times.described()})"
+                self._note(times.place, times.path, message, times.note)
+            return _bad(item, scope)
+        layers = options.value["layers"]
+        if isinstance(layers.value, str) and "$" in layers.value:
+            layers = self._copied(layers, scope.into("layers"))
+        if not isinstance(layers.value, list) or not layers.value:
+            message = f"expected a list of at least one layer (got {layers.described()})"
+            self._note(layers.place, (*scope.path, "layers"), message, scope.note)
+            return _bad(item, scope)
+        within = scope.into("layers")
+        return [node for _ in range(count) for node in self._stack(layers.value, within)]
+
+    def _use(self, item: Node, block: Block, scope: Scope) -> list[Node]:
+        place = item.place
+        options = item.child(block.name)
+        scope = scope.into(block.name)
+        note = f"in block '{block.name}', used at {place}"
+        if scope.note:
+            note += f", {scope.note}"
+        if block.name in scope.chain:
+            way = " -> ".join([*scope.chain, block.name])
+            self._note(place, scope.path, f"a block cannot use itself ({way})", scope.note)
+            return _bad(item, scope)
+        given: dict[str, Node] = {}
+        if options is not None and options.value is not None:
+            if not isinstance(options.value, dict):
+                message = f"expected the parameters of block '{block.name}' as a mapping"
+                got = f"{message} (got {options.described()})"
+                self._note(options.place, scope.path, got, scope.note)
+                return _bad(item, scope)
+            given = options.value
+        known = list(block.parameters)
+        takes = f"it takes {', '.join(known)}" if known else "it takes none"
+        for name, argument in given.items():
+            if name not in block.parameters:
+                hint = did_you_mean(name, known, takes)
+                message = f"block '{block.name}' has no parameter '{name}'; {hint}"
+                self._note(argument.key_place, (*scope.path, name), message, scope.note)
+        arguments: dict[str, Node] = {}
+        for name, default in block.parameters.items():
+            if name in given:
+                node = self._copied(given[name], scope.into(name))
+                told = f"for ${name} in block '{block.name}'"
+                arguments[name] = replace(node, note=node.note or told)
+            elif default is not None:
+                path = ("blocks", block.name, "parameters", name)
+                arguments[name] = self._copied(default, Scope(path, note=note))
+            else:
+                if nearest(name, [key for key in given if key not in block.parameters]) is None:
+                    message = f"block '{block.name}' needs the parameter '{name}'"
+                    self._note(place, scope.path, message, scope.note)
+                arguments[name] = Node(None, place, broken=True, path=scope.path)
+        inside = Scope(
+            ("blocks", block.name, "layers"),
+            block.name,
+            arguments,
+            note,
+            (*scope.chain, block.name),
+        )
+        assert isinstance(block.layers.value, list)
+        return self._stack(block.layers.value, inside)
+
+
+def _bad(item: Node, scope: Scope) -> list[Node]:
+    """The item in a form of which the schema says nothing more."""
+    return [replace(item, broken=True, path=scope.path)]
+
+
+def _label(items: list[Node], counts: Counter[str]) -> None:
+    """Give layers their names: their own, else ``<type>_<n>`` counted depth first."""
+    for item in items:
+        kind = item.only_key() or item.text
+        counts[kind] += 1
+        options = item.child(kind)
+        own = options.child("name") if options is not None else None
+        item.label = own.text if own is not None else f"{kind}_{counts[kind]}"
+        for key in NESTED.get(kind, ()):
+            lists = options.child(key) if options is not None else None
+            if lists is not None and isinstance(lists.value, list):
+                for branch in lists.value:
+                    if isinstance(branch.value, list):
+                        _label(branch.value, counts)
+                if not any(isinstance(entry.value, list) for entry in lists.value):
+                    _label(lists.value, counts)
+
+
+def _parameters_in(node: Node) -> list[str]:
+    """The names of the parameters that a block's layers use."""
+    if isinstance(node.value, dict):
+        return [name for inner in node.value.values() for name in _parameters_in(inner)]
+    if isinstance(node.value, list):
+        return [name for inner in node.value for name in _parameters_in(inner)]
+    name = _PARAMETER.fullmatch(node.value) if isinstance(node.value, str) else None
+    return [name[1]] if name else []
