@@ -7,7 +7,7 @@ from .image_set import DataFile, DatasetInfo, ImageSet, Split
 from .loader import epoch_order, evaluation_order, split_validation, steps_per_epoch
 from .picture_files import find_pictures
 from .pictures import Picture, Preparation, read_picture
-from .registry import data_root, describe, files, load, names
+from .registry import data_root, describe, files, load, names, source_of
 
 __all__ = [
     "DataFile",
@@ -26,6 +26,7 @@ __all__ = [
     "load",
     "names",
     "read_picture",
+    "source_of",
     "split_validation",
     "steps_per_epoch",
 ]

@@ -8,7 +8,6 @@ itself, which is read member by member into memory and never extracted.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
 from .archive import check_archive, read_members
-from .cifar_names import CIFAR10, CIFAR100_COARSE, CIFAR100_FINE
+from .cifar_files import CIFAR_10, CIFAR_100, PICTURE, Cifar, Part
 from .decoded import Arrays, decoded, remembered
-from .download import Downloads, Origin, RemoteFile, obtain
+from .download import Downloads, Origin, obtain
 from .image_set import (
     DataFile,
     DatasetInfo,
@@ -34,131 +33,13 @@ from .image_set import (
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
-_SHAPE = (3, 32, 32)
-_PIXELS = 3 * 32 * 32
-_MIRRORS = ("https://www.cs.toronto.edu/~kriz/",)
 _AGAIN = "unpack it from the archive again, or put the archive in the folder's place"
-
-
-@dataclass(frozen=True)
-class Part:
-    """A file of the set: so many records; sha256 is the original's."""
-
-    name: str
-    count: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Cifar:
-    """One of the two sets. labels: for each label byte of a record its name and the classes."""
-
-    name: str
-    title: str
-    folder: str
-    archive: RemoteFile
-    parts: dict[Split, tuple[Part, ...]]
-    labels: tuple[tuple[str, tuple[str, ...]], ...]
-    mirrors: tuple[str, ...] = _MIRRORS
-
-    @property
-    def record(self) -> int:
-        """Bytes of a picture with its labels."""
-        return len(self.labels) + _PIXELS
-
-    @property
-    def total(self) -> int:
-        """Bytes of all files."""
-        return sum(sum(self.sizes(split).values()) for split in self.parts)
-
-    def count(self, split: Split) -> int:
-        return sum(part.count for part in self.parts[split])
-
-    def sizes(self, split: Split) -> dict[str, int]:
-        """The files of a split with their lengths."""
-        return {part.name: part.count * self.record for part in self.parts[split]}
-
-
-CIFAR_10 = Cifar(
-    name="cifar10",
-    title="CIFAR-10",
-    folder="cifar-10-batches-bin",
-    archive=RemoteFile(
-        "cifar-10-binary.tar.gz",
-        170_052_171,
-        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    ),
-    parts={
-        "train": (
-            Part(
-                "data_batch_1.bin",
-                10_000,
-                "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-            ),
-            Part(
-                "data_batch_2.bin",
-                10_000,
-                "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-            ),
-            Part(
-                "data_batch_3.bin",
-                10_000,
-                "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-            ),
-            Part(
-                "data_batch_4.bin",
-                10_000,
-                "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-            ),
-            Part(
-                "data_batch_5.bin",
-                10_000,
-                "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-            ),
-        ),
-        "test": (
-            Part(
-                "test_batch.bin",
-                10_000,
-                "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
-            ),
-        ),
-    },
-    labels=(("label", CIFAR10),),
-)
-CIFAR_100 = Cifar(
-    name="cifar100",
-    title="CIFAR-100",
-    folder="cifar-100-binary",
-    archive=RemoteFile(
-        "cifar-100-binary.tar.gz",
-        168_513_733,
-        "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-    ),
-    parts={
-        "train": (
-            Part(
-                "train.bin",
-                50_000,
-                "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
-            ),
-        ),
-        "test": (
-            Part(
-                "test.bin",
-                10_000,
-                "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
-            ),
-        ),
-    },
-    labels=(("coarse label", CIFAR100_COARSE), ("fine label", CIFAR100_FINE)),
-)
 
 
 def describe(cifar: Cifar, options: Options, root: Path) -> DatasetInfo:
     """Shape, classes and the originals' counts. Raises DatasetError for a wrong option."""
     _, classes = cifar.labels[_label_byte(cifar, options)]
-    return DatasetInfo(cifar.name, _SHAPE, classes, cifar.count("train"), cifar.count("test"))
+    return DatasetInfo(cifar.name, PICTURE, classes, cifar.count("train"), cifar.count("test"))
 
 
 def load(
@@ -177,10 +58,13 @@ def load(
         )
     folder, archive = root / cifar.folder, root / cifar.archive.name
     parts, sizes = cifar.parts[split], cifar.sizes(split)
-    packed = not all((folder / name).is_file() for name in sizes)
+    missing = [name for name in sizes if not (folder / name).is_file()]
+    packed = bool(missing)
     if packed and not archive.is_file():
         origin = Origin(cifar.mirrors, (cifar.archive,))
-        obtain(cifar.title, root, [archive.name], origin, downloads, _advice(cifar))
+        obtain(
+            cifar.title, root, [archive.name], origin, downloads, _advice(cifar, folder, missing)
+        )
     built: list[Arrays] = []
 
     def read() -> dict[str, str]:
@@ -189,7 +73,7 @@ def load(
             files = read_members(archive, cifar.folder, sizes, cifar.total)
         else:
             files = ((name, _whole(folder / name, size)) for name, size in sizes.items())
-        images = np.empty((cifar.count(split), *_SHAPE), np.uint8)
+        images = np.empty((cifar.count(split), *PICTURE), np.uint8)
         labels = np.empty(len(images), np.int32)
         starts = dict(zip(sizes, np.cumsum([0, *(part.count for part in parts)]), strict=False))
         hashes = {}
@@ -199,7 +83,7 @@ def load(
             _check_labels(cifar, records, place)
             rows = slice(starts[name], starts[name] + len(records))
             labels[rows] = records[:, byte]
-            images[rows] = records[:, len(cifar.labels) :].reshape(-1, *_SHAPE)
+            images[rows] = records[:, len(cifar.labels) :].reshape(-1, *PICTURE)
             hashes[name] = sha256_bytes(content)
         built.append((images, labels))
         return hashes
@@ -293,8 +177,9 @@ def _label_byte(cifar: Cifar, options: Options) -> int:
     return words.index(choice_option(cifar.name, options, "labels", "fine", words))
 
 
-def _advice(cifar: Cifar) -> str:
-    return (
+def _advice(cifar: Cifar, folder: Path, missing: list[str]) -> str:
+    partly = f"{folder} is there, but lacks {', '.join(missing)}. " if folder.is_dir() else ""
+    return partly + (
         f"Put {cifar.archive.name} there, or unpacked the folder {cifar.folder}, or name the "
         "folder above it with --data-dir or DNNSTACK_DATA"
     )

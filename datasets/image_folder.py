@@ -228,4 +228,4 @@ def _pillow() -> str:
     return PIL.__version__
 
 
-SOURCE = Source(describe, load)
+SOURCE = Source(describe, load, about="the pictures are those in the folders that the config names")

@@ -74,12 +74,14 @@ def _no_files(root: Path, options: Options) -> tuple[DataFile, ...]:
 @dataclass(frozen=True)
 class Source:
     """A dataset: ``describe(options, root)`` reads no data, ``load(split, root, options,
-    downloads)`` does; ``files(root, options)`` checks its files, if it has known ones.
+    downloads)`` does; ``files(root, options)`` checks its files, if it has known ones;
+    ``about`` says in half a sentence where the samples come from if it has none.
     """
 
     describe: Callable[[Options, Path], DatasetInfo]
     load: Callable[[Split, Path, Options, Downloads], ImageSet]
     files: Callable[[Path, Options], tuple[DataFile, ...]] = _no_files
+    about: str = ""
 
 
 def integer_option(

@@ -68,6 +68,11 @@ def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFi
     return _source(name).files(root, options or {})
 
 
+def source_of(name: str) -> str:
+    """Where the samples of a data set without known files come from, in half a sentence."""
+    return _source(name).about
+
+
 def data_root(flag: Path | None = None, config_root: str | None = None) -> Path:
     """``--data-dir``, else ``DNNSTACK_DATA``, else ``data.root``, else the cache's own folder."""
     folder, source = _data_root(flag, config_root)

@@ -64,4 +64,4 @@ def _seed(options: Options) -> int:
     return integer_option("strokes", options, "seed", 0, low=0, high=2**63 - 1)
 
 
-SOURCE = Source(describe, load)
+SOURCE = Source(describe, load, about="the program draws the pictures")

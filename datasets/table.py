@@ -118,4 +118,4 @@ def _classes(options: Options, targets: Sequence[int]) -> tuple[str, ...]:
     return names
 
 
-SOURCE = Source(describe, load)
+SOURCE = Source(describe, load, about="the samples are written in the config")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets import DataFile, Downloads, ImageSet, split_validation
+from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of, split_validation
 from ..layers.augment import Augmentation
 from .assemble import data_files, describe_data, load_data, preprocessing
 from .augmentation import augmentations
@@ -26,12 +26,15 @@ class DataReport:
     """A data set as a training takes it.
 
     counts: for train, validation and test the pictures of each class. mean, std: of the pictures to
-    train on, one for each channel, in units of pixel / 255. train: indices of these pictures in
-    ``images``, ascending.
+    train on, one for each channel, in units of pixel / 255, or of the values that the bytes stand
+    for where ``about`` the data set that is said. train: indices of these pictures in ``images``,
+    ascending. source: where the pictures come from where there are no known files.
     """
 
     root: Path
+    about: DatasetInfo
     files: tuple[DataFile, ...]
+    source: str
     images: ImageSet
     train: NDArray[np.int32]
     counts: Mapping[str, NDArray[np.int64]]
@@ -53,12 +56,12 @@ class DataReport:
     @property
     def seen(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation, one for each channel, after the config's normalization."""
-        scaled = zip(self.scaling.scale, self.scaling.shift, strict=True)
-        pairs = [
-            (255 * mean * scale + shift, 255 * std * scale)
-            for mean, std, (scale, shift) in zip(self.mean, self.std, scaled, strict=True)
-        ]
-        return tuple(mean for mean, _ in pairs), tuple(std for _, std in pairs)
+        channels = self.shape[0]
+        units = self.about.scale or (1 / 255,) * channels
+        zeros = self.about.shift or (0.0,) * channels
+        bytes_mean = [(m - z) / u for m, z, u in zip(self.mean, zeros, units, strict=True)]
+        bytes_std = [s / u for s, u in zip(self.std, units, strict=True)]
+        return _scaled(bytes_mean, bytes_std, self.scaling.scale, self.scaling.shift)
 
     def to_json(self) -> dict[str, Any]:
         seen = self.seen
@@ -91,10 +94,15 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
     test = load_data(config, "test", root, downloads)
     train, validation = split_validation(len(images), config.data.validation, config.seed)
     classes = len(info.classes)
-    mean, std = mean_and_deviation(images.images, train)
+    pixels = mean_and_deviation(images.images, train)
+    mean, std = pixels
+    if info.scale is not None and info.shift is not None:
+        mean, std = _scaled(mean, std, [255 * unit for unit in info.scale], info.shift)
     return DataReport(
         root=root,
+        about=info,
         files=data_files(config, root),
+        source=source_of(config.data.dataset.type),
         images=images,
         train=train,
         counts={
@@ -104,6 +112,15 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
         },
         mean=mean,
         std=std,
-        scaling=preprocessing(config, info, (mean, std)),
+        scaling=preprocessing(config, info, pixels),
         augment=augment,
     )
+
+
+def _scaled(
+    mean: Sequence[float], std: Sequence[float], scale: Sequence[float], shift: Sequence[float]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of x * scale + shift, from those of x."""
+    means = zip(mean, scale, shift, strict=True)
+    deviations = zip(std, scale, strict=True)
+    return tuple(m * a + b for m, a, b in means), tuple(s * a for s, a in deviations)

@@ -24,7 +24,7 @@ def as_text(report: DataReport) -> str:
     if report.files:
         lines.append(f"folder      {report.files[0].path.parent}")
     else:
-        lines.append("files       none: the program draws the pictures")
+        lines.append(f"files       none: {report.source}")
     for at, file in enumerate(report.files):
         title = "files" if at == 0 else ""
         lines.append(f"{title:<11} {file.path.name}: {_STATES[file.state]}")
@@ -32,7 +32,11 @@ def as_text(report: DataReport) -> str:
     lines += [
         *_columns(
             ("train", "mean", "standard deviation"),
-            ("pixel / 255", _numbers(report.mean), _numbers(report.std)),
+            (
+                "pixel / 255" if report.about.scale is None else "value",
+                _numbers(report.mean),
+                _numbers(report.std),
+            ),
             ("as the network sees it", *map(_numbers, report.seen)),
         ),
         "",

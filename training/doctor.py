@@ -184,7 +184,7 @@ def _cuda() -> Iterator[Finding]:
 
 
 def _data(data_dir: Path | None) -> Iterator[Finding]:
-    from ..datasets import data_root, files, names
+    from ..datasets import data_root, files, names, source_of
 
     root = data_root(data_dir)
     source = (
@@ -197,7 +197,7 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
         states = {file.state for file in found}
         damaged = [file for file in found if file.state == "damaged"]
         if not found:
-            yield Finding("data", name, "needs no files: the program draws its pictures")
+            yield Finding("data", name, f"needs no files: {source_of(name)}")
         elif damaged:
             yield Finding("data", name, damaged[0].note, "note")
         elif states == {"verified"}:

@@ -78,7 +78,7 @@ def predict(
     scaling = trained.checkpoint.state.preprocessing
     scale = np.array(scaling.scale, np.float32)[:, None, None]
     shift = np.array(scaling.shift, np.float32)[:, None, None]
-    preparation = Preparation(trained.classes == _DIGITS, invert, raw)
+    preparation = _preparation(trained, invert, raw)
     executable = trained.compile(backend, graph)
     try:
         for path in paths:
@@ -100,6 +100,22 @@ def predict(
             yield Prediction(path, answers, picture)
     finally:
         executable.close()
+
+
+def _preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:
+    """As the pictures of an image_folder were prepared; else a digit is sought for digit networks.
+
+    Raises DatasetError for a network that was not trained on pictures.
+    """
+    chosen = trained.config.data.dataset
+    if chosen.type == "table":
+        raise DatasetError(
+            f"{trained.path}: was trained on a table, not on pictures; dnnstack eval shows what it "
+            "makes of the table's rows"
+        )
+    if chosen.type == "image_folder":
+        return Preparation(digits=False, invert=invert, raw=raw or chosen.fit == "resize")
+    return Preparation(trained.classes == _DIGITS, invert, raw)
 
 
 class InputFolder:

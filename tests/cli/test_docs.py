@@ -18,7 +18,7 @@ DOCUMENTS = [
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("commands", "config", "pictures", "reproduction", "benchmarks")
+        for name in ("commands", "config", "data", "pictures", "reproduction", "benchmarks")
     ),
 ]
 
