@@ -1,7 +1,8 @@
 """The command ``dnnstack``, and the one place where errors become messages and exit statuses.
 
 0: done. 1: something is wrong that the message explains. 2: wrong usage. 3: trained, but
-without reaching the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP. Anything else is a bug and keeps its traceback.
+without reaching the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP.
+Anything else is a bug and keeps its traceback.
 """
 
 from __future__ import annotations

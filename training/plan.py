@@ -64,8 +64,8 @@ class Plan:
 def make_plan(config: RunConfig, count: int) -> Plan:
     """The plan for a training set of ``count`` samples.
 
-    Raises DatasetError where no batch can be filled, ConfigError for a schedule that does not fit
-    a patience without validations, or a goal that cannot be measured.
+    Raises DatasetError where no batch can be filled, ConfigError for a schedule that does not
+    fit, a patience without validations, or a goal that cannot be measured.
     """
     data, train, saving = config.data, config.train, config.checkpoint
     chosen, held = split_validation(count, data.validation, config.seed)

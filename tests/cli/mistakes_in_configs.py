@@ -183,6 +183,53 @@ CONFIGS = [
         prepare=changed("units: 10", "units: 12"),
     ),
     Mistake(
+        "groups that do not divide",
+        f"{TRAIN} --set layers.conv2d_1.groups=2",
+        ("layer 1 'conv2d_1' (conv2d): ", "2 does not divide 1 channels"),
+    ),
+    Mistake(
+        "connections to maps that are not there",
+        f"{TRAIN} --set 'layers.conv2d_1.connections=[[0], [0], [1], [0]]'",
+        ("layer 1 'conv2d_1' (conv2d): connections of filter 2: [1] names a map", "maps 0 to 0"),
+    ),
+    Mistake(
+        "connections that are none",
+        f"{TRAIN} --set layers.conv2d_1.connections=lenet",
+        ("conv2d_1.connections=lenet: ", "expected lenet5, or for each filter the list of"),
+    ),
+    Mistake(
+        "a threshold with a gradient's loss",
+        TRAIN,
+        ("tiny.yaml: layer 'heaviside_1' (heaviside) has no gradient", "use 'sigmoid'"),
+        prepare=changed("- relu", "- heaviside"),
+    ),
+    Mistake(
+        "the perceptron rule without a threshold",
+        f"{TRAIN} --set loss=perceptron",
+        ("tiny.yaml: the loss 'perceptron' needs 'heaviside' as the last layer",),
+    ),
+    Mistake(
+        "RBF units over the wrong number of inputs",
+        TRAIN,
+        ("layer 6 'rbf_1' (rbf): expects 84 inputs", "put 'dense: {units: 84}' before it"),
+        prepare=changed("- softmax", "- rbf"),
+    ),
+    Mistake(
+        "a goal of nothing",
+        f"{TRAIN} --set train.goal={{}}",
+        ("train.goal: required: accuracy or loss",),
+    ),
+    Mistake(
+        "a goal that cannot be measured",
+        f"{TRAIN} --set data.validation=0 --set 'train={{epochs: 2, log_every: 3, goal: {{loss: 0}}}}'",
+        ("train.goal: without validation samples it is measured over the lines of the log",),
+    ),
+    Mistake(
+        "as many factors as milestones",
+        f"{TRAIN} --set 'schedule={{type: multistep, milestones: [1, 2], gamma: [1, 1, 1]}}'",
+        ("schedule.gamma: expected one number, or 2 for as many milestones (got 3)",),
+    ),
+    Mistake(
         "milestones beyond the end",
         f"{TRAIN} --set 'schedule={{type: multistep, milestones: [10, 5000]}}'",
         ("schedule.milestones: step 5000 is never reached", "26 steps", "train longer"),
