@@ -164,14 +164,14 @@ CONFIGS = [
     Mistake(
         "missing flatten",
         TRAIN,
-        ("tiny.yaml: layer 4 'dense_1' (dense): ", "(4, 6, 6); insert 'flatten' before it"),
+        ("tiny.yaml:9:5: layer 4 'dense_1' (dense): ", "(4, 6, 6); insert 'flatten' before it"),
         prepare=changed("  - flatten\n", ""),
     ),
     Mistake(
         "kernel larger than the picture",
         "explain --config tiny.yaml --device numpy",
         (
-            "tiny.yaml: layer 1 'conv2d_1' (conv2d): a window of 29x29 does not fit",
+            "tiny.yaml:6:5: layer 1 'conv2d_1' (conv2d): a window of 29x29 does not fit",
             "use a smaller kernel, 'padding: same'",
         ),
         prepare=changed("kernel_size: 5", "kernel_size: 29"),
@@ -221,7 +221,7 @@ CONFIGS = [
     ),
     Mistake(
         "a goal that cannot be measured",
-        f"{TRAIN} --set data.validation=0 --set 'train={{epochs: 2, log_every: 3, goal: {{loss: 0}}}}'",
+        f"{TRAIN} --set data.validation=0 --set train.log_every=3 --set 'train.goal={{loss: 0}}'",
         ("train.goal: without validation samples it is measured over the lines of the log",),
     ),
     Mistake(

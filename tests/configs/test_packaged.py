@@ -13,6 +13,7 @@ from dnnstack.configs import effective_yaml, load_config, packaged_configs, pars
 PACKAGED = [
     "cifar10-airbench-muon.yaml",
     "cifar10-airbench.yaml",
+    "cifar10-quick.yaml",
     "digits.yaml",
     "lenet.yaml",
     "lenet5-1998.yaml",
