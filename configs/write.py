@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
 from .scalars import as_yaml
 from .schema import RunConfig
+from .schema_composites import NESTED
 
 _WIDTH = 100
 
@@ -30,10 +31,26 @@ def _emit(head: str, value: Any, indent: int, lines: list[str]) -> None:
             _emit(f"{key}:", inner, indent + 2, lines)
     elif isinstance(value, (list, tuple)) and (indent == 0 or len(flow) > _WIDTH):
         lines.append(margin + head)
-        for item in value:
-            lines.extend(_wrapped(f"{margin}  - {_written(item)}"))
+        _items(value, indent + 2, lines)
     else:
         lines.append(flow)
+
+
+def _items(items: Sequence[Any], indent: int, lines: list[str]) -> None:
+    """A list, an entry a line where it can be wrapped; composites and their branches are nested."""
+    margin = " " * indent
+    for item in items:
+        line = f"{margin}- {_written(item)}"
+        kind = next(iter(item)) if isinstance(item, dict) and len(item) == 1 else ""
+        if isinstance(item, tuple) and len(line) > _WIDTH:
+            lines.append(f"{margin}-")
+            _items(item, indent + 2, lines)
+        elif kind in NESTED and len(line) > _WIDTH:
+            lines.append(f"{margin}- {kind}:")
+            for key, value in item[kind].items():
+                _emit(f"{key}:", value, indent + 4, lines)
+        else:
+            lines.extend(_wrapped(line))
 
 
 def _written(item: Any) -> str:

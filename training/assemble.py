@@ -70,14 +70,20 @@ def data_files(config: RunConfig, root: Path) -> tuple[DataFile, ...]:
 def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None) -> Network:
     """The config's layers and loss for the pictures of ``info``, all shapes worked out.
 
-    Raises ShapeError or ConfigError that names the layer and, where given, the config's file.
+    Raises ShapeError or ConfigError that names the layer and where it was written, or the file.
     """
+    where = f"{file}: " if file else ""
     try:
         layers = build_layers(_layer_specs(config.layers), info.shape)
+    except (ShapeError, ConfigError) as error:
+        # Layers that were read from a file say themselves where they were written.
+        placed = bool(config.layers[0].place)
+        raise type(error)(str(error) if placed else where + str(error)) from None
+    try:
         loss = LOSSES[config.loss.type](**_options(config.loss))
         return Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
-        raise type(error)(f"{file}: {error}" if file else str(error)) from None
+        raise type(error)(where + str(error)) from None
 
 
 def preprocessing(

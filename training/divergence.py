@@ -127,7 +127,7 @@ class Watch:
         return Finding(session.step, layer, tensor.name, text)
 
     def _layers(self) -> set[str]:
-        return {layer.name for layer in self._session.network.layers}
+        return {layer.name for layer in self._session.network.every_layer()}
 
 
 def _finite(snapshot: Snapshot) -> bool:

@@ -20,7 +20,7 @@ def as_text(explanation: Explanation) -> str:
     """The whole explanation, at most 120 columns wide; times only where they were measured."""
     measured = explanation.limits is not None
     columns = ("FLOP", "bytes", "time", "of limit") if measured else ("FLOP", "bytes")
-    layers = {layer.name: layer for layer in explanation.network.layers}
+    layers = {layer.name: layer for layer in explanation.network.every_layer()}
     lines = [*_introduction(explanation), ""]
     for at, (name, members) in enumerate(explanation.by_layer().items()):
         lines.append(_row(_heading(name, layers), columns if at == 0 else ()))

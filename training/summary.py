@@ -25,13 +25,15 @@ _INPUT, _LOSS = "input", "loss"
 class Row:
     """A layer, the ``input`` before them or the ``loss`` after them; shapes exclude the batch.
 
-    statistics: numbers that training's forward moves, as of batch norm, beside the trained
-    parameters. forward_flops: for one picture. activation_bytes: what forward keeps for backward,
-    for a batch; 0 where the layer's output is a view of its input or lives inside a fused
-    operation.
+    A layer of a composite has its row after that one's, one ``depth`` further in; a composite's own
+    row counts what it does itself. statistics: numbers that training's forward moves, as of batch
+    norm, beside the trained parameters. forward_flops: for one picture. activation_bytes: what
+    forward keeps for backward, for a batch; 0 where the layer's output is a view of its input or
+    lives inside a fused operation.
     """
 
     name: str
+    depth: int
     type: str
     output_shape: Shape
     parameters: int
@@ -150,13 +152,16 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
         flops[name] = flops.get(name, 0) + op.flops()
 
     def row(name: str, kind: str, shape: Shape, layer: Layer | None = None) -> Row:
-        tensors = [p.tensor for p in layer.parameters()] if layer is not None else []
+        # What a composite consists of has rows of its own.
+        own = layer if layer is not None and not layer.children else None
+        tensors = [p.tensor for p in own.parameters()] if own is not None else []
         return Row(
             name=name,
+            depth=name.count("."),
             type=kind,
             output_shape=shape,
             parameters=sum(t.size for t in tensors),
-            statistics=sum(s.tensor.size for s in layer.statistics()) if layer is not None else 0,
+            statistics=sum(s.tensor.size for s in own.statistics()) if own is not None else 0,
             forward_flops=flops.get(name, 0),
             weight_bytes=sum(t.nbytes for t in tensors),
             activation_bytes=stored.get(name, 0),
@@ -164,7 +169,10 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
 
     return (
         row(_INPUT, "", network.input_shape),
-        *(row(layer.name, layer.kind, layer.output_shape, layer) for layer in network.layers),
+        *(
+            row(layer.name, layer.kind, layer.output_shape, layer)
+            for layer in network.every_layer()
+        ),
         row(_LOSS, network.loss.kind, (1,)),
     )
 

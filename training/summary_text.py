@@ -16,7 +16,7 @@ def as_text(summary: NetworkSummary) -> str:
     loss = summary.rows[-1]
     rows = [
         (
-            row.name,
+            "  " * row.depth + row.name.rpartition(".")[2],
             row.type if row is not loss else "",
             shape_text(row.output_shape),
             f"{row.parameters:,}" if row.parameters else "-",

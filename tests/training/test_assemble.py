@@ -32,8 +32,8 @@ def test_every_packaged_config_gives_a_network(name: str) -> None:
     loaded = load_config(name)
     info = describe_data(loaded.config)
     network = build_network(loaded.config, info, loaded.path)
-    assert network.layers[-1].output_shape == (10,)
-    assert len(preprocessing(loaded.config, info).scale) == 1
+    assert network.layers[-1].output_shape == (len(info.classes),)
+    assert len(preprocessing(loaded.config, info).scale) == info.shape[0]
 
 
 def test_options_reach_their_layer() -> None:
@@ -94,12 +94,12 @@ def test_loss_and_optimizer() -> None:
     assert found == Optimizer(Sgd(0.9, True, 0.01, "weights", 5.0))
 
 
-def test_a_missing_flatten_names_layer_and_file() -> None:
+def test_a_missing_flatten_names_the_layer_and_where_it_is_written() -> None:
     made = config("[{conv2d: {filters: 2, kernel_size: 3}}, {dense: {units: 10}}]")
     with pytest.raises(ShapeError) as caught:
         build_network(made, describe_data(made), Path("some/net.yaml"))
     assert str(caught.value) == (
-        "some/net.yaml: layer 2 'dense_1' (dense): expects a flat input, got (2, 26, 26); "
+        "x.yaml:2:50: layer 2 'dense_1' (dense): expects a flat input, got (2, 26, 26); "
         "insert 'flatten' before it"
     )
 

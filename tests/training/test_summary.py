@@ -92,7 +92,7 @@ def test_another_batch_size_scales_activations_alone() -> None:
 def test_a_shape_error_names_the_file() -> None:
     text = "data: {dataset: mnist}\nlayers: [{dense: {units: 10}}]\n"
     rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
-    with pytest.raises(ShapeError, match=r"flat\.yaml: layer 1 'dense_1'"):
+    with pytest.raises(ShapeError, match=r"^flat\.yaml:2:10: layer 1 'dense_1'"):
         summarize(parse_config(text + rest, "flat.yaml"), Path("flat.yaml"))
 
 
