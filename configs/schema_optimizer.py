@@ -133,6 +133,10 @@ class LookaheadConfig(Model):
 
 class _Rule(TypedModel):
     kind: ClassVar[str] = "optimizer"
+    written_last: ClassVar[tuple[str, ...]] = (
+        *("weight_decay", "weight_decay_on"),
+        *("clip_norm", "groups", "ema", "lookahead"),
+    )
     lr: Positive = Field(description="Learning rate, before the schedule.")
 
 
@@ -186,7 +190,7 @@ class AdamwRule(_AdamRule):
     )
 
 
-class _Whole(Model):
+class _Whole(_Rule):
     """What surrounds the rule."""
 
     clip_norm: Positive | None = Field(
@@ -203,15 +207,15 @@ class _Whole(Model):
     )
 
 
-class SgdConfig(SgdRule, _Whole):
+class SgdConfig(_Whole, SgdRule):
     """Stochastic gradient descent as PyTorch's: buf = momentum * buf + g; p -= lr * buf."""
 
 
-class AdamConfig(AdamRule, _Whole):
+class AdamConfig(_Whole, AdamRule):
     """Adam as PyTorch's; weight decay is added to the gradient."""
 
 
-class AdamwConfig(AdamwRule, _Whole):
+class AdamwConfig(_Whole, AdamwRule):
     """Adam with decoupled weight decay: p -= lr * weight_decay * p beside its step."""
 
 
@@ -220,7 +224,7 @@ Rest = Annotated[
 ]
 
 
-class MuonConfig(_Rule, _Whole):
+class MuonConfig(_Whole):
     """Muon for the filters of convolutions; all else follows the rule under ``rest``."""
 
     type: Literal["muon"] = "muon"

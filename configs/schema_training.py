@@ -95,9 +95,9 @@ class StepConfig(ScheduleConfig):
         return exactly_one(value, info, "step_size", "step_size_epochs")
 
 
-def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
+def _rising(values: tuple[float, ...], what: str = "milestones") -> tuple[float, ...]:
     if any(b <= a for a, b in pairwise(values)):
-        raise problem("expected milestones in rising order")
+        raise problem(f"expected {what} in rising order")
     return values
 
 
@@ -246,7 +246,7 @@ class PiecewiseConfig(ScheduleConfig):
                 raise problem(f"give either {given[0]} or {own}, not both")
             if "factors" in info.data and len(points) != len(info.data["factors"]):
                 raise problem(f"expected a point for each of {len(info.data['factors'])} factors")
-            return _rising(points)
+            return _rising(points, "points")
         missing = own == "at_fractions" and all(
             key in info.data and info.data[key] is None for key in ("at", "at_epochs")
         )

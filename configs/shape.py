@@ -29,7 +29,8 @@ def kinds(model: type[Model]) -> tuple[str, ...]:
 def keys(model: type[Model]) -> list[str]:
     """The keys that a person may write in the model's mapping."""
     hidden = "type" if issubclass(model, NamedModel) else ""
-    return [key for key in model.model_fields if key != hidden]
+    found = [key for key in model.model_fields if key != hidden]
+    return sorted(found, key=lambda key: key != "type")
 
 
 def kind_word(models: list[type[Model]]) -> str:

@@ -76,7 +76,7 @@ def _rates(schedule: Schedule, lr: float, steps_per_epoch: int, total_steps: int
         milestones = _milestones(schedule, steps_per_epoch, total_steps)
         gamma = schedule.gamma * (len(milestones) if len(schedule.gamma) == 1 else 1)
         factors = np.cumprod([1.0, *gamma])
-        return lr * factors[np.searchsorted(milestones, t, side="right")]
+        return np.asarray(lr * factors[np.searchsorted(milestones, t, side="right")], np.float64)
     if schedule.type == "exp":
         return np.asarray(lr * schedule.gamma**t)
     if schedule.type == "inv":

@@ -205,11 +205,12 @@ ONE_LINE = [
     ),
     (
         "loss: {label_smoothing: 0.1}",
-        "x.yaml:1:1: loss: the key 'type' is missing (cross_entropy, mse)",
+        "x.yaml:1:1: loss: the key 'type' is missing (cross_entropy, mse, "
+        "hinge, one_minus_p, squared_distance, rbf_map, perceptron)",
     ),
     (
         "loss: {type: mse, label_smoothing: 0.1}",
-        "x.yaml:1:19: loss.label_smoothing: unknown key; the loss 'mse' takes type",
+        "x.yaml:1:19: loss.label_smoothing: unknown key; the loss 'mse' takes type, reduction",
     ),
     (
         "optimizer: {type: sdg, lr: 1}",
@@ -267,7 +268,7 @@ ONE_LINE = [
     ),
     (
         "schedule: {type: fixed, gamma: 1}",
-        "x.yaml:1:25: schedule.gamma: unknown key; the schedule 'fixed' takes warmup, type",
+        "x.yaml:1:25: schedule.gamma: unknown key; the schedule 'fixed' takes type, warmup",
     ),
     (
         "schedule: {type: step, step: 3}",

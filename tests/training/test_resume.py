@@ -106,6 +106,28 @@ RULES = {
         "schedule={type: cosine, warmup: {steps: 5}}",
         *VALIDATED,
     ),
+    "adam": ("optimizer={type: adam, lr: 0.01, weight_decay: 0.01, clip_norm: 0.5}",),
+    "adamw, averages": (
+        "optimizer={type: adamw, lr: 0.01, ema: {decay: 0.8}, lookahead: {every: 4}}",
+        *VALIDATED,
+    ),
+    "muon": (
+        "optimizer={type: muon, lr: 0.1, rescale: true, rest: {type: adam, lr: 0.01}, "
+        "ema: {decay: 0.8}}",
+        *VALIDATED,
+    ),
+    # Both groups change in the middle of an epoch; 13 lies in the third phase.
+    "groups": (
+        "optimizer={type: adam, lr: 0.01, clip_norm: 0.5, groups: ["
+        "{parameters: conv2d_1.*, freeze_after_epoch: 1.2},"
+        "{kind: bias, lr_factor: 2, freeze_until_epoch: 0.3, schedule: {type: poly}}]}",
+    ),
+    "parts": (
+        "optimizer={type: sgd, lr: 0.05, momentum: 0.9, clip_norm: 0.5, ema: {decay: 0.8}, "
+        "groups: [{parameters: conv2d_1.weight, freeze_after_epoch: 1}]}",
+        "train.accumulate=4",
+        *VALIDATED,
+    ),
 }
 
 

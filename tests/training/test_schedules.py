@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.training.schedules import in_steps, learning_rates, training_steps
+from dnnstack.training.schedules import (
+    in_steps,
+    learning_rates,
+    lookahead_decays,
+    training_steps,
+)
 
 HEAD = """
 data: mnist
@@ -160,3 +165,56 @@ def test_length_of_training() -> None:
     assert training_steps(2.5, None, 10) == 25
     assert training_steps(0.01, None, 10) == 1
     assert in_steps(0.26, 10) == 3
+
+
+def test_a_begun_step_of_the_training_is_done_whole() -> None:
+    """9.9 epochs of 48 steps are 475.2: PyTorch recipes count them as 476."""
+    assert training_steps(9.9, None, 48) == 476
+    # 0.07 * 100 is 7.000000000000001 in binary.
+    assert training_steps(0.07, None, 100) == 7
+
+
+def test_piecewise_is_a_triangle_in_shares_of_the_training() -> None:
+    """np.interp over t with the corners 0, int(0.23 * 476) = 109 and 476."""
+    text = "{type: piecewise, at_fractions: [0, 0.23, 1], factors: [0.2, 1, 0.07]}"
+    found = rates(text, lr=1.0, per_epoch=48, total=training_steps(9.9, None, 48))
+    wanted = {
+        0: 0.2,
+        1: 0.2073394495,
+        54: 0.5963302752,
+        108: 0.9926605505,
+        109: 1.0,
+        110: 0.9974659401,
+        300: 0.5159945504,
+        475: 0.0725340599,
+    }
+    np.testing.assert_allclose([found[t] for t in wanted], list(wanted.values()), rtol=1e-7)
+
+
+@pytest.mark.parametrize("points", ["at: [2, 6]", "at_epochs: [0.5, 1.5]"])
+def test_piecewise_is_constant_outside_its_points(points: str) -> None:
+    found = rates(f"{{type: piecewise, {points}, factors: [1, 0.2]}}")
+    np.testing.assert_allclose(
+        found, [0.5 * f for f in (1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2)], rtol=1e-6
+    )
+
+
+def lookahead(text: str, total: int) -> np.ndarray:
+    source = HEAD.replace("data: mnist", "data: {dataset: mnist}")
+    source = source.replace("lr: 0.5}", f"lr: 0.5, lookahead: {text}}}")
+    config = parse_config(source, "x.yaml").optimizer.lookahead
+    assert config is not None
+    return lookahead_decays(config, total)
+
+
+def test_lookahead_grows_towards_the_end_where_it_takes_the_slow_weights() -> None:
+    d = 0.95**5
+    wanted = [-1, -1, -1, -1, d * (5 / 12) ** 3, -1, -1, -1, -1, d * (10 / 12) ** 3, -1, 1]
+    close_to = np.array(wanted, np.float64).astype(np.float32)
+    np.testing.assert_array_equal(lookahead("{}", 12), close_to)
+    np.testing.assert_array_equal(lookahead("{}", 10)[-1], np.float32(d))
+
+
+def test_lookahead_may_be_the_same_throughout() -> None:
+    found = lookahead("{every: 2, decay: 0.5, power: 0}", 6)
+    np.testing.assert_array_equal(found, np.array([-1, 0.25] * 3, np.float32))

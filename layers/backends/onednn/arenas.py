@@ -45,9 +45,8 @@ def plan_arenas(
     add("parameters", {parameter: parameter for parameter in trained})
     for family, members in _families(updates).items():
         add(family, members)
-    for op in ops:
-        if isinstance(op, Average):
-            _add_averages(store, op, add)
+    for name, values in _averages(ops).items():
+        _add_averages(store, name, values, add)
     found: dict[str, dict[Tensor, Memory]] = {}
     for name, graph in graphs.items():
         held = {t: own[t] for t in graph.tensors() if t in own and t.role not in SHARED}
@@ -96,20 +95,29 @@ def _families(updates: Sequence[ParameterUpdate]) -> dict[str, dict[Tensor, Tens
     return families
 
 
+def _averages(ops: Sequence[object]) -> dict[str, dict[Tensor, Tensor]]:
+    """Of every kind of average, such as ``ema``, the tensors with what they are averages of."""
+    found: dict[str, dict[Tensor, Tensor]] = {}
+    for op in ops:
+        if isinstance(op, Average):
+            kind = found.setdefault(op.averages[0].name.partition("/")[0], {})
+            kind.update(zip(op.averages, op.values, strict=True))
+    return found
+
+
 def _add_averages(
-    store: Store, op: Average, add: Callable[[str, Mapping[Tensor, Tensor]], None]
+    store: Store,
+    name: str,
+    values: Mapping[Tensor, Tensor],
+    add: Callable[[str, Mapping[Tensor, Tensor]], None],
 ) -> None:
     """Averages of parameters lie as these do; of the rest both lie in rows of their own."""
-    pairs = dict(zip(op.averages, op.values, strict=True))
     trained = store.arenas["parameters"].spans
-    name = op.averages[0].name.partition("/")[0]
-    add(name, {a: p for a, p in pairs.items() if p in trained})
-    rest = {a: p for a, p in pairs.items() if p not in trained}
-    for tensors in (list(rest.values()), list(rest)):
-        new = [t for t in tensors if t not in store.owners]
-        if new:
-            layouts = {t: Descriptor.of(t.shape) for t in new}
-            store.add_arena(f"{new[0].name} and others", new, layouts)
+    add(name, {a: p for a, p in values.items() if p in trained})
+    rest = {a: p for a, p in values.items() if p not in trained}
+    for family, tensors in (("others", [*rest.values()]), (f"{name} of others", [*rest])):
+        if tensors and family not in store.arenas:
+            store.add_arena(family, tensors, {t: Descriptor.of(t.shape) for t in tensors})
 
 
 def stretches(

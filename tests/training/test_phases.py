@@ -1,0 +1,311 @@
+"""Trainings whose step changes: parameters frozen for a while, batches in parts, averages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import ConfigError, NonFiniteError
+from dnnstack.configs import RunConfig
+from dnnstack.layers.backends.base import Backend
+from dnnstack.layers.backends.reference.kernels import KERNELS, Kernel
+from dnnstack.layers.ops import BiasGrad, Conv2dBackwardFilter, MatMul
+from dnnstack.training.assemble import (
+    build_network,
+    describe_data,
+    load_data,
+    optimizer,
+    preprocessing,
+)
+from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.plan import make_plan
+from dnnstack.training.report import Silent, Summary
+from dnnstack.training.session import Session
+from dnnstack.training.trained import Trained
+from dnnstack.training.trainer import train
+
+Make = Callable[..., RunConfig]
+NOWHERE = Path("unused")
+
+
+def session_of(config: RunConfig, backend: Backend) -> Session:
+    info = describe_data(config)
+    network = build_network(config, info)
+    data = load_data(config, "train", NOWHERE)
+    plan = make_plan(config, len(data))
+    session = Session(config, network, preprocessing(config, info), plan, data, backend)
+    session.initialize()
+    return session
+
+
+def end_of(summary: Summary) -> Checkpoint:
+    assert summary.checkpoint is not None
+    return read_checkpoint(summary.checkpoint)
+
+
+def go(config: RunConfig, backend: Backend) -> Checkpoint:
+    return end_of(train(config, backend, NOWHERE))
+
+
+def spoiled(result: tuple[Any, ...], value: float) -> tuple[Any, ...]:
+    """A kernel's results with one bad value in the first."""
+    first = np.array(result[0])
+    first.reshape(-1)[0] = value
+    return (first, *result[1:])
+
+
+# ---------------------------------------------------------------- freezing
+
+
+def test_a_frozen_parameter_stands_still_to_the_last_bit(tiny: Make, backend: Backend) -> None:
+    """Ten steps are an epoch: the bias trains in the first, the dense layer from the second on."""
+    config = tiny(
+        "optimizer={type: adam, lr: 0.01, groups: [{parameters: conv2d_1.weight, frozen: true}, "
+        "{parameters: conv2d_1.bias, freeze_after_epoch: 1},"
+        "{parameters: dense_1.*, freeze_until_epoch: 1}]}"
+    )
+    session = session_of(config, backend)
+    assert [phase.first for phase in session.phases] == [0, 10]
+    start = session.arrays()
+    session.run(10)
+    middle = session.arrays()
+    session.run(10)
+    end = session.arrays()
+    session.close()
+
+    def moved(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> set[str]:
+        names = ("conv2d_1.weight", "conv2d_1.bias", "dense_1.weight", "dense_1.bias")
+        return {name for name in names if (one[name] != other[name]).any()}
+
+    assert moved(start, middle) == {"conv2d_1.bias"}
+    assert moved(middle, end) == {"dense_1.weight", "dense_1.bias"}
+    np.testing.assert_array_equal(end["adam_v/conv2d_1.bias"], middle["adam_v/conv2d_1.bias"])
+
+
+def test_gradients_of_frozen_parameters_are_not_computed(tiny: Make, reference: Backend) -> None:
+    config = tiny(
+        "optimizer={type: sgd, lr: 0.01, groups: [{parameters: conv2d_1.weight, frozen: true}, "
+        "{parameters: conv2d_1.bias, freeze_after_epoch: 1}]}"
+    )
+    session = session_of(config, reference)
+    first, second = (phase.train for phase in session.phases)
+    session.close()
+
+    def kinds(graph: object) -> list[type]:
+        return [type(op) for op in graph.ops]  # type: ignore[attr-defined]
+
+    assert Conv2dBackwardFilter not in kinds(first)
+    assert kinds(first).count(BiasGrad) == 2
+    assert kinds(second).count(BiasGrad) == 1
+    # Of the three matrix products the one for the gradient of dense's input is gone too.
+    assert (kinds(first).count(MatMul), kinds(second).count(MatMul)) == (3, 2)
+
+
+def test_both_backends_agree_on_groups(tiny: Make, reference: Backend, onednn: Backend) -> None:
+    config = tiny(
+        "optimizer={type: sgd, lr: 0.02, momentum: 0.9, nesterov: true, weight_decay: 0.01, "
+        "clip_norm: 1, lookahead: {every: 3}, ema: {decay: 0.9}, groups: ["
+        "{parameters: conv2d_1.bias, freeze_until_epoch: 0.5, freeze_after_epoch: 1.5},"
+        "{kind: bias, lr: 0.1, weight_decay: 0, schedule: {type: poly}}]}",
+        "train.accumulate=2",
+    )
+    one, other = go(config, reference).arrays, go(config, onednn).arrays
+    assert set(one) == set(other)
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], rtol=0.01, atol=1e-4, err_msg=name)
+
+
+# ---------------------------------------------------------------- parts of a batch
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("parts", [2, 4, 16])
+def test_parts_of_a_batch_are_as_good_as_the_whole(
+    tiny: Make, backend: Backend, parts: int, reduction: str
+) -> None:
+    lr = 0.05 if reduction == "mean" else 0.05 / 16
+    common = (
+        f"optimizer={{type: sgd, lr: {lr}, momentum: 0.9, weight_decay: 0.01}}",
+        f"loss={{type: cross_entropy, reduction: {reduction}, label_smoothing: 0.1}}",
+    )
+    whole = go(tiny(*common), backend)
+    split = go(tiny(*common, f"train.accumulate={parts}"), backend)
+    for name, array in whole.arrays.items():
+        np.testing.assert_allclose(array, split.arrays[name], rtol=2e-3, atol=2e-5, err_msg=name)
+    np.testing.assert_allclose(whole.state.sums, split.state.sums, rtol=1e-3)
+
+
+def test_the_sum_of_the_losses_is_the_mean_with_another_rate(tiny: Make, backend: Backend) -> None:
+    mean = go(tiny("optimizer.lr=0.16"), backend)
+    total = go(tiny("optimizer.lr=0.01", "loss={type: cross_entropy, reduction: sum}"), backend)
+    for name, array in mean.arrays.items():
+        np.testing.assert_allclose(array, total.arrays[name], rtol=2e-3, atol=2e-5, err_msg=name)
+    # What is reported is the mean either way.
+    np.testing.assert_allclose(mean.state.sums, total.state.sums, rtol=1e-3)
+
+
+def test_a_batch_that_cannot_be_cut_is_an_error(tiny: Make, reference: Backend) -> None:
+    with pytest.raises(ConfigError, match=r"train\.accumulate: a batch of 16 .* in 3 parts"):
+        train(tiny("train.accumulate=3"), reference, NOWHERE)
+
+
+def test_a_bad_value_in_a_later_part_is_named(
+    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third part of step 4 gives an infinite gradient; the last two overwrite its tensors."""
+    kernel = KERNELS[Conv2dBackwardFilter]
+
+    def bad(op: Conv2dBackwardFilter, *arguments: np.ndarray) -> Any:
+        result = kernel.compute(op, *arguments)
+        # Known by its pictures: the same part again is bad again.
+        return spoiled(result, np.inf) if float(arguments[0].sum()) == marked[0] else result
+
+    marked = [np.nan]
+    sums: list[float] = []
+    monkeypatch.setitem(
+        KERNELS,
+        Conv2dBackwardFilter,
+        Kernel(lambda op, *a: (sums.append(float(a[0].sum())), kernel.compute(op, *a))[1], "x"),
+    )
+    config = tiny("train.accumulate=4", "optimizer={type: adam, lr: 0.01}")
+    go(config, reference)
+    marked[0] = sums[3 * 4 + 2]
+    monkeypatch.setitem(KERNELS, Conv2dBackwardFilter, Kernel(bad, kernel.function))
+    with pytest.raises(NonFiniteError) as caught:
+        train(config, reference, NOWHERE)
+    text = str(caught.value)
+    assert text.startswith("step 4: Conv2dBackwardFilter of layer 'conv2d_1' (backward) gave the")
+    assert "1 inf of 100 in 'conv2d_1.weight.grad'" in text
+
+
+# ---------------------------------------------------------------- averages
+
+
+def test_evaluation_takes_the_averages(tiny: Make, backend: Backend) -> None:
+    """With a decay near 1 they are nearly the start's values: validation hardly improves."""
+    rule = "optimizer={{type: sgd, lr: 0.1, momentum: 0.9, ema: {{decay: {}}}}}"
+    checks = ("train.validate_every_epochs=1", "train.max_steps=40")
+    slow = train(tiny(rule.format(0.9999), *checks), backend, NOWHERE)
+    quick = train(tiny(rule.format(0.0), *checks), backend, NOWHERE)
+    none = train(tiny("optimizer={type: sgd, lr: 0.1, momentum: 0.9}", *checks), backend, NOWHERE)
+    assert slow.validation is not None
+    assert quick.validation is not None
+    assert none.validation is not None
+    assert slow.validation.loss > quick.validation.loss + 0.3
+    np.testing.assert_allclose(quick.validation.loss, none.validation.loss, rtol=1e-5)
+    assert slow.training == quick.training
+
+
+def test_a_checkpoint_is_evaluated_with_its_averages(tiny: Make, backend: Backend) -> None:
+    config = tiny(
+        "optimizer={type: sgd, lr: 0.1, momentum: 0.9, ema: {decay: 0.97}}",
+        "train.validate_every_epochs=1",
+    )
+    summary = train(config, backend, NOWHERE)
+    trained = Trained.of(end_of(summary))
+    images, index = load_part(trained, "validation", NOWHERE)
+    found = evaluate(trained, backend, images, index, "validation")
+    assert summary.validation is not None
+    np.testing.assert_allclose(found.loss, summary.validation.loss, rtol=1e-5)
+    assert found.correct == summary.validation.correct
+    assert any(
+        (trained.checkpoint.arrays[name] != trained.checkpoint.arrays[f"ema/{name}"]).any()
+        for name in ("dense_1.weight", "conv2d_1.weight")
+    )
+
+
+def test_a_bad_validation_with_averages_is_named(
+    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = KERNELS[MatMul]
+
+    def bad(op: MatMul, *arguments: np.ndarray) -> Any:
+        result = kernel.compute(op, *arguments)
+        return spoiled(result, np.nan) if op.b.name == "ema/dense_1.weight" else result
+
+    monkeypatch.setitem(KERNELS, MatMul, Kernel(bad, kernel.function))
+    config = tiny("optimizer={type: sgd, lr: 0.1, ema: {decay: 0.9}}")
+    with pytest.raises(NonFiniteError, match=r"step 10, batch 1 .* of layer 'dense_1'"):
+        train(config, reference, NOWHERE)
+
+
+def test_lookahead_ends_with_the_slow_weights(tiny: Make, backend: Backend) -> None:
+    found = go(tiny("optimizer={type: sgd, lr: 0.1, lookahead: {every: 4}}"), backend).arrays
+    slow = [name for name in found if name.startswith("lookahead/")]
+    assert len(slow) == 4
+    for name in slow:
+        np.testing.assert_array_equal(found[name], found[name.removeprefix("lookahead/")])
+
+
+# ---------------------------------------------------------------- rollback
+
+
+class Ear(Silent):
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+RULES = {
+    "adam": "{type: adam, lr: 0.01, ema: {decay: 0.9}}",
+    "muon": "{type: muon, lr: 0.1, rest: {type: sgd, lr: 0.01}, lookahead: {every: 3}}",
+}
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_rollback_restores_all_state(
+    tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    """A gradient is bad once; what follows is what a run with half the rate from there on gives."""
+    kernel = KERNELS[Conv2dBackwardFilter]
+    calls = [0]
+
+    def bad(op: Conv2dBackwardFilter, *arguments: np.ndarray) -> Any:
+        calls[0] += 1
+        result = kernel.compute(op, *arguments)
+        return spoiled(result, np.nan) if calls[0] == 9 else result
+
+    monkeypatch.setitem(KERNELS, Conv2dBackwardFilter, Kernel(bad, kernel.function))
+    shared = (
+        f"optimizer={RULES[rule]}",
+        "checkpoint={every_steps: 6, keep: 9, best: false}",
+    )
+    ear = Ear()
+    summary = train(
+        tiny(*shared, "train.on_nan=rollback", "train.log_every=9"),
+        reference,
+        NOWHERE,
+        listener=ear,
+    )
+    assert any("going back to step 6" in text for text in ear.notices)
+    found = end_of(summary)
+    assert found.state.rate_factor == 0.5
+    session = session_of(tiny(*shared), reference)
+    session.run(6)
+    session.set_rate_factor(0.5)
+    for steps in (4, 10, 5):
+        session.run(steps)
+    for name, array in session.arrays().items():
+        np.testing.assert_array_equal(array, found.arrays[name], err_msg=name)
+    session.close()
+
+
+# ---------------------------------------------------------------- configs
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "groups"),
+    [
+        ("{type: adamw, lr: 0.1, betas: [0.7, 0.9]}", "adam", 0),
+        ("{type: muon, lr: 0.1, rest: {type: sgd, lr: 0.2}, groups: [{kind: bias}]}", "muon", 1),
+    ],
+)
+def test_optimizers_of_configs(tiny: Make, text: str, name: str, groups: int) -> None:
+    found = optimizer(tiny(f"optimizer={text}"))
+    assert (found.name, len(found.groups)) == (name, groups)
