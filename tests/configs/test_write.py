@@ -152,13 +152,14 @@ data:
   augment: []
 layers:
   - conv2d: {name: first, filters: 8, kernel_size: [3, 5], stride: 1, padding: 0, dilation: 1,
-             groups: 1, use_bias: true, kernel_initializer: glorot_uniform, bias_initializer: zeros}
+             groups: 1, algorithm: auto, use_bias: true, kernel_initializer: glorot_uniform,
+             bias_initializer: zeros}
   - relu
   - max_pool2d: {pool_size: 2, stride: 2, padding: 0, ceil_mode: false}
   - flatten
   - dense: {units: 10, use_bias: true, kernel_initializer: {normal: {mean: 0.0, std: 0.01}},
             bias_initializer: zeros}
-loss: {type: cross_entropy, label_smoothing: 0.0}
+loss: {type: cross_entropy, label_smoothing: 0.0, reduction: mean}
 optimizer:
   type: sgd
   lr: 1.0
@@ -167,7 +168,7 @@ optimizer:
   weight_decay: 0.0
   weight_decay_on: all
 schedule: {type: poly, power: 1.0}
-train: {epochs: 2, log_every: 100, validate_every_epochs: 1, on_nan: stop}
+train: {epochs: 2, accumulate: 1, log_every: 100, validate_every_epochs: 1, on_nan: stop}
 evaluate: {tta: none}
 run: {device: auto, precision: auto, deterministic: true, fusion: true, tune: auto, dir: runs}
 checkpoint: {every_epochs: 1, keep: 3, best: true}
