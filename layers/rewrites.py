@@ -13,6 +13,7 @@ from .graph import Graph, Op, Origin, Tensor
 from .ops import (
     Activation,
     ActivationBackward,
+    Add,
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
@@ -49,10 +50,13 @@ def bias(graph: Graph) -> Graph:
 
 
 def bias_grad(graph: Graph) -> Graph:
-    """The weight gradient and BiasGrad of the same dy: one operation with two outputs."""
+    """A layer's weight gradient and BiasGrad of the same dy: one operation with two outputs."""
     ops = list(graph.ops)
     for gradient in [op for op in ops if isinstance(op, BiasGrad)]:
         for product in list(ops):
+            # At the end of a residual block several layers have the same dy.
+            if product.origin[:1] != gradient.origin[:1]:
+                continue
             if (
                 isinstance(product, MatMul)
                 and product.transpose_a
@@ -108,6 +112,19 @@ def batch_norm_relu(graph: Graph) -> Graph:
             for mask, back in zip(masks, readers, strict=True):
                 assert isinstance(mask, ActivationBackward)
                 _merge(ops, back, mask, replace(back, dy=mask.dy, y=act.y, fuse_relu=True))
+    return graph.with_ops(ops)
+
+
+def add_activation(graph: Graph) -> Graph:
+    """Add of two terms, then Activation, as at the end of a residual block: one operation."""
+    ops = list(graph.ops)
+    for act in [op for op in ops if isinstance(op, Activation)]:
+        total = graph.producer(act.x)
+        if not isinstance(total, Add) or len(total.terms) > 2 or total.activation is not None:
+            continue
+        if _only_between(graph, act.x, total, act):
+            fused = replace(total, y=act.y, activation=act.kind, activation_alpha=act.alpha)
+            _merge(ops, total, act, fused)
     return graph.with_ops(ops)
 
 
@@ -178,6 +195,7 @@ REWRITES: dict[str, Rewrite] = {
     "batch_norm_relu": batch_norm_relu,
     "relu_pool": relu_pool,
     "activation": activation,
+    "add_activation": add_activation,
     "first_conv_pool": first_conv_pool,
     "dense_tail": dense_tail,
 }

@@ -10,7 +10,7 @@ from ..common.errors import UsageError
 from ..layers.graph import Graph, Op, Shape, Tensor
 from ..layers.layer import Layer
 from ..layers.ops import Reshape
-from ..layers.rewrites import REWRITES, rewritten
+from ..layers.rewrites import OWN_KERNELS, REWRITES, rewritten
 from .assemble import build_network, describe_data, optimizer, preprocessing
 from .augmentation import TEST_TIME, augmentations
 from .network import Network
@@ -127,7 +127,8 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     )
     evaluation = network.evaluate_graph(held, "test", held, 1, scaling, views)
     if config.run.fusion:
-        train, evaluation = (rewritten(g, tuple(REWRITES)) for g in (plain, evaluation))
+        usual = tuple(name for name in REWRITES if name not in OWN_KERNELS)
+        train, evaluation = (rewritten(g, usual) for g in (plain, evaluation))
     else:
         train = plain
     return NetworkSummary(

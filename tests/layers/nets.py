@@ -11,7 +11,7 @@ from dnnstack.layers.layer import Layer
 from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-from nets_composite import drawn
+from nets_composite import composite, drawn
 
 Options = dict[str, Any]
 
@@ -162,11 +162,12 @@ def stacks(draw: DrawFn, classes: int = 4) -> list[LayerSpec]:
     )
     specs: list[LayerSpec] = []
     for _ in range(draw(st.integers(0, 2))):
+        channels = draw(st.integers(1, 4))
         specs.append(
             LayerSpec(
                 "conv2d",
                 options={
-                    "filters": draw(st.integers(1, 4)),
+                    "filters": channels,
                     "kernel_size": draw(st.integers(1, 3)),
                     "padding": "same",
                     "use_bias": draw(st.booleans()),
@@ -176,6 +177,9 @@ def stacks(draw: DrawFn, classes: int = 4) -> list[LayerSpec]:
         if draw(st.booleans()):
             specs.append(LayerSpec("batch_norm", options={"eps": 0.1}))
         if draw(st.booleans()):
+            specs.append(LayerSpec(draw(activation)))
+        if draw(st.booleans()):
+            specs.append(composite(draw, channels, 1)[0])
             specs.append(LayerSpec(draw(activation)))
         if draw(st.booleans()):
             kind = draw(st.sampled_from(["max_pool2d", "avg_pool2d"]))
