@@ -25,12 +25,6 @@ def _path(value: str) -> str:
 Folder = Annotated[str, AfterValidator(_path)]
 
 
-def _class_name(value: str) -> str:
-    if not value or not value.isprintable() or len(value) > 255:
-        raise problem("expected a name without control characters")
-    return value
-
-
 def _row(value: Any) -> Any:
     values = value if isinstance(value, (list, tuple)) else [value]
     if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
@@ -45,35 +39,37 @@ Row = Annotated[
 ]
 """The values of a sample."""
 LARGEST_TABLE = 10_000
-ClassNames = Annotated[
-    tuple[Annotated[str, AfterValidator(_class_name)], ...],
-    Field(min_length=2, max_length=10_000),
-    BeforeValidator(tupled),
-]
 
 
-def _classes(value: Any) -> Any:
-    if is_whole(value) and 2 <= value <= 100_000:
-        return value
+def _names(value: Any) -> Any:
     names = tuple(value) if isinstance(value, (list, tuple)) else ()
-    if len(names) < 2 or not all(isinstance(name, str) and name.isprintable() for name in names):
-        raise problem("expected a number of at least 2, or a list of the folders' names")
+    if len(names) < 2 or not all(map(_is_name, names)):
+        raise problem("expected a list of at least two names without control characters")
     if len(set(names)) < len(names):
         raise problem("expected each name once")
     return names
 
 
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and value.isprintable()
+
+
+_NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 2}
+ClassNames = Annotated[tuple[str, ...], BeforeValidator(_names), WithJsonSchema(_NAMES)]
+
+
+def _classes(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return _names(value)
+    if not is_whole(value) or not 2 <= value <= 100_000:
+        raise problem("expected a number from 2 to 100000, or a list of the folders' names")
+    return value
+
+
 Classes = Annotated[
     int | tuple[str, ...],
     BeforeValidator(_classes),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 2},
-                {"type": "array", "items": {"type": "string"}, "minItems": 2},
-            ]
-        }
-    ),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 2, "maximum": 100_000}, _NAMES]}),
 ]
 """How many classes, or which, in the order of their labels."""
 
@@ -130,9 +126,9 @@ class TableConfig(DatasetConfig):
     """Samples written here, such as a truth table: both what is trained on and the test set."""
 
     type: Literal["table"] = "table"
-    inputs: Annotated[
-        tuple[Row, ...], Field(min_length=1, max_length=LARGEST_TABLE), BeforeValidator(tupled)
-    ] = Field(description="One row a sample: its values, taken as they are.")
+    inputs: Annotated[tuple[Row, ...], Field(min_length=1), BeforeValidator(tupled)] = Field(
+        description="One row a sample: its values, taken as they are."
+    )
     targets: Annotated[
         tuple[Annotated[int, Field(ge=0, le=9999)], ...],
         Field(min_length=1),
@@ -145,6 +141,8 @@ class TableConfig(DatasetConfig):
     @field_validator("inputs")
     @classmethod
     def _even(cls, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        if len(rows) > LARGEST_TABLE:
+            raise problem(f"expected at most {LARGEST_TABLE} rows")
         for number, row in enumerate(rows):
             if len(row) != len(rows[0]):
                 raise problem(

@@ -186,6 +186,9 @@ def test_data_that_is_there_missing_and_damaged(tmp_path: Path) -> None:
     assert found["data", "mnist"].state == "note"
     assert "downloaded when first needed" in found["data", "mnist"].value
     assert found["data", "strokes"].state == "ok"
+    assert "downloaded when first needed" in found["data", "cifar10"].value
+    assert found["data", "table"].value == "needs no files: the samples are written in the config"
+    assert "folders that the config names" in found["data", "image_folder"].value
     folder = tmp_path / "data" / "mnist"
     folder.mkdir(parents=True)
     (folder / "t10k-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1, 0, 0, 0, 1, 7)))
@@ -194,6 +197,13 @@ def test_data_that_is_there_missing_and_damaged(tmp_path: Path) -> None:
     assert "t10k-labels-idx1-ubyte is not the original" in value
     (folder / "t10k-labels-idx1-ubyte").write_bytes(b"xx")
     assert "t10k-labels-idx1-ubyte: is not an IDX" in findings(tmp_path)["data", "mnist"].value
+
+
+def test_an_archive_that_is_no_original_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar-100-binary.tar.gz").write_bytes(b"half")
+    value = findings(tmp_path)["data", "cifar100"].value
+    assert "cifar-100-binary.tar.gz: is truncated: it has 4 bytes of 168513733" in value
 
 
 def test_the_real_data_is_verified(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError, DatasetError
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.datasets import Downloads, load
+from dnnstack.datasets import Downloads, cifar, load, registry
+from dnnstack.datasets.cifar_files import CIFAR_10
 from dnnstack.layers.backends.base import Backend
 from dnnstack.training.assemble import describe_data, preprocessing
 from dnnstack.training.data_report import report
@@ -35,6 +37,7 @@ layers:
 optimizer: {type: sgd, lr: 0.5}
 train: {epochs: 20}
 run: {device: numpy}
+checkpoint: {every_epochs: 1000, best: false}
 """
 TABLE = """
 data:
@@ -47,6 +50,7 @@ layers:
 optimizer: {type: sgd, lr: 1.0}
 train: {epochs: 200}
 run: {device: numpy}
+checkpoint: {every_epochs: 1000, best: false}
 """
 
 
@@ -129,6 +133,40 @@ def _options(trained: Trained) -> dict[str, object]:
     return {key: value for key, value in trained.config.data.dataset if key != "type"}
 
 
+def test_a_net_of_colour_photographs_answers_with_their_names(
+    tmp_path: Path,
+    learn: Callable[..., Trained],
+    reference: Backend,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A small CIFAR-10 whose ten classes are ten brightnesses of red, and blue where it is dark."""
+    draw = np.random.default_rng(3)
+    folder = tmp_path / "data" / CIFAR_10.folder
+    folder.mkdir(parents=True)
+    parts = {}
+    for split, old in CIFAR_10.parts.items():
+        parts[split] = tuple(dataclasses.replace(part, count=40) for part in old)
+        for part in parts[split]:
+            labels = np.arange(40, dtype=np.uint8)[:, None] % 10
+            pixels = draw.integers(0, 20, (40, 3, 1024), np.uint8)
+            pixels[:, 0] += 25 * labels
+            pixels[:, 2] += 225 - 25 * labels
+            rows = np.concatenate([labels, pixels.reshape(40, -1)], axis=1)
+            (folder / part.name).write_bytes(rows.tobytes())
+    small = dataclasses.replace(CIFAR_10, parts=parts)
+    monkeypatch.setitem(registry._SOURCES, "cifar10", cifar._source(small))
+    layers = "layers=[global_avg_pool2d, {dense: {units: 30}}, relu, {dense: {units: 10}}]"
+    trained = learn(FOLDER, "data.dataset=cifar10", layers, "train.epochs=40", "data.validation=20")
+    Image.new("RGB", (90, 50), (10 + 225, 10, 10)).save(tmp_path / "red.png")
+    Image.new("RGB", (50, 90), (10, 10, 10 + 225)).save(tmp_path / "blue.png")
+    answers = list(predict(trained, reference, [tmp_path / "red.png", tmp_path / "blue.png"], 10))
+    found = [answer for answer in answers if isinstance(answer, Prediction)]
+    assert [answer.best.label for answer in found] == ["truck", "airplane"]
+    assert {each.label for each in found[0].top} == set(CIFAR_10.labels[0][1])
+    assert [answer.picture.image.shape for answer in found] == [(3, 32, 32)] * 2
+    assert found[0].preprocessing == ("centre_crop", "scale")
+
+
 def test_the_report_and_the_sheet_of_a_folder(root: Path, tmp_path: Path) -> None:
     config = parsed(FOLDER, tmp_path)
     found = report(config, root)
@@ -141,7 +179,8 @@ def test_the_report_and_the_sheet_of_a_folder(root: Path, tmp_path: Path) -> Non
         "test": 12,
     }
     save_samples(found, 1, tmp_path / "sheet.png")
-    assert Image.open(tmp_path / "sheet.png").width > 100
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 100
 
 
 def test_a_summary_needs_no_folder_where_the_classes_are_given(tmp_path: Path) -> None:
