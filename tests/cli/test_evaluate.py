@@ -19,7 +19,7 @@ STEPS = 26
 RUN = "tiny"
 CHECKPOINT = f"runs/{RUN}/checkpoints/step-{STEPS}.safetensors"
 KEYS = [
-    *("checkpoint", "dataset", "split", "count", "correct", "accuracy", "loss"),
+    *("checkpoint", "dataset", "split", "tta", "count", "correct", "accuracy", "loss"),
     *("per_class", "confusion_matrix", "top_k"),
 ]
 
@@ -65,6 +65,14 @@ def test_json_counts_every_picture_once(
     assert ranks["1"] == found["accuracy"]
     assert list(ranks.values()) == sorted(ranks.values())
     assert ranks["5"] > ranks["1"]
+
+
+def test_views_by_option(run_in: Run, trained: Path) -> None:
+    plain = _json(run_in, trained, "--device", "numpy")
+    mirrored = _json(run_in, trained, "--device", "numpy", "--tta", "mirror")
+    assert (plain["tta"], mirrored["tta"]) == ("none", "mirror")
+    assert plain["count"] == mirrored["count"] == 100
+    assert plain["loss"] != mirrored["loss"]
 
 
 def test_validation_is_what_training_said(run_in: Run, trained: Path) -> None:
