@@ -16,6 +16,7 @@ from .bind import Lane, Precision
 from .cublas import Cublas, Product
 from .cudnn_library import Cudnn
 from .executable import CudaExecutable
+from .memory_plan import check_fits, free_bytes, plan_memory, streams
 from .runtime import cupy, device, frontend, module_version, synchronize
 from .tuner import search
 
@@ -26,7 +27,7 @@ LACKING = ("batch_norm_relu", "add_activation")
 DEFAULT_CHOICES: dict[str, dict[str, str]] = {
     "fp32": {"layout": "nhwc", "pad": "4"},
     "tf32": {"layout": "nhwc", "pad": "8"},
-    "bf16": {"layout": "nhwc", "pad": "8"},
+    "bf16": {"layout": "nhwc", "pad": "32"},
 }
 
 
@@ -67,10 +68,14 @@ class CudaBackend:
         names = self.rewrites if options.fusion else ()
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
 
+        free = free_bytes()
+        streamed = streams(graphs, options.residency, free)
+        check_fits(plan_memory(graphs, options.precision, streamed), free, self.device.name)
+
         def build(graphs: Mapping[str, Graph], tuning: Tuning, notes: Sequence[str] = ()) -> Any:
             count = int(tuning.choices.get("lanes", "1"))
             lanes = [self._lane(i, chosen == "tf32") for i in range(count)]
-            return CudaExecutable(graphs, tuning, lanes, precision, notes, self._capture)
+            return CudaExecutable(graphs, tuning, lanes, precision, notes, self._capture, streamed)
 
         trained = training_sections(graphs)
         mark = fingerprint(trained, options.deterministic) if trained else ""

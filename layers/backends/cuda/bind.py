@@ -199,7 +199,12 @@ class Binder:
         return held[tensor]
 
     def data(self, tensor: Tensor) -> Any:
-        """The device array of a data set as it is now; it may be exchanged, see generation."""
+        """The device array of a data set as it is now; it may be exchanged, see generation.
+
+        Of one that stays in host memory, the part that the present step reads.
+        """
+        if self.store.feeds is not None and self.store.feeds.holds(tensor):
+            return self.store.feeds.staged(self.graph.name, tensor)
         if tensor not in self.store.data:
             self.store.data[tensor] = cupy().zeros(tensor.shape, tensor.dtype)
         return self.store.data[tensor]
@@ -347,7 +352,7 @@ class Binder:
             (len(where),),
             (segments, places),
             {"sums": len(pending), "slices": max(p.count for p in pending)},
-            block=(32, 8),
+            block=(32, 32),
         )
 
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:

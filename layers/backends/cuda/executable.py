@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,19 @@ from .bind import Binder, Lane, Precision, Step
 from .conv_graph import ConvGraph
 from .layout import BFLOAT
 from .parameters import Geometry, add_gradients, add_parameters
-from .runtime import cupy, device, synchronize
+from .runtime import captured_seconds, cupy, device, synchronize
 from .store import Buffer, Store
+from .stream import Feeds
 
 AFTER = "the checkpoints saved before are good; resume, with a smaller batch if memory ran out"
+CAPTURED = f"--no-graph names the call that fails; {AFTER}"
 
 
 class CudaExecutable:
     """Sections bound to the lanes of the GPU; see base.Executable.
 
     ``capture``: False launches every call by itself, for debugging; the bits are the same.
+    ``streamed``: data sets stay in host memory.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class CudaExecutable:
         precision: Precision,
         notices: Sequence[str] = (),
         capture: bool = True,
+        streamed: bool = False,
     ) -> None:
         self.tuning = tuning
         self.graphs = graphs
@@ -53,6 +56,8 @@ class CudaExecutable:
         self._captured: dict[str, Any] = {}
         self._generation = 0
         with device().stream:
+            if streamed:
+                self._store.feeds = Feeds(graphs, self._position)
             rules = Geometry(tuning.choices, precision.narrow)
             add_parameters(self._store, graphs, rules)
             self._gradients = {
@@ -64,7 +69,11 @@ class CudaExecutable:
         for name, graph in self.graphs.items():
             binder = Binder(graph, self._store, self._lanes, self._precision, self.tuning.choices)
             binder.buffers.update(self._gradients[name])
-            binder.bind()
+            try:
+                binder.bind()
+            except MemoryError as error:
+                shown = {"section": name, "batch_size": graph.batch_size}
+                raise LibraryError("CUDA", "cudaMalloc", str(error), shown, AFTER) from None
             self._sections[name] = binder
         self._generation = self._store.generation
         self._captured.clear()
@@ -76,20 +85,26 @@ class CudaExecutable:
             synchronize()
         except cupy().cuda.runtime.CUDARuntimeError as error:
             shown = {"section": section, "batch_size": self.graphs[section].batch_size}
-            raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, AFTER) from None
+            raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, CAPTURED) from None
 
     def _run(self, section: str, steps: int) -> None:
         with device().stream:
             if self._generation != self._store.generation:
                 self._bind()
+            feeds = self._store.feeds
             if not self._capture:
                 for _ in range(steps):
-                    _launch(self._sections[section].steps)
+                    if feeds is not None:
+                        feeds.load(section)
+                    # One after the other, so that an error belongs to the call that it follows.
+                    _launch(self._sections[section].steps, self._lanes)
                 return
             if section not in self._captured:
                 self._captured[section] = self._record(section)
             graph, stream = self._captured[section], device().stream
             for _ in range(steps):
+                if feeds is not None:
+                    feeds.load(section)
                 graph.launch(stream)
 
     def _record(self, section: str) -> Any:
@@ -100,9 +115,12 @@ class CudaExecutable:
         stream.begin_capture()
         try:
             _launch(binder.steps)
-        finally:
-            graph = stream.end_capture()
-        return graph
+        except BaseException:
+            # The error that broke the capture says more than that it is broken.
+            with suppress(cupy().cuda.runtime.CUDARuntimeError):
+                stream.end_capture()
+            raise
+        return stream.end_capture()
 
     @contextmanager
     def _restored(self, binder: Binder) -> Iterator[None]:
@@ -134,9 +152,19 @@ class CudaExecutable:
                 narrow = replace(buffer.layout, dtype=BFLOAT)
                 if tensor.role == "parameter":
                     self._store.renew(tensor, narrow.pack(values))
+                if self._store.feeds is not None:
+                    self._store.feeds.moved(tensor)
             synchronize()
 
+    def _position(self, tensor: Tensor) -> int:
+        """The value of a step counter."""
+        return int(self._buffer(tensor).array.get()[0])
+
     def _write_data(self, tensor: Tensor, array: Array) -> None:
+        feeds = self._store.feeds
+        if feeds is not None and feeds.holds(tensor):
+            feeds.write(tensor, array)
+            return
         held = self._store.data[tensor]
         if held.shape == array.shape:
             held.set(np.ascontiguousarray(array))
@@ -147,6 +175,9 @@ class CudaExecutable:
     def read(self, tensor: Tensor) -> Array:
         with device().stream:
             synchronize()
+            feeds = self._store.feeds
+            if feeds is not None and feeds.holds(tensor):
+                return feeds.read(tensor)
             if tensor.role == "data":
                 return np.asarray(self._store.data[tensor].get())
             buffer = self._buffer(tensor)
@@ -156,7 +187,6 @@ class CudaExecutable:
         return [step.call for step in self._sections[section].steps if step.call is not None]
 
     def measure(self, section: str, repeats: int) -> list[float]:
-        cp = cupy()
         times = []
         binder = self._sections[section]
         with device().stream, self._restored(binder):
@@ -164,15 +194,8 @@ class CudaExecutable:
                 if step.call is None:
                     step.launch()
                     continue
-                spent, stream = [], self._lanes[step.lane].stream
-                for _ in range(repeats + 1):
-                    start, stop = cp.cuda.Event(), cp.cuda.Event()
-                    start.record(stream)
-                    step.launch()
-                    stop.record(stream)
-                    stop.synchronize()
-                    spent.append(cp.cuda.get_elapsed_time(start, stop) / 1e3)
-                times.append(median(spent[1:]))
+                stream = self._lanes[step.lane].stream
+                times.append(captured_seconds(step.launch, stream, repeats))
         return times
 
     def convolutions(self) -> dict[str, tuple[ConvGraph, Buffer]]:
@@ -194,7 +217,11 @@ class CudaExecutable:
         return best
 
     def close(self) -> None:
-        synchronize()
+        # After an error of the device every call fails; it has been reported by then.
+        with suppress(cupy().cuda.runtime.CUDARuntimeError):
+            synchronize()
+        if self._store.feeds is not None:
+            self._store.feeds.close()
         self._captured.clear()
         self._sections.clear()
         self._store = Store()
@@ -205,17 +232,21 @@ class CudaExecutable:
         return self._sections[tensor.section].buffers[tensor]
 
 
-def _launch(steps: Sequence[Step]) -> None:
+def _launch(steps: Sequence[Step], finished: Sequence[Lane] = ()) -> None:
+    """Launch steps in order; with ``finished``, the lanes, each is waited for before the next."""
     cp = cupy()
     for step in steps:
         try:
             step.launch()
+            if finished:
+                finished[step.lane].stream.synchronize()
         except cp.cuda.runtime.CUDARuntimeError as error:
             raise _named(step, error) from None
         except LibraryError as error:
-            if step.call is not None:
-                error.arguments["op"] = step.call.op.label()
-            raise
+            op = {"op": step.call.op.label()} if step.call is not None else {}
+            shown = {**op, **error.arguments}
+            kind = type(error)
+            raise kind(error.library, error.function, error.status, shown, AFTER) from None
 
 
 def _named(step: Step, error: Exception) -> LibraryError:

@@ -13,22 +13,33 @@ from typing import Any
 
 from ....common.errors import ConfigError
 from ...graph import Graph, Op, Tensor
-from ...ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, GatherBatch, Reshape
+from ...ops import (
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Fused,
+    GatherBatch,
+    Pool2d,
+    Reshape,
+)
 from ..base import Precision, Residency
 from .conv_graph import WORKSPACE_LIMIT
 from .cublas import WORKSPACE_BYTES
+from .layout import padded
 from .numbers import NARROW, narrow_tensors
+from .parameters import NARROW_ROW, Geometry, updates
+from .runtime import cupy
+from .stream import SLOTS, Packed
 
-# Rows, units and channels are padded to no more than this many elements.
-PADDING: Mapping[str, int] = {"fp32": 8, "tf32": 8, "bf16": 32}
-# Pictures of so few channels are not padded.
-FEW_CHANNELS = 4
+# The choices with the most padding that a search may take.
+FURTHEST: Mapping[str, str] = {"layout": "nhwc", "pad": "32"}
 # Streams with handles, and so workspaces, of their own.
 LANES = 3
 # The share of the free memory up to which "auto" keeps data sets on the device.
 DATA_SHARE = 0.5
-# Partial sums, tables and what the allocator rounds up.
+# Partial sums, tables and what the allocator rounds up: some megabytes and a share.
 SLACK = 16 << 20
+SCRATCH = 0.06
 
 _CONVOLUTIONS = (Conv2d, Conv2dBackwardData, Conv2dBackwardFilter)
 
@@ -100,29 +111,41 @@ def plan_memory(
 
     streamed: data sets stay in host memory.
     """
-    chosen = "tf32" if precision in ("auto", "fp64") else precision
-    shared: dict[str, set[Tensor]] = {"parameter": set(), "gradient": set(), "state": set()}
+    narrow = precision == "bf16"
+    geometry = Geometry(FURTHEST, narrow)
+    parameters: set[Tensor] = set()
+    others: set[Tensor] = set()
     data: set[Tensor] = set()
-    buffers = 0
+    families: set[str] = set()
+    kept: set[Tensor] = set()
+    buffers = trained = 0
     sections = {}
     for name, graph in graphs.items():
         for tensor in graph.tensors():
-            if tensor.role in shared:
-                shared[tensor.role].add(tensor)
+            if tensor.role == "parameter":
+                parameters.add(tensor)
             elif tensor.role == "data":
                 data.add(tensor)
+            elif tensor.role in ("state", "gradient"):
+                others.add(tensor)
+        changes = updates({name: graph})
+        trained += bool(changes)
+        for change in changes:
+            families |= set(change.families())
+            kept |= set(change.gradients)
+            kept |= {tensor for family in change.families().values() for tensor in family}
         if streamed:
             gathers = [op for op in graph.ops if isinstance(op, GatherBatch)]
             data -= {t for op in gathers for t in (op.images, op.labels, op.order)}
-            # On the device a buffer to read from and four on their way.
-            buffers += 5 * sum(op.x.size + 12 * op.x.shape[0] for op in gathers)
-        sections[name] = _section(graph, chosen)
-    weights = _stored(shared["parameter"], chosen)
-    copies = weights // 2 if chosen == "bf16" else 0
+            buffers += (SLOTS + 1) * sum(Packed.nbytes(op.x.shape) for op in gathers)
+        sections[name] = _section(graph, geometry, narrow)
+    # States and gradients lie in arenas of the same form as that of the parameters.
+    arena = sum(_bytes(tensor, geometry) for tensor in parameters)
+    states = sum(_bytes(tensor, geometry) for tensor in others - kept)
     return MemoryPlan(
-        parameters=weights + copies,
-        gradients=_stored(shared["gradient"], chosen),
-        optimizer=_stored(shared["state"], chosen),
+        parameters=arena + (arena // 2 if narrow else 0),
+        gradients=trained * arena,
+        optimizer=len(families) * arena + states,
         data=sum(tensor.nbytes for tensor in data) + buffers,
         libraries=LANES * WORKSPACE_BYTES + SLACK,
         sections=sections,
@@ -176,20 +199,29 @@ def gigabytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB"
 
 
-def _section(graph: Graph, precision: str) -> SectionNeed:
-    narrow = narrow_tensors(graph) if precision == "bf16" else frozenset[Tensor]()
+def free_bytes() -> int:
+    """What the device has free, with what CuPy holds in reserve."""
+    free, _ = cupy().cuda.runtime.memGetInfo()
+    return int(free) + int(cupy().get_default_memory_pool().free_bytes())
+
+
+def _section(graph: Graph, geometry: Geometry, narrow: bool) -> SectionNeed:
+    halved = narrow_tensors(graph) if narrow else frozenset[Tensor]()
     own: dict[Tensor, int] = {}
     for op in graph.ops:
         for tensor in () if isinstance(op, Reshape) else op.writes():
             if tensor.role in ("activation", "scalar"):
-                own[tensor] = _bytes(tensor, precision, 2 if tensor in narrow else None)
+                own[tensor] = _bytes(tensor, geometry, tensor in halved)
         for tensor in op.reads():
             if tensor.role in ("input", "scalar"):
-                own[tensor] = _bytes(tensor, precision, None)
+                own[tensor] = _bytes(tensor, geometry)
+    # Pooling notes where each maximum came from.
+    chosen = sum(tensor.size for op in graph.ops for tensor in _pooled(op))
+    copies = sum(_bytes(t, geometry) + (t.nbytes // 2 if narrow else 0) for t in _copied(graph))
     convolves = any(isinstance(op, _CONVOLUTIONS) for op in graph.ops)
     return SectionNeed(
         batch_size=graph.batch_size,
-        activations=sum(own.values()) + sum(t.nbytes for t in _copied(graph)),
+        activations=int((sum(own.values()) + copies + chosen) * (1 + SCRATCH)),
         workspace=LANES * WORKSPACE_LIMIT if convolves else 0,
     )
 
@@ -199,38 +231,29 @@ def _copied(graph: Graph) -> set[Tensor]:
     return {
         tensor
         for op in graph.ops
-        if not _padded(op)
+        if not isinstance(op, (*NARROW, Fused))
         for tensor in (*op.reads(), *op.writes())
         if tensor.role == "activation" and len(tensor.shape) == 4
     }
 
 
-def _padded(op: Op) -> bool:
-    return isinstance(op, NARROW)
+def _pooled(op: Op) -> tuple[Tensor, ...]:
+    if isinstance(op, Pool2d):
+        return (op.y,)
+    return tuple(t for t in op.results if len(t.shape) == 4) if isinstance(op, Fused) else ()
 
 
-def _stored(tensors: set[Tensor], precision: str) -> int:
-    return sum(_bytes(tensor, precision, None) for tensor in tensors)
-
-
-def _bytes(tensor: Tensor, precision: str, item: int | None) -> int:
+def _bytes(tensor: Tensor, geometry: Geometry, halved: bool = False) -> int:
     """Bytes with padding, and to a multiple of 512 as they are allocated."""
-    size, multiple = tensor.size, PADDING[precision]
+    size = tensor.size
     if len(tensor.shape) == 4:
-        n, c, h, w = tensor.shape
-        size = _up(n, multiple if tensor.role == "parameter" else 1) * _channels(c, multiple)
-        size *= h * w
+        if tensor.role == "parameter":
+            size = geometry.filters(tensor.shape, grouped=False).size
+        else:
+            size = geometry.picture(tensor.shape).size
     elif len(tensor.shape) == 2:
         rows, columns = tensor.shape
-        tall = tensor.role in ("parameter", "gradient", "state")
-        size = _up(rows, multiple if tall else 1) * _up(columns, multiple)
-    each = item if item is not None else tensor.nbytes // max(tensor.size, 1)
-    return _up(size * each, 512)
-
-
-def _channels(count: int, multiple: int) -> int:
-    return count if count <= FEW_CHANNELS else _up(count, multiple)
-
-
-def _up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
+        columns = max(geometry.units(columns), padded(columns, NARROW_ROW))
+        size = (geometry.units(rows) if tensor.role == "parameter" else rows) * columns
+    item = 2 if halved else tensor.nbytes // max(tensor.size, 1)
+    return padded(size * item, 512)

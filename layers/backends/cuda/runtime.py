@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
@@ -14,6 +14,8 @@ from typing import Any
 
 from ....common.errors import BackendUnavailableError
 
+# Launches in one timing.
+CALLS = 10
 INSTALL = (
     "install it with pip install 'dnnstack[cuda13]' (or [cuda12] for a CUDA 12 driver), "
     "or use --device cpu"
@@ -127,6 +129,34 @@ def device() -> Device:
 def synchronize() -> None:
     """Wait for our stream; every lane has joined it where a section ends."""
     device().stream.synchronize()
+
+
+def captured_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> float:
+    """Device seconds of one launch: the fastest of ``repeats`` runs of a graph of CALLS launches.
+
+    The host launches a small kernel slower than the device runs it, so a bare loop would time the
+    host. Raises what ``launch`` raises.
+    """
+    cp = cupy()
+    with stream:
+        launch()
+        stream.synchronize()
+        stream.begin_capture()
+        try:
+            for _ in range(CALLS):
+                launch()
+        finally:
+            graph = stream.end_capture()
+        graph.launch(stream)
+        best = float("inf")
+        for _ in range(repeats):
+            start, stop = cp.cuda.Event(), cp.cuda.Event()
+            start.record(stream)
+            graph.launch(stream)
+            stop.record(stream)
+            stop.synchronize()
+            best = min(best, cp.cuda.get_elapsed_time(start, stop) / 1e3 / CALLS)
+    return best
 
 
 def module_version(module: ModuleType) -> str:

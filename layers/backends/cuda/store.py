@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...graph import Tensor
 from .layout import BFLOAT, Layout
 from .runtime import cupy
+
+if TYPE_CHECKING:
+    from .stream import Feeds
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
@@ -47,6 +50,8 @@ class Store:
         self.arenas: dict[str, Any] = {}
         self.spans: dict[Tensor, tuple[str, int, int]] = {}
         self.generation = 0
+        # Data sets that stay in host memory, where that is asked for.
+        self.feeds: Feeds | None = None
         self._narrowed: dict[Tensor, Buffer] = {}
 
     def add_arena(self, name: str, layouts: dict[Tensor, Layout]) -> None:

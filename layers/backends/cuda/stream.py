@@ -5,8 +5,9 @@ while the device computes; before a step its batch moves into a staging buffer, 
 changes, so that the captured step reads it as it would read the data set. What a step computes is
 the same to the last bit.
 
-Who binds a gathering operation takes ``feeds.staging(section)`` for its images, labels and order;
-who runs a section calls ``feeds.load(section)`` before every launch of a step.
+Who binds a gathering operation takes ``feeds.staged(section, tensor)`` for its images, labels and
+order, and for the rows that random numbers are keyed by ``feeds.staging(section).rows``; who runs a
+section calls ``feeds.load(section)`` before every launch of a step.
 """
 
 from __future__ import annotations
@@ -200,11 +201,7 @@ class Feeds:
             for op in graph.ops:
                 if isinstance(op, GatherBatch):
                     self._feeds[name] = Feed(op, self._held, partial(position, op.step))
-        self._tensors = {
-            tensor
-            for feed in self._feeds.values()
-            for tensor in (feed.op.images, feed.op.labels, feed.op.order)
-        }
+        self._tensors = {t for feed in self._feeds.values() for t in _sources(feed.op)}
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a data tensor lives here and not on the device."""
@@ -214,12 +211,18 @@ class Feeds:
         """Where the section's step finds its batch."""
         return self._feeds[section].staging
 
+    def staged(self, section: str, tensor: Tensor) -> Any:
+        """The device array that a section reads in the place of a data tensor."""
+        feed = self._feeds[section]
+        parts = (feed.staging.images, feed.staging.labels, feed.staging.order)
+        return dict(zip(_sources(feed.op), parts, strict=True))[tensor]
+
     def write(self, tensor: Tensor, array: Host) -> None:
         """Take a data tensor. Pictures are referred to, not copied; the caller leaves them be."""
         small = tensor.dtype != "uint8"
         self._held[tensor] = np.array(array) if small else np.ascontiguousarray(array)
         for feed in self._feeds.values():
-            if tensor in (feed.op.images, feed.op.labels, feed.op.order):
+            if tensor in _sources(feed.op):
                 feed.restart()
 
     def read(self, tensor: Tensor) -> Host:
@@ -233,10 +236,18 @@ class Feeds:
                 feed.restart()
 
     def load(self, section: str) -> None:
-        """Before every launch of a section's step; nothing to do for one that gathers nothing."""
-        if section in self._feeds:
-            self._feeds[section].load()
+        """Before every launch of a section's step; nothing to do where there is nothing to gather.
+
+        A section that runs before its data sets are written, to be timed, finds zeros.
+        """
+        feed = self._feeds.get(section)
+        if feed is not None and all(t in self._held for t in _sources(feed.op)):
+            feed.load()
 
     def close(self) -> None:
         for feed in self._feeds.values():
             feed.close()
+
+
+def _sources(op: GatherBatch) -> tuple[Tensor, Tensor, Tensor]:
+    return op.images, op.labels, op.order

@@ -3,11 +3,48 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.cuda import runtime
+from dnnstack.layers.backends.cuda import convolution, runtime
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.bind import Lane, Precision
+from dnnstack.layers.backends.cuda.executable import CudaExecutable
+from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.rewrites import rewritten
+from dnnstack.training.network import Network, Preprocessing
+from dnnstack.training.sgd import Sgd
+
+LENET = (
+    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 5}),
+    LayerSpec("max_pool2d"),
+    LayerSpec("conv2d", options={"filters": 50, "kernel_size": 5}),
+    LayerSpec("max_pool2d"),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 500}),
+    LayerSpec("relu"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+CIFAR = (
+    LayerSpec("conv2d", options={"filters": 64, "kernel_size": 3, "padding": "same"}),
+    LayerSpec("relu"),
+    LayerSpec("conv2d", options={"filters": 33, "kernel_size": 3, "padding": "same"}),
+    LayerSpec("tanh"),
+    LayerSpec("avg_pool2d"),
+    LayerSpec("global_avg_pool2d"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32))}
+# A convolution that hardly wants a workspace shows what all else takes.
+WORKSPACE = 1 << 10
+CHOICES = {"layout": "nhwc", "pad": "8", "lanes": "1"}
 
 
 class FakeError(RuntimeError):
@@ -79,9 +116,21 @@ class FakeDevice:
 @pytest.fixture
 def fake_cupy(monkeypatch):
     """Code that asks for CuPy or the device gets the stand-in."""
-    fake = SimpleNamespace(
-        empty=lambda shape, dtype="float32": _array(np.full(shape, 0, dtype)),
-        zeros=lambda shape, dtype="float32": _array(np.zeros(shape, dtype)),
+    fake = SimpleNamespace(allocated=0)
+
+    def allocate(shape, dtype="float32", value=0):
+        made = _array(np.full(shape, value, dtype))
+        # As CuPy's pool rounds.
+        fake.allocated += -(-made.nbytes // 512) * 512
+        return made
+
+    vars(fake).update(
+        empty=allocate,
+        zeros=allocate,
+        ones=lambda shape, dtype="float32": allocate(shape, dtype, 1),
+        zeros_like=lambda array: allocate(array.shape, array.dtype),
+        asarray=lambda values, dtype=None: _array(np.asarray(values, dtype)),
+        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
         cuda=SimpleNamespace(
             Event=FakeEvent,
             Stream=FakeStream,
@@ -104,7 +153,70 @@ def fake_cupy(monkeypatch):
 
 
 def _modules():
-    import sys
-
     prefix = runtime.__package__ + "."
     return [module for name, module in list(sys.modules.items()) if name.startswith(prefix)]
+
+
+def _network(name):
+    specs, shape = NETS[name]
+    return Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+
+
+def _sections(name, batch=64, count=640, fusion=True, momentum=0.9):
+    network, (_, shape) = _network(name), NETS[name]
+    scaling = Preprocessing.standardize([0.5] * shape[0], [0.2] * shape[0])
+    rule = Sgd(momentum=momentum, weight_decay=0.01)
+    graphs = {
+        "train": network.train_graph(batch, "data", count, 10, 20, scaling, rule),
+        "evaluate": network.evaluate_graph(128, "data", count, 5, scaling),
+    }
+    names = CudaBackend.rewrites if fusion else ()
+    return {key: rewritten(graph, names) for key, graph in graphs.items()}
+
+
+@pytest.fixture
+def sections():
+    """Makes the sections of a small network, after rewrites; ``.network`` gives the network."""
+    _sections.network = _network
+    return _sections
+
+
+class FakeConvolution:
+    """Stands for a convolution of cuDNN, which asks for a workspace and computes nothing."""
+
+    workspace_bytes = WORKSPACE
+    plan_name = "none"
+    plan = 0
+
+    def __init__(self, *_, **__):
+        self.shown = {"kind": "none"}
+
+    def __getattr__(self, name):
+        return MagicMock()
+
+
+@pytest.fixture
+def bound(fake_cupy, monkeypatch):
+    """Binds sections on the stand-in for a device; gives the bytes that were allocated, too."""
+    monkeypatch.setattr(convolution, "ConvGraph", FakeConvolution)
+    function = SimpleNamespace(get_function=lambda name: lambda *_, **__: None)
+    fake_cupy.RawModule = lambda **_: function
+
+    def bind(graphs, precision="tf32", choices=CHOICES, streamed=False, capture=False):
+        stream = fake_cupy.cuda.Stream()
+        descriptor = MagicMock(return_value=SimpleNamespace(handle=0))
+        cudnn = MagicMock(handle=0, tensor=descriptor, pooling=descriptor, activation=descriptor)
+        lanes = [Lane(stream, MagicMock(handle=0), cudnn) for _ in range(int(choices["lanes"]))]
+        kind = Precision(precision == "fp32", precision == "bf16", True, True)
+        before = fake_cupy.allocated
+        executable = CudaExecutable(
+            graphs,
+            Tuning("cuda", choices=choices),
+            lanes,
+            kind,
+            capture=capture,
+            streamed=streamed,
+        )
+        return executable, fake_cupy.allocated - before
+
+    return bind

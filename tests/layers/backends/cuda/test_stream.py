@@ -145,3 +145,34 @@ def test_the_parts_of_a_batch_do_not_overlap(n, channels, side):
         part[...] = value
     assert (packed.images == 1).all()
     assert [set(np.array(p)) for p in (packed.labels, packed.order, packed.rows)] == [{2}, {3}, {4}]
+
+
+def test_an_executable_feeds_its_sections_from_host_memory(bound, sections):
+    """Every step finds its batch, each section at its own place, in any order of calls."""
+    graphs = sections("lenet")
+    executable, _ = bound(graphs, streamed=True)
+    train, evaluate = graphs["train"], graphs["evaluate"]
+    draw = np.random.default_rng(1)
+    images = draw.integers(0, 256, (640, 1, 28, 28), dtype=np.uint8)
+    order, held = draw.permutation(640).astype(np.int32), np.arange(640, dtype=np.int32)
+    held[-7:] = -1
+    executable.run("train")  # before there is data, as a search for plans does
+    executable.write(train["images"], images)
+    executable.write(train["labels"], held)
+    executable.write(train["order"], order)
+    executable.write(evaluate["order"], held)
+    feeds = executable._store.feeds
+
+    def rows(section, steps):
+        executable.run(section, steps)
+        return np.array(feeds.staging(section).rows)
+
+    np.testing.assert_array_equal(rows("train", 3), order[2 * 64 : 3 * 64])
+    np.testing.assert_array_equal(rows("evaluate", 2), held[128:256])
+    np.testing.assert_array_equal(rows("train", 1), order[3 * 64 : 4 * 64])
+    executable.write(train["step"], np.array([8], np.int64))
+    np.testing.assert_array_equal(rows("train", 1), order[8 * 64 : 9 * 64])
+    np.testing.assert_array_equal(feeds.staging("train").images, images[order[8 * 64 : 9 * 64]])
+    np.testing.assert_array_equal(executable.read(train["images"]), images)
+    assert train["images"] not in executable._store.data
+    executable.close()

@@ -1,0 +1,100 @@
+"""The plan of the device's memory, and what is bound against it, without a device."""
+
+from __future__ import annotations
+
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.layers.backends.cuda.cublas import WORKSPACE_BYTES
+from dnnstack.layers.backends.cuda.memory_plan import (
+    LANES,
+    SLACK,
+    check_fits,
+    fits_the_share,
+    plan_memory,
+    streams,
+)
+from dnnstack.layers.backends.cuda.tuner import LAYOUTS
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("fusion", [True, False])
+@pytest.mark.parametrize("name", ["lenet", "cifar"])
+def test_no_choice_takes_more_than_planned(bound, sections, name, fusion, precision, streamed):
+    graphs = sections(name, fusion=fusion)
+    plan = plan_memory(graphs, precision, streamed)
+    planned = plan.total - LANES * WORKSPACE_BYTES
+    taken = []
+    for layout in LAYOUTS[precision]:
+        executable, bytes_taken = bound(graphs, precision, {**layout, "lanes": "3"}, streamed)
+        executable.close()
+        taken.append(bytes_taken)
+    # The stand-in's convolutions hardly want a workspace.
+    planned -= sum(need.workspace for need in plan.sections.values())
+    assert max(taken) <= planned
+    assert planned - SLACK <= 1.5 * max(taken)
+
+
+def test_the_plan_grows_with_the_batch_and_the_data(sections):
+    small, large = (plan_memory(sections("lenet", batch)) for batch in (64, 128))
+    assert large.sections["train"].activations == pytest.approx(
+        2 * small.sections["train"].activations, rel=0.05
+    )
+    assert large.parameters == small.parameters
+    more = plan_memory(sections("lenet", count=6400))
+    assert more.data - small.data == 5760 * (784 + 4)
+    streamed = plan_memory(sections("lenet", count=6400), streamed=True)
+    assert streamed.data == plan_memory(sections("lenet"), streamed=True).data
+    assert small.total == sum(need.activations for need in small.sections.values()) + small.fixed
+
+
+def test_states_and_gradients_are_as_large_as_the_parameters(sections):
+    with_momentum, plain = (plan_memory(sections("lenet", momentum=m)) for m in (0.9, 0.0))
+    assert with_momentum.gradients == with_momentum.parameters
+    gap = with_momentum.optimizer - plain.optimizer
+    assert gap == with_momentum.parameters
+    assert plan_memory(sections("lenet"), "bf16").parameters > with_momentum.parameters
+
+
+def test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can(sections):
+    plan = plan_memory(sections("cifar", 512))
+    check_fits(plan, plan.total, "GPU")
+    free = plan.total - 1
+    with pytest.raises(ConfigError) as caught:
+        check_fits(plan, free, "GPU X")
+    text = str(caught.value)
+    assert "data.batch_size of at most 511 fits: --set data.batch_size=511" in text
+    assert f"needs {plan.total / 1e9:.2f} GB of memory, GPU X has {free / 1e9:.2f} GB" in text
+    half = plan.total - plan.sections["train"].activations // 2
+    batch = plan.largest_batch("train", half)
+    assert 240 <= batch <= 256
+    assert plan_memory(sections("cifar", batch)).total <= half
+    assert plan_memory(sections("cifar", batch + 8)).total > half
+
+
+def test_the_larger_section_is_the_one_that_must_shrink(sections):
+    plan = plan_memory(sections("cifar", 2))
+    with pytest.raises(ConfigError, match=r"data\.evaluation_batch_size of at most 127 fits"):
+        check_fits(plan, plan.total - 1, "GPU")
+
+
+def test_where_no_batch_fits_the_message_says_so(sections):
+    plan = plan_memory(sections("lenet", count=60_000))
+    with pytest.raises(ConfigError, match=r"no batch size fits; .* or data\.residency: stream"):
+        check_fits(plan, plan.fixed, "GPU")
+
+
+def test_data_sets_stay_where_they_fit_the_share(sections):
+    graphs = sections("lenet", count=60_000)
+    size = 60_000 * 788
+    assert fits_the_share(graphs, 3 * size)
+    assert not fits_the_share(graphs, size)
+    assert [streams(graphs, "auto", free) for free in (3 * size, size)] == [False, True]
+    assert streams(graphs, "stream", 1 << 50)
+    assert not streams(graphs, "device", size)
+
+
+def test_a_section_that_gathers_nothing_streams_nothing(sections):
+    graphs = {"infer": sections.network("lenet").infer_graph(1)}
+    assert not streams(graphs, "stream", 0)
+    assert plan_memory(graphs).gradients == 0
