@@ -62,7 +62,7 @@ class RbfMapConfig(LossConfig):
 
     type: Literal["rbf_map"] = "rbf_map"
     j: NotNegative = Field(
-        default=20.0, description="Penalties of wrong classes above it are hardly raised further."
+        default=10.0, description="Penalties of wrong classes above it are hardly raised further."
     )
     competition: bool = Field(
         default=True, description="false leaves the logarithm out: the right class's penalty alone."

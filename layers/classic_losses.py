@@ -128,7 +128,7 @@ class RbfMapLoss(Loss):
     softmax = True
 
     def __init__(
-        self, *, j: float = 20.0, competition: bool = True, reduction: Reduction = "mean"
+        self, *, j: float = 10.0, competition: bool = True, reduction: Reduction = "mean"
     ) -> None:
         super().__init__(reduction=reduction)
         self.rubbish = j if competition else None
