@@ -2,7 +2,7 @@
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-enum Kind { RELU, LEAKY_RELU, SIGMOID, TANH, ELU, SOFTPLUS, SILU, GELU, GELU_TANH };
+enum Kind { RELU, LEAKY_RELU, SIGMOID, TANH, ELU, SOFTPLUS, SILU, GELU, GELU_TANH, SCALED_TANH };
 
 __device__ float activate(int kind, float x, float alpha) {
     switch (kind) {
@@ -14,14 +14,15 @@ __device__ float activate(int kind, float x, float alpha) {
         case SOFTPLUS: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
         case SILU: return x * sigmoid(x);
         case GELU: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-        default: {
+        case GELU_TANH: {
             float inner = 0.79788456080286536f * (x + 0.044715f * x * x * x);
             return 0.5f * x * (1.0f + tanhf(inner));
         }
+        default: return 1.7159f * tanhf(0.66666666666666667f * x);
     }
 }
 
-// v is forward's output for the first five kinds, its input for the others.
+// v is forward's output for the first five kinds and the last, its input for the others.
 __device__ float slope(int kind, float v, float alpha) {
     switch (kind) {
         case RELU: return v > 0.0f ? 1.0f : 0.0f;
@@ -38,10 +39,11 @@ __device__ float slope(int kind, float v, float alpha) {
             float density = 0.39894228040143268f * expf(-0.5f * v * v);
             return 0.5f * (1.0f + erff(v * 0.70710678118654752f)) + v * density;
         }
-        default: {
+        case GELU_TANH: {
             float t = tanhf(0.79788456080286536f * (v + 0.044715f * v * v * v));
             float inner = 0.79788456080286536f * (1.0f + 3.0f * 0.044715f * v * v);
             return 0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * inner;
         }
+        default: return 0.66666666666666667f * (1.7159f - v * v / 1.7159f);
     }
 }

@@ -11,12 +11,10 @@ from ...geometry import Window
 from ...graph import Shape
 from .cudnn_library import Cudnn
 from .layout import BFLOAT, Layout
-from .runtime import cupy, frontend
+from .runtime import captured_seconds, cupy, frontend
 
 # A plan that wants more is not worth the memory on nets of this size.
 WORKSPACE_LIMIT = 256 << 20
-# Launches in one timing: enough to hide that the host launches slower than the device runs.
-CALLS = 8
 # TF32 keeps 10 bits behind the point: it loses this, float32 does not.
 BEYOND_TF32 = 2.0**-12
 
@@ -104,7 +102,8 @@ class ConvGraph:
         try:
             graph.validate()
             graph.build_operation_graph()
-            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+            modes = cudnn.heur_mode
+            graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
             if exact:
                 graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
             if deterministic:
@@ -213,19 +212,12 @@ class ConvGraph:
 
         workspace: a device pointer to WORKSPACE_LIMIT bytes. Infinite for a candidate that fails.
         """
-        cp, stream = cupy(), self._library.stream
-        try:
+
+        def launch() -> None:
             self._execute(self._pointers, workspace, index)
-            best = float("inf")
-            for _ in range(repeats):
-                start, stop = cp.cuda.Event(), cp.cuda.Event()
-                start.record(stream)
-                for _ in range(CALLS):
-                    self._execute(self._pointers, workspace, index)
-                stop.record(stream)
-                stop.synchronize()
-                best = min(best, cp.cuda.get_elapsed_time(start, stop) / 1e3 / CALLS)
-            return best
+
+        try:
+            return captured_seconds(launch, self._library.stream, repeats)
         except CudnnError:
             return float("inf")
 

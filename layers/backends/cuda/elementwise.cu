@@ -46,17 +46,19 @@ __global__ void gather_batch(const u8* images, const int* labels, const int* ord
     const int each = p.channels * p.pixels;
     const int* rows = order + (step[0] % p.steps) * n;
     if (blockIdx.x == 0 && threadIdx.x == 0) now[0] = step[0];
-    LINEAR(i, (i64)n * each) {
-        int sample = i / each, rest = i % each;
+    // One block a sample, or several: no division of long numbers.
+    int sample = blockIdx.x, row = rows[sample];
+    if (blockIdx.y == 0 && threadIdx.x == 0) target[sample] = row < 0 ? -1 : labels[row];
+    const u8* from = images + (i64)row * each;
+    T* to = x + (i64)sample * p.sample;
+    for (int rest = blockIdx.y * blockDim.x + threadIdx.x; rest < each;
+         rest += gridDim.y * blockDim.x) {
         int channel = p.channel == 1 ? rest % p.channels : rest / p.pixels;
         int pixel = p.channel == 1 ? rest / p.channels : rest % p.pixels;
-        int row = rows[sample];
         float value = 0.0f;
         if (row >= 0)
-            value = fmaf(images[(i64)row * each + channel * p.pixels + pixel], scale[channel],
-                         shift[channel]);
-        put(x + (i64)sample * p.sample + channel * p.channel + pixel * p.pixel, value);
-        if (rest == 0) target[sample] = row < 0 ? -1 : labels[row];
+            value = fmaf(from[channel * p.pixels + pixel], scale[channel], shift[channel]);
+        put(to + channel * p.channel + pixel * p.pixel, value);
     }
 }
 
@@ -103,22 +105,22 @@ struct Segment {  // sums of `slices` rows, `stride` floats apart, into the `siz
     int slices, stride, size, unused;
 };
 
-// One block for 32 elements of one segment: where[block] = (segment, first element).
+// One block of (32, 32) for 32 elements of one segment: where[block] = (segment, first element).
 __global__ void sum_slices(const Segment* segments, const int2* where) {
-    __shared__ float part[8][32];
+    __shared__ float part[32][33];
     int2 here = where[blockIdx.x];
     Segment s = segments[here.x];
     int element = here.y + threadIdx.x;
     float sum = 0.0f;
     if (element < s.size)
-        for (int r = threadIdx.y; r < s.slices; r += 8) sum += s.in[(i64)r * s.stride + element];
+#pragma unroll 8
+        for (int r = threadIdx.y; r < s.slices; r += 32) sum += s.in[(i64)r * s.stride + element];
     part[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
-    if (threadIdx.y == 0 && element < s.size) {
-        sum = 0.0f;
-        for (int r = 0; r < 8; ++r) sum += part[r][threadIdx.x];
-        s.out[element] = sum;
-    }
+    // Each warp now has one element: its 32 partial sums are its lanes', added pairwise.
+    sum = part[threadIdx.x][threadIdx.y];
+    for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
+    if (threadIdx.x == 0 && here.y + threadIdx.y < s.size) s.out[here.y + threadIdx.y] = sum;
 }
 
 // The tail of a dense layer or convolution in place: y = f(y + b) over the columns that count; kind

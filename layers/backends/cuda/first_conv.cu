@@ -3,12 +3,12 @@
 // through the pool. The convolution's own output, the largest tensor of a small net, never exists.
 //
 // Compiled for one geometry: HEIGHT, WIDTH of the picture, KERNEL_H, KERNEL_W, PAD on every side,
-// FILTERS, STORED (channels of y in memory, a multiple of four), ROWS, COLUMNS of y, RELU, and
-// SPLIT: into how many parts backward cuts the positions of a picture.
+// FILTERS, STORED (channels of y in memory, a multiple of four), ROWS, COLUMNS of y, WITH_RELU, and
+// BLOCK threads of forward; WARPS of backward, and SPLIT: into how many parts it cuts a picture.
 
 #define TAPS (KERNEL_H * KERNEL_W)
 #define TALL (HEIGHT + 2 * PAD)
-#define PITCH ((WIDTH + 2 * PAD + 1) / 2 * 2)
+#define PITCH ((WIDTH + 2 * PAD + 1) / 2 * 2 + 2)
 #define GROUPS (STORED / 4)
 #define POSITIONS (ROWS * COLUMNS)
 // Four filters of one group, so apart that float4 reads of neighbouring groups do not collide.
@@ -31,7 +31,11 @@ __device__ __forceinline__ void load_patch(const float* picture, int position,
 #pragma unroll
     for (int h = 0; h <= KERNEL_H; ++h)
 #pragma unroll
-        for (int w = 0; w <= KERNEL_W; ++w) patch[h][w] = corner[h * PITCH + w];
+        for (int w = 0; w <= KERNEL_W; w += 2) {
+            float2 pair = *(const float2*)&corner[h * PITCH + w];
+            patch[h][w] = pair.x;
+            if (w < KERNEL_W) patch[h][w + 1] = pair.y;
+        }
 }
 
 // Halves of 2 * width sums change sides between lanes; after 16, 8, 4, 2, 1 lane l has sum l in v[0].
@@ -48,19 +52,19 @@ __device__ __forceinline__ void exchange(float* v) {
 extern "C" {
 
 // Grid: (pictures, parts); a thread computes four channels of one pooled pixel.
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(BLOCK)
     first_conv_pool(const T* x, const float* w, const float* bias, T* y, u8* index) {
     __shared__ __align__(16) float picture[TALL * PITCH];
     __shared__ __align__(16) float filters[GROUPS * GROUP_PITCH];
     load_picture(x + (i64)blockIdx.x * HEIGHT * WIDTH, picture);
-    for (int i = threadIdx.x; i < STORED * TAPS; i += 128) {
+    for (int i = threadIdx.x; i < STORED * TAPS; i += BLOCK) {
         int filter = i / TAPS, tap = i % TAPS;
         filters[filter / 4 * GROUP_PITCH + filter % 4 * 4 * FOURS + tap] =
             filter < FILTERS ? w[i] : 0.0f;
     }
     __syncthreads();
-    for (int item = blockIdx.y * 128 + threadIdx.x; item < POSITIONS * GROUPS;
-         item += gridDim.y * 128) {
+    for (int item = blockIdx.y * BLOCK + threadIdx.x; item < POSITIONS * GROUPS;
+         item += gridDim.y * BLOCK) {
         int group = item % GROUPS, position = item / GROUPS;
         float patch[KERNEL_H + 1][KERNEL_W + 1];
         load_patch(picture, position, patch);
@@ -88,7 +92,7 @@ __global__ void __launch_bounds__(128)
                 if (s[q] > s[best] || (isnan(s[q]) && !isnan(s[best]))) best = q;
             int filter = group * 4 + c;
             float value = filter < FILTERS ? s[best] + (bias ? bias[filter] : 0.0f) : 0.0f;
-            if (RELU) value = value > 0.0f ? value : (isnan(value) ? value : 0.0f);
+            if (WITH_RELU) value = value > 0.0f ? value : (isnan(value) ? value : 0.0f);
             out[c] = value;
             where[c] = best;
         }
@@ -122,8 +126,8 @@ __global__ void __launch_bounds__(32 * WARPS)
             if (position < end && pair < PAIRS) {
                 i64 at = ((i64)sample * POSITIONS + position) * STORED + filter;
                 bool second = filter + 1 < FILTERS;
-                if (!RELU || get(y[at]) > 0.0f) da[i] = get(dy[at]);
-                if (second && (!RELU || get(y[at + 1]) > 0.0f)) db[i] = get(dy[at + 1]);
+                if (!WITH_RELU || get(y[at]) > 0.0f) da[i] = get(dy[at]);
+                if (second && (!WITH_RELU || get(y[at + 1]) > 0.0f)) db[i] = get(dy[at + 1]);
                 ta[i] = index[at];
                 tb[i] = second ? index[at + 1] : 0;
             }

@@ -29,8 +29,9 @@ from .layout import Layout, plain
 from .linear import geometry
 from .runtime import cupy
 
-# Blocks of the first convolution: this many waves of the largest GPU's multiprocessors.
-FORWARD_THREADS, FORWARD_BLOCKS = 128, 528
+# Threads that a block of the first convolution may have; a larger batch needs no more blocks.
+FORWARD_BLOCKS = tuple(range(128, 289, 32))
+MOST_SPLIT_BATCH = 512
 BACKWARD_PARTS, MOST_WARPS = 264, 10
 # Samples of one slice of the tail's gradients.
 TAIL_SLICE, MOST_TAIL_SLICES, TAIL_COLUMNS = 8, 32, 64
@@ -50,6 +51,7 @@ def part(op: Fused, kind: type[Any]) -> Any:
 
 def _first_geometry(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     height, width = conv.x.shape[2:]
+    items = pool.y.shape[2] * pool.y.shape[3] * stored // 4
     return {
         "HEIGHT": height,
         "WIDTH": width,
@@ -60,7 +62,8 @@ def _first_geometry(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
         "STORED": stored,
         "ROWS": pool.y.shape[2],
         "COLUMNS": pool.y.shape[3],
-        "RELU": int(conv.activation == "relu"),
+        "WITH_RELU": int(conv.activation == "relu"),
+        "BLOCK": min(FORWARD_BLOCKS, key=lambda t: (-(-items // t) * t, -t)),
     }
 
 
@@ -88,7 +91,7 @@ def _first_conv_pool(b: Binder, op: Fused) -> None:
     values |= _backward_numbers(conv, pool)
     n = conv.x.shape[0]
     items = values["ROWS"] * values["COLUMNS"] * layout.stored[1] // 4
-    parts = max(1, min(-(-items // FORWARD_THREADS), -(-FORWARD_BLOCKS // n)))
+    parts = -(-items // values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
     bias = 0 if conv.bias is None else b.home(conv.bias).array
     arguments = (x.array, b.home(conv.w).array, bias, y.array, index)
     b.kernel(
@@ -96,7 +99,7 @@ def _first_conv_pool(b: Binder, op: Fused) -> None:
         ("first_conv.cu", FIRST_CONV, y.narrow),
         (n, parts),
         arguments,
-        block=(FORWARD_THREADS,),
+        block=(values["BLOCK"],),
         defines=_defines(values),
     )
 

@@ -24,7 +24,7 @@ from .linear import geometry, inner
 from .runtime import cupy
 
 # Blocks of a kernel that also sums up its rows; each leaves a slice.
-SUMMING_BLOCKS = 264
+SUMMING_BLOCKS = 1056
 MOST_GROUPS = THREADS
 
 

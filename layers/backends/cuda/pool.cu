@@ -129,19 +129,28 @@ struct Windows {
     int groups, channels, stored;
 };
 
-__global__ void max_pool(const T* x, T* y, u8* index, i64 size, const Windows* windows) {
+// Four channels from `group` on, as far as they count; `wide`: four lie together and all count.
+__device__ __forceinline__ float4 channels_of(const T* p, const Windows& w, int group, bool wide) {
+    if (wide) return get4(p);
+    float v[4];
+    for (int k = 0; k < 4; ++k) v[k] = group * 4 + k < w.channels ? get(p[k]) : 0.0f;
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+__global__ void max_pool(const T* x, T* y, u8* index, int size, const Windows* windows) {
     const Windows p = *windows;
-    LINEAR(i, size) {
-        int group = i % p.groups;
-        i64 out = i / p.groups;
-        int column = out % p.columns, row = out / p.columns % p.rows;
-        i64 sample = out / (p.columns * p.rows);
+    bool wide = p.stored % 4 == 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x) {
+        int out = i / p.groups, group = i - out * p.groups;
+        int line = out / p.columns, column = out - line * p.columns;
+        int sample = line / p.rows, row = line - sample * p.rows;
         int top = row * p.stride_h - p.top, left = column * p.stride_w - p.left;
         float best[4] = {-INF, -INF, -INF, -INF};
         int tap[4] = {-1, -1, -1, -1};
         for (int h = max(top, 0); h < min(top + p.kernel_h, p.height); ++h)
             for (int w = max(left, 0); w < min(left + p.kernel_w, p.width); ++w) {
-                float4 v = get4(x + (((sample * p.height + h) * p.width + w) * p.groups + group) * 4);
+                i64 pixel = ((i64)sample * p.height + h) * p.width + w;
+                float4 v = get4(x + (pixel * p.groups + group) * 4);
                 float values[4] = {v.x, v.y, v.z, v.w};
                 for (int k = 0; k < 4; ++k)
                     if (tap[k] < 0 || values[k] > best[k] ||
@@ -150,27 +159,31 @@ __global__ void max_pool(const T* x, T* y, u8* index, i64 size, const Windows* w
                         tap[k] = (h - top) * p.kernel_w + w - left;
                     }
             }
-        for (int k = 0; k < 4; ++k) {
-            int channel = group * 4 + k;
-            if (channel >= p.stored) continue;
-            put(y + out * p.stored + channel, channel < p.channels ? best[k] : 0.0f);
-            index[out * p.stored + channel] = tap[k];
+        i64 at = (i64)out * p.stored + group * 4;
+        if (wide) {
+            put4(y + at, make_float4(best[0], best[1], best[2], best[3]));
+            *(uchar4*)(index + at) = make_uchar4(tap[0], tap[1], tap[2], tap[3]);
+            continue;
+        }
+        for (int k = 0; k < 4 && group * 4 + k < p.channels; ++k) {
+            put(y + at + k, best[k]);
+            index[at + k] = tap[k];
         }
     }
 }
 
 // dx at the first maximum of each window += dy, where y > 0 if y is given (a ReLU before the pool);
 // slices[block]: the sums of dx over the pixels of this block, if given.
-__global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* dx, i64 pixels,
+__global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* dx, int pixels,
                                   const Windows* windows, float* slices) {
     const Windows p = *windows;
     __shared__ float4 shared[256];
     int lines = 256 / p.groups, line = threadIdx.x / p.groups, group = threadIdx.x % p.groups;
     float total[4] = {0, 0, 0, 0};
     if (line < lines)
-        for (i64 i = blockIdx.x * (i64)lines + line; i < pixels; i += (i64)gridDim.x * lines) {
-            int w = i % p.width, h = i / p.width % p.height;
-            i64 sample = i / (p.width * p.height);
+        for (int i = blockIdx.x * lines + line; i < pixels; i += gridDim.x * lines) {
+            int above = i / p.width, w = i - above * p.width;
+            int sample = above / p.height, h = above - sample * p.height;
             int first_row = max(0, (h + p.top - p.kernel_h + p.stride_h) / p.stride_h);
             int last_row = min(p.rows - 1, (h + p.top) / p.stride_h);
             int first_column = max(0, (w + p.left - p.kernel_w + p.stride_w) / p.stride_w);
@@ -180,18 +193,63 @@ __global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* d
                 for (int column = first_column; column <= last_column; ++column) {
                     int tap = (h - row * p.stride_h + p.top) * p.kernel_w + w -
                               column * p.stride_w + p.left;
-                    i64 out = ((sample * p.rows + row) * p.columns + column) * p.stored + group * 4;
+                    i64 out = (((i64)sample * p.rows + row) * p.columns + column) * p.stored +
+                              group * 4;
                     for (int k = 0; k < 4; ++k)
                         if (group * 4 + k < p.channels && index[out + k] == tap &&
                             (!y || get(y[out + k]) > 0.0f))
                             sum[k] += get(dy[out + k]);
                 }
-            put4(dx + (i * p.groups + group) * 4, make_float4(sum[0], sum[1], sum[2], sum[3]));
+            put4(dx + ((i64)i * p.groups + group) * 4,
+                 make_float4(sum[0], sum[1], sum[2], sum[3]));
             for (int k = 0; k < 4; ++k) total[k] += sum[k];
         }
     if (!slices) return;
     float4 sum = column_sum(make_float4(total[0], total[1], total[2], total[3]), p.groups, lines,
                             shared);
+    if (threadIdx.x < p.groups) ((float4*)slices)[blockIdx.x * p.groups + threadIdx.x] = sum;
+}
+
+// The same where windows neither overlap nor leave the picture: a thread owns a window, and pixels
+// that no window covers stay as they are, zero. `outs`: the pooled pixels of the batch.
+__global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T* y, T* dx, int outs,
+                                           const Windows* windows, float* slices) {
+    const Windows p = *windows;
+    __shared__ float4 shared[256];
+    bool wide = p.stored % 4 == 0;
+    int lines = 256 / p.groups, line = threadIdx.x / p.groups, group = threadIdx.x % p.groups;
+    float4 total = make_float4(0, 0, 0, 0);
+    if (line < lines)
+        for (int i = blockIdx.x * lines + line; i < outs; i += gridDim.x * lines) {
+            int above = i / p.columns, column = i - above * p.columns;
+            int sample = above / p.rows, row = above - sample * p.rows;
+            i64 at = (i64)i * p.stored + group * 4;
+            float4 d = channels_of(dy + at, p, group, wide);
+            if (y) {
+                float4 v = channels_of(y + at, p, group, wide);
+                if (!(v.x > 0.0f)) d.x = 0.0f;
+                if (!(v.y > 0.0f)) d.y = 0.0f;
+                if (!(v.z > 0.0f)) d.z = 0.0f;
+                if (!(v.w > 0.0f)) d.w = 0.0f;
+            }
+            uchar4 t = make_uchar4(0, 0, 0, 0);
+            if (wide) {
+                t = *(const uchar4*)(index + at);
+            } else {
+                for (int k = 0; k < 4 && group * 4 + k < p.channels; ++k)
+                    ((u8*)&t)[k] = index[at + k];
+            }
+            i64 corner = (((i64)sample * p.height + row * p.stride_h) * p.width +
+                          column * p.stride_w) * p.groups + group;
+            for (int h = 0, tap = 0; h < p.kernel_h; ++h)
+                for (int w = 0; w < p.kernel_w; ++w, ++tap)
+                    put4(dx + (corner + (h * p.width + w) * p.groups) * 4,
+                         make_float4(t.x == tap ? d.x : 0.0f, t.y == tap ? d.y : 0.0f,
+                                     t.z == tap ? d.z : 0.0f, t.w == tap ? d.w : 0.0f));
+            total.x += d.x, total.y += d.y, total.z += d.z, total.w += d.w;
+        }
+    if (!slices) return;
+    float4 sum = column_sum(total, p.groups, lines, shared);
     if (threadIdx.x < p.groups) ((float4*)slices)[blockIdx.x * p.groups + threadIdx.x] = sum;
 }
 

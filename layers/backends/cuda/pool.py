@@ -8,14 +8,15 @@ from functools import partial
 
 from ...ops import ActivationBackward, Pool2d, Pool2dBackward, Reshape
 from .bind import Binder, binds
-from .kernels import THREADS, i64, linear_grid
+from .kernels import THREADS, i32, i64, linear_grid
 from .layout import Layout
 from .linear import geometry
-from .pointwise import SUMMING_BLOCKS
 from .runtime import cupy
 from .store import Buffer
 
 MOST_TAPS = 255
+# Four waves on the largest GPU; each block leaves a slice of sums.
+POOL_BLOCKS = 1056
 
 
 def _symmetric(op: Pool2d | Pool2dBackward) -> bool:
@@ -101,7 +102,7 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     b.private[("index", op.x, op.y)] = (index, layout)
     size = int(x.layout.size // x.layout.stored[2] // x.layout.stored[3])
     size = size // 4 * op.y.shape[2] * op.y.shape[3]
-    arguments = (x.array, y.array, index, i64(size), _windows(b, op, x.layout, layout))
+    arguments = (x.array, y.array, index, i32(size), _windows(b, op, x.layout, layout))
     kernel = ("pool.cu", "max_pool", x.narrow)
     b.kernel(op, kernel, linear_grid(size), arguments, {"window": op.window})
 
@@ -159,17 +160,16 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
     dx_layout = geometry(b).picture(op.dx.shape, dtype)
     dx = b.output(op.dx, dx_layout)
     stored = dx_layout.stored[1]
-    pixels = dx_layout.size // stored
+    disjoint = op.window.kernel == op.window.stride and not any(op.window.padding) and _inside(op)
+    places = layout.size // layout.stored[1] if disjoint else dx_layout.size // stored
     found = b.bias_gradient_of(op.dx)
-    blocks = max(1, min(SUMMING_BLOCKS * 4, -(-pixels // (THREADS // (stored // 4)))))
-    sums: object = 0
-    if found is not None:
-        blocks = min(blocks, SUMMING_BLOCKS * 2)
-        sums = b.keep(cupy().empty(blocks * stored, "float32"))
+    blocks = max(1, min(POOL_BLOCKS, -(-places // (THREADS // (stored // 4)))))
+    sums: object = 0 if found is None else b.keep(cupy().empty(blocks * stored, "float32"))
     windows = _windows(b, op, dx_layout, layout)
-    arguments = (dy.array, index, y, dx.array, i64(pixels), windows, sums)
+    arguments = (dy.array, index, y, dx.array, i32(places), windows, sums)
     shown = {"window": op.window, "relu": masks, "sums": found[1].name if found else "none"}
-    b.kernel(op, ("pool.cu", "max_pool_backward", dx.narrow), (blocks,), arguments, shown)
+    name = "max_pool_backward_disjoint" if disjoint else "max_pool_backward"
+    b.kernel(op, ("pool.cu", name, dx.narrow), (blocks,), arguments, shown)
     if found is not None:
         b.mark_summed(found[0])
         b.slices(op, sums, 0, blocks, stored, found[1], found[1].size)

@@ -10,12 +10,14 @@ import numpy as np
 from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
 from ...ops.updates import ParameterUpdate
 from .bind import Binder, binds
-from .kernels import THREADS, f32, i32, i64, linear_grid
+from .kernels import THREADS, f32, i32, i64
 from .linear import geometry
 from .runtime import cupy
 from .store import PARAMETERS, TILE
 
 PARTIAL_SUMS = 256
+# Enough to fill a GPU with blocks that gather.
+GATHER_BLOCKS = 1056
 
 
 @binds(GatherBatch)
@@ -35,7 +37,8 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
         *(b.data(op.images), b.data(op.labels), order, b.home(op.step).array, x.array),
         *(b.output(op.target).array, scale, shift, i32(n), place, now),
     )
-    b.kernel(op, ("elementwise.cu", "gather_batch", x.narrow), linear_grid(op.x.size), arguments)
+    parts = max(1, min(-(-channels * height * width // THREADS), -(-GATHER_BLOCKS // n)))
+    b.kernel(op, ("elementwise.cu", "gather_batch", x.narrow), (n, parts), arguments)
 
 
 @binds(GlobalNorm)

@@ -15,7 +15,7 @@ from .runtime import cupy
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
     "fp32": ({"layout": "nhwc", "pad": "4"}, {"layout": "nchw"}),
     "tf32": ({"layout": "nhwc", "pad": "8"}, {"layout": "nhwc", "pad": "32"}, {"layout": "nchw"}),
-    "bf16": ({"layout": "nhwc", "pad": "8"}, {"layout": "nhwc", "pad": "32"}),
+    "bf16": ({"layout": "nhwc", "pad": "32"}, {"layout": "nhwc", "pad": "8"}),
 }
 LANES = ("1", "2", "3")
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
@@ -30,29 +30,28 @@ Build = Callable[[Mapping[str, str]], CudaExecutable]
 
 
 def search(build: Build, precision: str, options: Options) -> dict[str, str]:
-    """The fastest choices found: the layout by its captured step with the heuristics' plans, then
-    the best plan of every convolution, then the number of lanes.
+    """The fastest choices found: for a layout the best plan of every convolution, then the number
+    of lanes, by the time of the captured step.
 
-    ``build(choices)`` compiles the sections to tune. The time is shared out over what is to be
-    tried; ``options.tune_seconds`` infinity tries every plan in every layout.
+    ``build(choices)`` compiles the sections to tune. Further layouts are tried while less than half
+    of the time is spent; ``options.tune_seconds`` infinity tries every plan in every layout.
     """
     budget = SECONDS if options.tune_seconds is None else options.tune_seconds
-    begin, thorough = time.perf_counter(), budget == float("inf")
+    begin = time.perf_counter()
     found, fastest = dict(LAYOUTS[precision][0]), float("inf")
     for layout in LAYOUTS[precision]:
         options.interrupt()
-        if fastest < float("inf") and time.perf_counter() - begin > budget / 2:
+        spent = time.perf_counter() - begin
+        if fastest < float("inf") and spent > budget / 2:
             break
-        choices, seconds = dict(layout), _seconds(build, layout)
-        if thorough and seconds < float("inf"):
-            choices |= _plans(build, choices, options, budget)
-            seconds = _seconds(build, choices)
+        choices = dict(layout)
+        try:
+            choices |= _plans(build, choices, options, 0.8 * (budget - spent))
+        except CudnnError:
+            continue
+        seconds = _seconds(build, choices)
         if seconds < GAIN * fastest:
             found, fastest = choices, seconds
-    if not thorough:
-        left = max(budget - (time.perf_counter() - begin), budget / 4)
-        found |= _plans(build, found, options, left)
-        fastest = _seconds(build, found)
     for lanes in LANES[1:]:
         options.interrupt()
         seconds = _seconds(build, found | {"lanes": lanes})
