@@ -74,6 +74,14 @@ class _Slot:
         self.taken = cp.cuda.Event(disable_timing=True)
 
 
+def _copy(target: Any, source: Any, kind: int, stream: Any) -> None:
+    """Copy between arrays of one size, device or page-locked, when the stream comes to it."""
+    start = source.ctypes.data if isinstance(source, np.ndarray) else int(source.data.ptr)
+    cupy().cuda.runtime.memcpyAsync(
+        int(target.data.ptr), start, int(target.nbytes), kind, int(stream.ptr)
+    )
+
+
 class Feed:
     """The batches of one section, in the order that its gathering operation would read them.
 
@@ -113,8 +121,8 @@ class Feed:
         """
         slot, stream = self._take(), device().stream
         stream.wait_event(slot.copied)
-        size = slot.host.buffer.nbytes
-        self.staging.buffer.data.copy_from_device_async(slot.device.data, size, stream)
+        runtime = cupy().cuda.runtime
+        _copy(self.staging.buffer, slot.device, runtime.memcpyDeviceToDevice, stream)
         slot.taken.record(stream)
         with self._changed:
             self._free.append(slot)
@@ -173,7 +181,8 @@ class Feed:
         slot.copied.synchronize()
         self._gather(slot.host, step)
         self._copies.wait_event(slot.taken)
-        slot.device.set(slot.host.buffer, stream=self._copies)
+        kind = cupy().cuda.runtime.memcpyHostToDevice
+        _copy(slot.device, slot.host.buffer, kind, self._copies)
         slot.copied.record(self._copies)
 
     def _gather(self, target: Packed, step: int) -> None:

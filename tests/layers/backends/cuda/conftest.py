@@ -92,13 +92,7 @@ class FakeArray(np.ndarray):
 
     @property
     def data(self):
-        array = self
-
-        def copy_from_device_async(source, size, stream):
-            assert size == array.nbytes
-            ctypes.memmove(array.ctypes.data, source.ptr, size)
-
-        return SimpleNamespace(ptr=array.ctypes.data, copy_from_device_async=copy_from_device_async)
+        return SimpleNamespace(ptr=self.ctypes.data)
 
 
 def _array(array):
@@ -137,7 +131,11 @@ def fake_cupy(monkeypatch):
             Device=FakeDevice,
             alloc_pinned_memory=bytearray,
             runtime=SimpleNamespace(
-                CUDARuntimeError=FakeError, memGetInfo=lambda: (1 << 30, 2 << 30)
+                memcpyHostToDevice=1,
+                memcpyDeviceToDevice=3,
+                memcpyAsync=lambda target, source, size, *_: ctypes.memmove(target, source, size),
+                CUDARuntimeError=FakeError,
+                memGetInfo=lambda: (1 << 30, 2 << 30),
             ),
         ),
     )
