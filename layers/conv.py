@@ -128,11 +128,11 @@ class Conv2dLayer(Layer):
         if self.algorithm == "im2col":
             self._backward_unrolled(graph, dy, dw, dx)
         else:
-            options = {"window": self.window, "groups": self.groups}
-            graph.add(Conv2dBackwardFilter(x=kept["x"], dy=dy, dw=dw, **options))
+            window, groups = self.window, self.groups
+            graph.add(Conv2dBackwardFilter(x=kept["x"], dy=dy, dw=dw, window=window, groups=groups))
             if self.bias is not None:
                 graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias.tensor)))
-            graph.add(Conv2dBackwardData(dy=dy, w=kept["w"], dx=dx, **options))
+            graph.add(Conv2dBackwardData(dy=dy, w=kept["w"], dx=dx, window=window, groups=groups))
         if self.pairs:
             graph.add(ConnectFiltersBackward(dfilters=dw, dweights=weights, pairs=self.pairs))
         return dx

@@ -24,8 +24,17 @@ SCALED = {
     for family in ("glorot", "he", "lecun")
     for law in ("uniform", "normal")
 }
-NAMES = ("zeros", "ones", "constant", "uniform", "normal", "truncated_normal", "fan_in_uniform")
-NAMES += ("torch_uniform", *SCALED)
+NAMES = (
+    "zeros",
+    "ones",
+    "constant",
+    "uniform",
+    "normal",
+    "truncated_normal",
+    "fan_in_uniform",
+    "torch_uniform",
+    *SCALED,
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Initializer:
             drawn = _truncated(key, shape) * spread + self.mean
         else:
             drawn = random.normal(key, 0, shape) * spread + self.mean
-        return drawn.astype(np.float32)
+        return np.asarray(drawn, np.float32)
 
     def _spread(self, fan_in: int, fan_out: int) -> float:
         if self.name == "fan_in_uniform":

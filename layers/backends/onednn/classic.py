@@ -155,11 +155,10 @@ def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
     slope, size = SCALED_TANH[0][1], SCALED_TANH[2][1]
     layout = b.home(op.value).descriptor
     line = (ELTWISE_LINEAR, -slope / size, size * slope)
-    candidates = [
-        (BINARY_MUL, layout, layout, layout, attributes)
-        for attributes in (Attributes(eltwise=(line,)), None)
-    ]
-    square, multiply = (attempt("binary", [lambda a=a: a], {"src": layout}) for a in candidates)
+    both = (BINARY_MUL, layout, layout, layout)
+    squared = (*both, Attributes(eltwise=(line,)))
+    square = attempt("binary", [lambda: squared], {"src": layout})
+    multiply = attempt("binary", [lambda: (*both, None)], {"src": layout})
     if square is None or multiply is None:
         return reference(b, op)
     y, dx = b.home(op.value), b.output(op.dx, layout)
