@@ -11,10 +11,14 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, load_config, packaged_configs, parse_config
 
 PACKAGED = [
+    "alexnet.yaml",
     "cifar10-airbench-muon.yaml",
     "cifar10-airbench.yaml",
     "cifar10-quick.yaml",
+    "cifar10-resnet20.yaml",
+    "cifar10-resnet9.yaml",
     "digits.yaml",
+    "inception-small.yaml",
     "lenet.yaml",
     "lenet5-1998.yaml",
     "lenet5.yaml",
@@ -22,6 +26,7 @@ PACKAGED = [
     "mlp.yaml",
     "mnist-best.yaml",
     "perceptron-nand.yaml",
+    "vgg16.yaml",
 ]
 
 
