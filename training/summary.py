@@ -13,10 +13,12 @@ from ..layers.ops import Reshape
 from ..layers.rewrites import OWN_KERNELS, REWRITES, rewritten
 from .assemble import build_network, describe_data, optimizer, preprocessing
 from .augmentation import TEST_TIME, augmentations
+from .device_memory import gpu_memory
 from .network import Network
 
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
+    from ..layers.backends.cuda.memory_plan import MemoryPlan
 
 _INPUT, _LOSS = "input", "loss"
 
@@ -65,7 +67,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class NetworkSummary:
-    """A network's rows and totals; ``training`` is a step's memory, ``evaluation`` a batch's."""
+    """A network's rows and totals; ``training`` is a step's memory, ``evaluation`` a batch's.
+
+    ``gpu``: what training on a GPU takes at most, with the data set, padding and workspaces.
+    """
 
     config: str
     dataset: str
@@ -77,6 +82,7 @@ class NetworkSummary:
     step_flops: int
     training: Memory
     evaluation: Memory
+    gpu: MemoryPlan
 
     @property
     def parameters(self) -> int:
@@ -106,6 +112,7 @@ class NetworkSummary:
             "training_step_flops": self.step_flops,
             "training_step_bytes": {**vars(self.training), "total": self.training.total},
             "evaluation_bytes": {**vars(self.evaluation), "total": self.evaluation.total},
+            "gpu_training_bytes": self.gpu.to_json(),
         }
 
 
@@ -142,6 +149,7 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
         step_flops=sum(op.flops() for op in train.ops),
         training=_memory(train, network),
         evaluation=_memory(evaluation, network),
+        gpu=gpu_memory(config, network, info, scaling, count),
     )
 
 

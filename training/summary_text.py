@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .summary import Memory, NetworkSummary
 from .units import bytes_text, quantity, shape_text
+
+if TYPE_CHECKING:
+    from ..layers.backends.cuda.memory_plan import MemoryPlan
 
 _HEAD = ("layer", "type", "output", "parameters", "MFLOP", "weights", "activation")
 _LEFT = 3
@@ -58,6 +62,8 @@ def as_text(summary: NetworkSummary) -> str:
         f"{bytes_text(summary.evaluation.total)}",
         "A backend adds padding and copies in other layouts.",
         "",
+        *_gpu(summary.gpu),
+        "",
         f"a training step computes {quantity(summary.step_flops)}FLOP, of which forward "
         f"{quantity(summary.batch_size * summary.forward_flops)}FLOP",
     ]
@@ -69,6 +75,24 @@ def _statistics(summary: NetworkSummary) -> list[str]:
     if not summary.statistics:
         return []
     return [f"Beside the parameters: {summary.statistics:,} running statistics of batch norm."]
+
+
+def _gpu(plan: MemoryPlan) -> list[str]:
+    """The need of every section, and what they share."""
+    named = {
+        "parameters": plan.parameters,
+        "gradients": plan.gradients,
+        "optimizer": plan.optimizer,
+        "data set": plan.data,
+        **{
+            f"{name}, batch {need.batch_size}": need.activations
+            for name, need in plan.sections.items()
+        },
+        "workspaces": plan.libraries + sum(need.workspace for need in plan.sections.values()),
+        "total": plan.total,
+    }
+    lines = [f"  {name:<24}{bytes_text(count):>10}" for name, count in named.items()]
+    return ["memory of training on a GPU, at most", *lines]
 
 
 def _memory(title: str, memory: Memory) -> list[str]:

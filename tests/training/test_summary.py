@@ -120,6 +120,21 @@ def test_the_text_has_every_figure_and_fits_80_columns(vgg: NetworkSummary) -> N
     assert lines["dense_1"][:6] == ["dense_1", "dense", "4096", "102,764,544", "206", "392"]
 
 
+def test_what_a_gpu_needs_is_listed_by_section_with_the_data(vgg: NetworkSummary) -> None:
+    plan = lenet().gpu
+    assert plan.data >= 60_000 * 784
+    assert set(plan.sections) == {"train", "evaluate"}
+    assert lenet(batch_size=640).gpu.sections["train"].activations == pytest.approx(
+        10 * plan.sections["train"].activations, rel=0.1
+    )
+    assert vgg.gpu.total > vgg.training.total
+    lines = as_text(vgg).splitlines()
+    start = lines.index("memory of training on a GPU, at most")
+    assert lines[start + 5].startswith(f"  train, batch {vgg.batch_size} ")
+    assert bytes_text(vgg.gpu.total) in "\n".join(lines[start:])
+    assert vgg.to_json()["gpu_training_bytes"]["total"] == vgg.gpu.total
+
+
 def test_json_is_complete(vgg: NetworkSummary) -> None:
     shown = json.loads(json.dumps(vgg.to_json()))
     assert shown["layers"][1]["output_shape"] == [64, 224, 224]

@@ -84,10 +84,14 @@ class MemoryPlan:
         return known + workspace
 
     def largest_batch(self, section: str, free: int) -> int:
-        """The largest batch with which the section would fit into so many bytes; 0 for none."""
-        need = self.sections[section]
-        rest = free - (self.total - need.activations)
-        return max(rest // max(need.per_sample, 1), 0)
+        """The largest batch with which the section would fit into so many bytes; 0 for none.
+
+        Sections with the same batch size shrink with it.
+        """
+        size = self.sections[section].batch_size
+        alike = [need for need in self.sections.values() if need.batch_size == size]
+        rest = free - (self.total - sum(need.activations for need in alike))
+        return max(rest // max(sum(need.per_sample for need in alike), 1), 0)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -175,7 +179,7 @@ def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
         return
     name = max(plan.sections, key=lambda section: plan.sections[section].activations)
     need = plan.sections[name]
-    key = "data.batch_size" if name == "train" else "data.evaluation_batch_size"
+    key = f"data.{'evaluation_' if name.startswith('evaluate') else ''}batch_size"
     parts = {
         "parameters, gradients and optimizer": plan.parameters + plan.gradients + plan.optimizer,
         "data": plan.data,

@@ -206,6 +206,7 @@ class Feeds:
     def __init__(self, graphs: Mapping[str, Graph], position: Callable[[Tensor], int]) -> None:
         self._held: dict[Tensor, Host] = {}
         self._feeds: dict[str, Feed] = {}
+        self._last: dict[Tensor, str] = {}
         for name, graph in graphs.items():
             for op in graph.ops:
                 if isinstance(op, GatherBatch):
@@ -250,8 +251,13 @@ class Feeds:
         A section that runs before its data sets are written, to be timed, finds zeros.
         """
         feed = self._feeds.get(section)
-        if feed is not None and all(t in self._held for t in _sources(feed.op)):
-            feed.load()
+        if feed is None or not all(t in self._held for t in _sources(feed.op)):
+            return
+        if self._last.get(feed.op.step, section) != section:
+            # Another section has moved the counter that they share.
+            feed.restart()
+        self._last[feed.op.step] = section
+        feed.load()
 
     def close(self) -> None:
         for feed in self._feeds.values():

@@ -176,3 +176,20 @@ def test_an_executable_feeds_its_sections_from_host_memory(bound, sections):
     np.testing.assert_array_equal(executable.read(train["images"]), images)
     assert train["images"] not in executable._store.data
     executable.close()
+
+
+def test_sections_that_share_a_counter_go_on_where_the_other_stopped(fake_cupy):
+    """The phases of a training are sections of their own with one counter and one order."""
+    step = [0]
+    graph = section()
+    feeds = Feeds({"train": graph, "later": graph}, lambda tensor: step[0])
+    order = np.arange(7 * N, dtype=np.int32)
+    feeds.write(graph["images"], np.zeros((COUNT, *SHAPE), np.uint8))
+    feeds.write(graph["labels"], np.zeros(COUNT, np.int32))
+    feeds.write(graph["order"], order)
+    for name in ("train", "train", "later", "train", "later", "later"):
+        feeds.load(name)
+        at = step[0] * N
+        np.testing.assert_array_equal(feeds.staging(name).rows, order[at : at + N])
+        step[0] += 1
+    feeds.close()
