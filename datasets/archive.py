@@ -88,7 +88,7 @@ class _Limited:
         self._path, self._file, self._left = path, file, most
 
     def read(self, size: int) -> bytes:
-        content = self._file.read(min(size, self._left + 1))
+        content = self._file.read(size)
         self._left -= len(content)
         if self._left < 0:
             raise DatasetError(f"{self._path}: unpacks to far more than the original; {_AGAIN}")
