@@ -44,7 +44,8 @@ class Dirac(Initializer):
         count = min(shape[0], shape[1])
         drawn[:count] = 0.0
         each = np.arange(count)
-        drawn[(each, each, *(side // 2 for side in shape[2:]))] = 1.0
+        middle = [np.full(count, side // 2) for side in shape[2:]]
+        drawn[(each, each, *middle)] = 1.0
         return drawn
 
 

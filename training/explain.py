@@ -162,6 +162,7 @@ def explain(
         steps,
         scaling,
         optimizer(config),
+        seed=config.seed,
         augment=augmentations(config, network.input_shape),
     )
     session = Session(config, network, scaling, plan, data, backend)

@@ -20,6 +20,7 @@ from dnnstack.training.data_report import report
 from dnnstack.training.data_samples import samples
 from dnnstack.training.evaluate import evaluate, load_part
 from dnnstack.training.evaluate_text import as_text
+from dnnstack.training.explain import explain
 from dnnstack.training.network import Preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.report import Summary
@@ -385,3 +386,13 @@ def test_an_image_set_is_not_changed(tiny: Tiny, onednn: Backend) -> None:
         np.testing.assert_array_equal(data.images, before)
 
     with_session(tiny(AUGMENT), onednn, check)
+
+
+def test_explain_shows_the_operation_as_it_is(tiny: Tiny, onednn: Backend) -> None:
+    """The seed is in it: another one's would seem to have been rewritten."""
+    config = tiny(AUGMENT, "seed=9")
+    found = explain(config, Path("x.yaml"), onednn, measured=False, notice=lambda text: None)
+    first = found.operations[0]
+    assert isinstance(first.op, GatherAugmented)
+    assert first.replaced == ()
+    assert any("random_flip" in call.bound.arguments.get("augment", "") for call in first.calls)

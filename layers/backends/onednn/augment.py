@@ -18,8 +18,11 @@ from .step import rows_of_step, scale_pixels
 def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     n = op.x.shape[0]
     resamples = bool(stages(op.augment)[1])
-    raw = Memory(Descriptor.of(op.x.shape, "plain", "float32" if resamples else "uint8"))
-    pictures = raw.array(op.x.shape, np.float32 if resamples else np.uint8)
+    raw = None if resamples else Memory(Descriptor.of(op.x.shape, "plain", "uint8"))
+    if raw is None:
+        pictures = b.output(op.x, Descriptor.of(op.x.shape)).array(op.x.shape)
+    else:
+        pictures = raw.array(op.x.shape, np.uint8)
     images, order, step = b.data(op.images), b.data(op.order), b.array(op.step)
     chosen, plan = rows_of_step(b, op), _Plan(op)
 
@@ -34,7 +37,8 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
             pictures[...] = found
 
     kinds = ", ".join(each.kind for each in op.augment)
-    b.host(op, gather, "take", {"pictures": f"{raw.descriptor}", "augment": kinds})
+    details = {"augment": kinds, "pictures": f"{'u8' if raw else 'f32'} {n}x{op.x.size // n}"}
+    b.host(op, gather, "take", details)
     scale_pixels(b, op, raw)
 
 

@@ -67,12 +67,13 @@ def rows_of_step(b: Binder, op: GatherBatch) -> Callable[[], NDArray[np.int32]]:
     return rows
 
 
-def scale_pixels(b: Binder, op: GatherBatch, raw: Memory) -> None:
-    """x = pixels * scale + shift, 0 where there is no sample; raw: uint8 or float32 pixels."""
+def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
+    """x = pixels * scale + shift, 0 where there is no sample; raw: uint8 pixels, else x has them."""
     n, channels = op.x.shape[:2]
     x = b.output(op.x, Descriptor.of(op.x.shape))
     target = b.array(op.target)
-    b.primitive(op, reorder_desc(raw.descriptor, x.descriptor), {SRC: raw, DST: x})
+    if raw is not None:
+        b.primitive(op, reorder_desc(raw.descriptor, x.descriptor), {SRC: raw, DST: x})
     if len(set(op.scale)) == len(set(op.shift)) == 1:
         linear = (FORWARD_INFERENCE, ELTWISE_LINEAR, x.descriptor, x.descriptor)
         desc = PrimitiveDesc("eltwise_forward", *linear, op.scale[0], op.shift[0], None)
