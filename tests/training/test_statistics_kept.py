@@ -12,8 +12,9 @@ from dnnstack.common import random
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.layers.backends.base import Backend
 from dnnstack.layers.graph import Graph
-from dnnstack.layers.ops import Dropout
+from dnnstack.layers.ops import Dropout, SgdUpdate
 from dnnstack.training import pace
+from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
 from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.network import Network
 from dnnstack.training.report import Progress, Silent, Started, Summary
@@ -172,10 +173,36 @@ def test_a_checkpoint_alone_evaluates_by_its_statistics(normed: Make, backend: B
     np.testing.assert_allclose(scores(x)[0], scores(alone)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_weight_decay_on_weights_spares_batch_norm(normed: Make) -> None:
-    from dnnstack.layers.ops import SgdUpdate
-    from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
+def test_sections_share_the_statistics(normed: Make, backend: Backend) -> None:
+    """What training has just moved is what the evaluation beside it normalises by."""
+    config = normed()
+    info = describe_data(config)
+    network, scaling = build_network(config, info), preprocessing(config, info)
+    train = network.train_graph(4, "train", 8, 2, 2, scaling, optimizer(config), seed=1)
+    evaluate, infer = network.evaluate_graph(4, "train", 8, 2, scaling), network.infer_graph(4)
+    both = backend.compile({"train": train, "evaluate": evaluate})
+    draw = np.random.default_rng(3)
+    for graph in (train, evaluate):
+        both.write(graph["images"], draw.integers(0, 256, (8, *info.shape)).astype(np.uint8))
+        both.write(graph["labels"], np.arange(8, dtype=np.int32))
+        both.write(graph["order"], np.arange(8, dtype=np.int32))
+    both.write(train["rates"], np.full(2, 0.1, np.float32))
+    for tensor, value in network.initial_values(1).items():
+        both.write(tensor, value)
+    both.run("train", 2)
+    both.run("evaluate")
+    alone = backend.compile({"infer": infer})
+    for tensor in network.learned():
+        alone.write(tensor, both.read(tensor))
+    alone.write(infer["x"], both.read(evaluate["x"]))
+    alone.run("infer")
+    want, got = alone.read(infer["scores"]), both.read(evaluate["scores"])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    both.close()
+    alone.close()
 
+
+def test_weight_decay_on_weights_spares_batch_norm(normed: Make) -> None:
     for on, spared in (("weights", True), ("all", False)):
         config = normed(f"optimizer.weight_decay_on={on}")
         info = describe_data(config)
