@@ -87,3 +87,9 @@ def test_a_short_training_can_be_measured(run: Run) -> None:
         *("--set", "train={max_steps: 1}", "--set", "optimizer.lr=1e30"),
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_no_graph_is_taken_and_explained_on_a_cpu(run: Run) -> None:
+    done = run("explain", "--config", "tiny.yaml", "--device", "numpy", "--no-graph")
+    assert done.returncode == 0
+    assert "--no-graph changes nothing here" in done.stderr

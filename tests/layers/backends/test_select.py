@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import BackendUnavailableError, UsageError
 from dnnstack.layers.backends import select
+from dnnstack.layers.backends.cuda import backend as cuda
 from dnnstack.layers.backends.onednn import backend as onednn
 from dnnstack.layers.backends.select import available_threads, open_backend
 
@@ -33,6 +34,20 @@ def test_without_onednn_numpy_takes_over_and_says_so(
     assert notices == [
         "libgomp.so.1 is missing; install libgomp1; computing with NumPy, which is slower"
     ]
+
+
+def test_without_a_graph_the_cpu_says_that_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    notices: list[str] = []
+    open_backend("numpy", 1, notices.append, capture=False)
+    assert notices == [
+        "--no-graph changes nothing here: the CPU launches every call by itself",
+    ]
+
+
+@pytest.mark.parametrize("capture", [True, False])
+def test_cuda_is_told_whether_to_capture(capture: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "CudaBackend", lambda wanted: wanted)
+    assert open_backend("cuda", capture=capture) is capture  # type: ignore[comparison-overlap]
 
 
 def test_threads_available_to_this_process() -> None:

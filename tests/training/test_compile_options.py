@@ -1,0 +1,56 @@
+"""What the config says of the machine reaches the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+from pathlib import Path
+
+import pytest
+from dnnstack.configs import RunConfig
+from dnnstack.layers.backends.base import Executable, Options
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.graph import Graph
+from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
+from dnnstack.training.plan import make_plan
+from dnnstack.training.session import Session
+
+
+class Recorder(ReferenceBackend):
+    """Keeps the options of the last compilation."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.options = Options()
+
+    def compile(self, sections: Mapping[str, Graph], options: Options | None = None) -> Executable:
+        self.options = options or Options()
+        return super().compile(sections, options)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        ((), Options()),
+        (("run.tune=auto",), Options()),
+        (("run.tune=true",), Options(tune_seconds=inf)),
+        (("run.tune=false",), Options(tune=False)),
+        (("data.residency=stream",), Options(residency="stream")),
+        (("data.residency=device", "run.fusion=false"), Options(fusion=False, residency="device")),
+    ],
+)
+def test_options_of_the_training(
+    tiny: Callable[..., RunConfig],
+    tmp_path: Path,
+    overrides: tuple[str, ...],
+    wanted: Options,
+) -> None:
+    config = tiny(*overrides)
+    info = describe_data(config)
+    data = load_data(config, "train", tmp_path)
+    backend = Recorder()
+    network, scaling = build_network(config, info), preprocessing(config, info)
+    Session(config, network, scaling, make_plan(config, len(data)), data, backend).close()
+    found = backend.options
+    for name in ("precision", "fusion", "deterministic", "tune", "tune_seconds", "residency"):
+        assert getattr(found, name) == getattr(wanted, name)
