@@ -151,6 +151,13 @@ def test_it_never_converges_on_what_no_line_separates(
     assert done.step == done.total_steps == 400
 
 
+def test_a_part_of_a_pass_is_no_convergence(tmp_path: Path, reference: Backend) -> None:
+    """Training that ends within a pass: one or two samples in a row may well be right."""
+    for steps in range(21, 40):
+        length = f"train={{max_steps: {steps}, log_every: 4, goal: {{loss: 0}}}}"
+        assert not go(table(XOR, f"run.dir={tmp_path}", length), reference).goal
+
+
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_a_hidden_layer_learns_xor(tmp_path: Path, backend: Backend, seed: int) -> None:
     config = load_config("mlp-xor.yaml", [f"run.dir={tmp_path}", f"seed={seed}"]).config
