@@ -257,15 +257,16 @@ class Expander:
             message = "expected times and layers, as in repeat: {times: 3, layers: [relu]}"
             self._note(options.place if options else item.place, scope.path, message, scope.note)
             return _bad(item, scope)
-        for key, inner in options.value.items():
-            if key not in ("times", "layers"):
-                hint = did_you_mean(key, ("times", "layers"), "expected times or layers")
-                message = f"unknown key; {hint}"
-                self._note(inner.key_place, (*scope.path, key), message, scope.note)
+        unknown = [key for key in options.value if key not in ("times", "layers")]
+        for key in unknown:
+            hint = did_you_mean(key, ("times", "layers"), "expected times or layers")
+            place, message = options.value[key].key_place, f"unknown key; {hint}"
+            self._note(place, (*scope.path, key), message, scope.note)
         for key, what in (("times", "How many times."), ("layers", "The layers.")):
             if key not in options.value:
                 message = f"required key is missing ({what})"
-                self._note(options.key_place, (*scope.path, key), message, scope.note)
+                if nearest(key, unknown) is None:
+                    self._note(options.key_place, (*scope.path, key), message, scope.note)
                 return _bad(item, scope)
         times = self._copied(options.value["times"], scope.into("times"))
         count = times.value

@@ -1,0 +1,317 @@
+"""Repeats and blocks mean the same as written out; mistakes in them name their place."""
+
+from __future__ import annotations
+
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import effective_yaml, parse_config
+from dnnstack.configs.schema_layers import layer_names
+
+HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
+BLOCKS = """\
+blocks:
+  basic:
+    parameters: {filters: , stride: 1, shortcut: padding}
+    layers:
+      - residual:
+          body:
+            - conv2d: {filters: $filters, kernel_size: 3, stride: $stride, padding: 1}
+            - relu
+          shortcut: $shortcut
+  stage:
+    parameters: {filters: , count: }
+    layers:
+      - basic: {filters: $filters, stride: 2}
+      - repeat: {times: $count, layers: [{basic: {filters: $filters}}]}
+"""
+WRITTEN_OUT = """\
+layers:
+  - residual:
+      body: [{conv2d: {filters: 8, kernel_size: 3, stride: 2, padding: 1}}, relu]
+      shortcut: padding
+  - residual:
+      body: [{conv2d: {filters: 8, kernel_size: 3, padding: 1}}, relu]
+      shortcut: padding
+  - residual:
+      body: [{conv2d: {filters: 8, kernel_size: 3, padding: 1}}, relu]
+      shortcut: padding
+  - flatten
+"""
+
+
+def read(layers: str, blocks: str = BLOCKS, overrides: tuple[str, ...] = ()):
+    return parse_config(HEAD + blocks + layers, "x.yaml", overrides)
+
+
+def errors(layers: str, blocks: str = BLOCKS, overrides: tuple[str, ...] = ()) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(layers, blocks, overrides)
+    lines = str(caught.value).splitlines()
+    return lines if len(lines) == 1 else lines[1:]
+
+
+def test_blocks_and_repeat_are_what_they_stand_for() -> None:
+    short = read("layers: [{stage: {filters: 8, count: 2}}, flatten]\n")
+    long = read(WRITTEN_OUT, "")
+    assert short == long
+    assert layer_names(short.layers) == layer_names(long.layers)
+    assert effective_yaml(short) == effective_yaml(long)
+    assert parse_config(effective_yaml(short), "x.yaml") == short
+
+
+def test_names_count_over_the_whole_net_and_join_with_dots() -> None:
+    config = read(
+        """\
+layers:
+  - relu
+  - residual: {body: [relu, {residual: {body: [relu]}}], shortcut: [relu]}
+  - concat: {branches: [[{relu: {name: a}}], [], [relu]], name: both}
+  - sequential: {layers: [relu, flatten]}
+""",
+        "",
+    )
+    assert layer_names(config.layers) == [
+        "relu_1",
+        "residual_1",
+        "residual_1.relu_2",
+        "residual_1.residual_2",
+        "residual_1.residual_2.relu_3",
+        "residual_1.relu_4",
+        "both",
+        "both.a",
+        "both.relu_6",
+        "sequential_1",
+        "sequential_1.relu_7",
+        "sequential_1.flatten_1",
+    ]
+
+
+def test_layers_tell_where_they_were_written() -> None:
+    config = read("layers:\n  - relu\n  - basic: {filters: 3}\n  - flatten\n")
+    relu, residual, _ = config.layers
+    assert relu.place == "x.yaml:19:5"
+    used = "(in block 'basic', used at x.yaml:20:5)"
+    assert residual.place == f"x.yaml:8:9 {used}"
+    assert residual.body[0].place == f"x.yaml:10:15 {used}"
+    assert read("layers: [relu]\n", "") == read("layers:\n  - relu\n", "")
+
+
+def test_a_parameter_may_be_a_layer_or_layers() -> None:
+    blocks = """\
+blocks:
+  with:
+    parameters: {activation: relu, before: , initializer: {normal: {std: 0.5}}}
+    layers: [$before, {dense: {units: 3, kernel_initializer: $initializer}}, $activation]
+  two: {layers: [tanh, relu]}
+"""
+    config = read(
+        """\
+layers:
+  - with: {before: [flatten, two]}
+  - with: {before: elu, activation: {leaky_relu: {negative_slope: 0.5}}, initializer: he_normal}
+""",
+        blocks,
+    )
+    kinds = ["flatten", "tanh", "relu", "dense", "relu", "elu", "dense", "leaky_relu"]
+    assert [layer.type for layer in config.layers] == kinds
+    assert config.layers[-1].negative_slope == 0.5
+    assert config.layers[3].kernel_initializer.std == 0.5
+    assert config.layers[6].kernel_initializer.type == "he_normal"
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        (
+            "layers: [{basic: {filters: four}}]",
+            "x.yaml:18:28: layers.0.basic.filters: expected a whole number (got 'four') "
+            "(for $filters in block 'basic')",
+        ),
+        (
+            "layers: [{basic: {filters: 4, strid: 2}}]",
+            "x.yaml:18:31: layers.0.basic.strid: block 'basic' has no parameter 'strid'; "
+            "did you mean 'stride'?",
+        ),
+        (
+            "layers: [{basic: {units: 4, filters: 4}}]",
+            "x.yaml:18:19: layers.0.basic.units: block 'basic' has no parameter 'units'; "
+            "it takes filters, stride, shortcut",
+        ),
+        ("layers: [basic]", "x.yaml:18:10: layers.0.basic: block 'basic' needs the parameter"),
+        (
+            "layers: [{basic: 4}]",
+            "x.yaml:18:18: layers.0.basic: expected the parameters of block 'basic' as a mapping",
+        ),
+        (
+            "layers: [{basik: {filters: 4}}]",
+            "x.yaml:18:11: layers.0: unknown layer 'basik'; did you mean 'basic'?",
+        ),
+        (
+            "layers: [{stage: {filters: 4, count: no}}]",
+            "x.yaml:18:38: layers.0.stage.count: expected a whole number of at least 1 (got 'no') "
+            "(for $count in block 'stage')",
+        ),
+        (
+            "layers: [{stage: {filters: x, count: 2}}]",
+            "x.yaml:18:28: layers.0.stage.filters: expected a whole number (got 'x') "
+            "(for $filters in block 'stage')",
+        ),
+        (
+            "layers: [{repeat: {times: 0, layers: [relu]}}]",
+            "x.yaml:18:27: layers.0.repeat.times: expected a whole number of at least 1 (got 0)",
+        ),
+        (
+            "layers: [{repeat: {time: 2, layers: [relu]}}]",
+            "x.yaml:18:20: layers.0.repeat.time: unknown key; did you mean 'times'?",
+        ),
+        ("layers: [{repeat: {times: 2}}]", "x.yaml:18:11: layers.0.repeat.layers: required key"),
+        ("layers: [repeat]", "x.yaml:18:10: layers.0.repeat: expected times and layers, as in"),
+        (
+            "layers: [{repeat: {times: 9, layers: [{repeat: {times: 9999, layers: [relu]}}]}}]",
+            "x.yaml:18:71: layers.0.repeat.layers.0.repeat.layers.0: more than 10000 layers",
+        ),
+        (
+            "layers: [{repeat: {times: 2, layers: [{relu: {name: a}}]}}]",
+            "x.yaml:18:9: layers: 2 layers are called 'a'; give each its own name, or none",
+        ),
+        (
+            "layers: [{dense: {units: $filters}}]",
+            "x.yaml:18:26: layers.0.dense.units: '$filters': there are parameters only in the",
+        ),
+        (
+            "layers: [{residual: {body: [dens]}}]",
+            "x.yaml:18:29: layers.0.residual.body.0: unknown layer 'dens'; did you mean 'dense'?",
+        ),
+        (
+            "layers: [{residual: {body: [relu], shortcut: skip}}]",
+            "x.yaml:18:46: layers.0.residual.shortcut: expected identity, projection, padding or a",
+        ),
+        (
+            "layers: [{concat: {branches: [[relu]]}}]",
+            "x.yaml:18:30: layers.0.concat.branches: expected a list of at least two lists of",
+        ),
+        (
+            "layers: [{concat: {branches: [[relu], [{dense: {unit: 3}}]]}}]",
+            "x.yaml:18:49: layers.0.concat.branches.1.0.dense.unit: unknown key; did you mean",
+        ),
+    ],
+)
+def test_mistakes_in_uses(layers: str, expected: str) -> None:
+    found = errors(layers + "\n")
+    assert found[0].startswith(expected), found
+    assert len(found) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("block", "use", "expected"),
+    [
+        (
+            "  b: {parameters: {n: }, layers: [{dense: {units: $m}}]}",
+            "b: {n: 1}",
+            [
+                "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used; write $n in the",
+                "x.yaml:5:51: blocks.b.layers.0.dense.units: block 'b' has no parameter 'm'; "
+                "it has n",
+            ],
+        ),
+        (
+            "  b: {layers: [{dense: {units: 3, bias: no}}]}",
+            "b",
+            [
+                "x.yaml:5:35: blocks.b.layers.0.dense.bias: unknown key; did you mean 'use_bias'? "
+                "(in block 'b', used at x.yaml:6:10)",
+            ],
+        ),
+        (
+            "  b: {parameters: {n: many}, layers: [{dense: {units: $n}}]}",
+            "b",
+            [
+                "x.yaml:5:23: blocks.b.parameters.n: expected a whole number (got 'many') "
+                "(in block 'b', used at x.yaml:6:10)",
+            ],
+        ),
+        (
+            "  b: {parameters: {n: }, layers: [{dense: {units: 2$n}}]}",
+            "b: {n: 1}",
+            [
+                "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used",
+                "x.yaml:5:51: blocks.b.layers.0.dense.units: expected a parameter by itself, such",
+            ],
+        ),
+        (
+            "  b: {layers: [{c: {}}]}\n  c: {layers: [relu, b]}",
+            "b",
+            ["x.yaml:6:22: blocks.c.layers.1.b: a block cannot use itself (b -> c -> b)"],
+        ),
+        (
+            "  b: {layer: [relu]}",
+            "b",
+            [
+                "x.yaml:5:3: blocks.b.layers: required key is missing",
+                "x.yaml:5:7: blocks.b.layer: unknown key; did you mean 'layers'?",
+            ],
+        ),
+        ("  b: {layers: []}", "b", ["x.yaml:5:15: blocks.b.layers: expected a list of at least"]),
+        ("  b: relu", "relu", ["x.yaml:5:6: blocks.b: expected a mapping with parameters and"]),
+        (
+            "  b: {parameters: [n], layers: [relu]}",
+            "b",
+            ["x.yaml:5:19: blocks.b.parameters: expected a mapping of names to defaults"],
+        ),
+        (
+            "  relu: {layers: [tanh]}",
+            "relu",
+            ["x.yaml:5:3: blocks.relu: expected a word of letters, digits and '_' as a block's"],
+        ),
+    ],
+)
+def test_mistakes_in_blocks(block: str, use: str, expected: list[str]) -> None:
+    layers = f"layers: [{{{use}}}]\n" if ":" in use else f"layers: [{use}]\n"
+    found = errors(layers, f"blocks:\n{block}\n")
+    assert len(found) == len(expected), found
+    for line, start in zip(found, expected, strict=True):
+        assert line.startswith(start), found
+
+
+def test_a_mistake_in_a_block_is_told_once_however_often_it_is_used() -> None:
+    block = "blocks:\n  b: {layers: [{dense: {unit: 3}}]}\n"
+    assert len(errors("layers: [b, {repeat: {times: 5, layers: [b]}}]\n", block)) == 1
+
+
+def test_a_misspelt_blocks() -> None:
+    assert errors("layers: [relu]\n", "block: {b: {layers: [relu]}}\n") == [
+        "x.yaml:4:1: block: unknown key; did you mean 'blocks'?"
+    ]
+
+
+def test_overrides_of_what_was_written_out() -> None:
+    use = "layers: [{stage: {filters: 8, count: 2}}, flatten]\n"
+    change = "layers.residual_2.body.conv2d_2.filters=5"
+    assert [layer.body[0].filters for layer in read(use, overrides=(change,)).layers[:3]] == [
+        8,
+        5,
+        8,
+    ]
+    many = read(use, overrides=("blocks.basic.parameters.shortcut=identity",))
+    assert {layer.shortcut for layer in many.layers[:3]} == {"identity"}
+    replaced = read(use, overrides=("layers.3={basic: {filters: 3}}",))
+    assert replaced.layers[3].body[0].filters == 3
+    branch = "layers: [{concat: {branches: [[relu], [{dense: {units: 3}}]]}}]\n"
+    inner = read(branch, overrides=("layers.concat_1.branches.1.dense_1.units=7",))
+    assert inner.layers[0].branches[1][0].units == 7
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("blocks.basik.parameters.stride=2", "'basik' is not a key of 'blocks'; did you mean"),
+        ("blocks.basic.parameters.strid=2", "blocks.basic.parameters.strid: the parameter is not"),
+        ("layers.residual_9.shortcut=padding", "'layers' has no item 'residual_9'"),
+        ("layers.residual_2.body.conv2d_2.filter=5", "unknown key; did you mean 'filters'?"),
+    ],
+)
+def test_mistakes_in_overrides(override: str, expected: str) -> None:
+    use = "layers: [{stage: {filters: 8, count: 2}}, flatten]\n"
+    (found,) = errors(use, overrides=(override,))
+    assert found.startswith(f"--set {override}")
+    assert expected in found
