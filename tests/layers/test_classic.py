@@ -15,14 +15,19 @@ from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.catalog import LAYERS
 from dnnstack.layers.connections import LENET5
 from dnnstack.layers.conv import Conv2dLayer
-from dnnstack.layers.graph import Graph, Shape
+from dnnstack.layers.geometry import Window
+from dnnstack.layers.graph import Graph, Op, Shape, Tensor
 from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.layers.ops import (
     Activation,
     ChannelScale,
+    Col2im,
     ConnectFilters,
     Heaviside,
+    Im2col,
+    MultiMargin,
     Pad2d,
+    PerceptronErrorBackward,
     Rbf,
 )
 from dnnstack.layers.rbf import DIGITS, RbfLayer, bitmaps
@@ -67,6 +72,22 @@ def test_formulas() -> None:
     tanh = compute(Activation, {"y": (1, 2)}, x=[[1.0, -1e9]], kind="scaled_tanh")["y"]
     check(tanh, [[1.7159 * np.tanh(2 / 3), -1.7159]])
     assert abs(tanh[0, 0] - 1.0) < 1e-4
+
+
+@pytest.mark.parametrize(("pooling", "wanted"), [("sum", 3 * 12 - 1), ("average", 3 * 3 - 1)])
+def test_subsampling_is_a_coefficient_times_the_sum_plus_a_bias(pooling: str, wanted: int) -> None:
+    """Over the first window of 2x2 of a picture of 1 to 9, of which only that one fits."""
+    layer = LAYERS["scaled_subsampling"]("s", (1, 3, 3), pooling=pooling)
+    graph = Graph("one", 1)
+    x = graph.tensor("x", (1, 1, 3, 3), "float32", "input")
+    graph.results["y"] = y = layer.forward(graph, x)
+    executable = ReferenceBackend(1).compile({"one": graph})
+    weight, bias = (p.tensor for p in layer.parameters())
+    executable.write(weight, np.array([3.0], np.float32))
+    executable.write(bias, np.array([-1.0], np.float32))
+    executable.write(x, np.array(NINE, np.float32))
+    executable.run("one")
+    np.testing.assert_allclose(executable.read(y), [[[[wanted]]]])
 
 
 def built(kind: str, shape: Shape, **options: Any) -> dict[str, Shape]:
@@ -214,3 +235,33 @@ def test_a_threshold_inside_a_net_has_no_gradient() -> None:
     layer.forward(graph, graph.tensor("x", (1, 3), "float32", "input"))
     with pytest.raises(ShapeError, match=r"layer 'h' \(heaviside\) has no gradient"):
         layer.backward(graph, graph.tensor("dy", (1, 3), "float32", "input"))
+
+
+def shaped(*shape: int) -> Tensor:
+    return Tensor("t", shape, "float32", "input")
+
+
+MISFITS: list[Op] = [
+    ConnectFilters(weights=shaped(2, 1, 1), filters=shaped(2, 2, 1, 1), pairs=((0, 0), (0, 0))),
+    ConnectFilters(weights=shaped(1, 1, 1), filters=shaped(2, 2, 1, 1), pairs=((0, 2),)),
+    ConnectFilters(weights=shaped(1, 1, 2), filters=shaped(2, 2, 1, 1), pairs=((0, 1),)),
+    ConnectFilters(weights=shaped(2, 1, 1), filters=shaped(2, 2, 1, 1), pairs=((0, 1),)),
+    Pad2d(x=shaped(1, 1, 2, 2), y=shaped(1, 1, 3, 3), padding=(1, 1, 1, 1)),
+    Pad2d(x=shaped(1, 1, 3, 3), y=shaped(1, 1, 2, 3), padding=(-1, 0, 0, 0)),
+    ChannelScale(x=shaped(1, 3, 2, 2), s=shaped(2), y=shaped(1, 3, 2, 2)),
+    ChannelScale(x=shaped(1, 3, 2, 2), s=shaped(3), y=shaped(1, 3, 2, 1)),
+    Rbf(x=shaped(1, 3), y=shaped(1, 2), centres=((1.0, 1.0), (1.0, -1.0))),
+    Rbf(x=shaped(1, 2), y=shaped(1, 3), centres=((1.0, 1.0), (1.0, -1.0))),
+    Heaviside(x=shaped(1, 2), y=shaped(2, 1)),
+    Im2col(x=shaped(1, 2, 3, 3), columns=shaped(4, 7), window=Window((2, 2))),
+    Col2im(x=shaped(1, 2, 3, 3), columns=shaped(9, 8), window=Window((2, 2))),
+    MultiMargin(x=shaped(3, 2), target=shaped(2), loss=shaped(1)),
+    MultiMargin(x=shaped(3, 2), target=shaped(3), loss=shaped(3)),
+    PerceptronErrorBackward(x=shaped(3, 2), target=shaped(3), dx=shaped(3, 3)),
+]
+
+
+@pytest.mark.parametrize("op", MISFITS, ids=lambda op: type(op).__name__)
+def test_shape_rules(op: Op) -> None:
+    with pytest.raises(ShapeError, match=f"{type(op).__name__}.*: shapes d"):
+        op.check()
