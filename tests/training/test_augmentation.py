@@ -12,6 +12,7 @@ from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet, describe, load, split_validation
 from dnnstack.layers.augment import Elastic, RandomCrop, RandomFlip, Rotate
 from dnnstack.layers.backends.base import Backend
+from dnnstack.layers.backends.tuning import fingerprint
 from dnnstack.layers.ops import GatherAugmented, GatherBatch
 from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.augmentation import TEST_TIME, augmentations, mean_pixel
@@ -26,6 +27,7 @@ from dnnstack.training.plan import make_plan
 from dnnstack.training.report import Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.session import Session
+from dnnstack.training.sgd import Sgd
 from dnnstack.training.state import State
 from dnnstack.training.summary import summarize
 from dnnstack.training.trained import Trained, find_trained
@@ -396,3 +398,25 @@ def test_explain_shows_the_operation_as_it_is(tiny: Tiny, onednn: Backend) -> No
     assert isinstance(first.op, GatherAugmented)
     assert first.replaced == ()
     assert any("random_flip" in call.bound.arguments.get("augment", "") for call in first.calls)
+
+
+def test_the_seed_is_no_business_of_tuning(tiny: Tiny) -> None:
+    """Choices found by timing are kept for other seeds, not for other augmentations."""
+    marks = []
+    for overrides in (("seed=1",), ("seed=2",), ("data.augment=[random_flip]",)):
+        config = tiny(AUGMENT, *overrides)
+        network = build_network(config, describe("strokes", options=OPTIONS))
+        scaling = preprocessing(config, describe("strokes", options=OPTIONS))
+        graph = network.train_graph(
+            4,
+            "train",
+            8,
+            2,
+            2,
+            scaling,
+            Sgd(),
+            seed=config.seed,
+            augment=augmentations(config, network.input_shape),
+        )
+        marks.append(fingerprint({"train": graph}))
+    assert marks[0] == marks[1] != marks[2]
