@@ -14,6 +14,7 @@ from ..base import Limits, Options
 from ..tuning import Tuning, fingerprint, settle, training_sections
 from .bind import Lane, Precision
 from .cublas import Cublas, Product
+from .cublas_lt import CublasLt
 from .cudnn_library import Cudnn
 from .executable import CudaExecutable
 from .memory_plan import check_fits, free_bytes, plan_memory, streams
@@ -45,6 +46,7 @@ class CudaBackend:
         self.device = device()
         self._capture = capture
         self._lanes: dict[tuple[int, bool], Lane] = {}
+        self._cublas_lt: CublasLt | None = None
 
     def _lane(self, index: int, tf32: bool) -> Lane:
         """The lane of this number: its stream, and handles made when first asked for."""
@@ -54,7 +56,9 @@ class CudaBackend:
             with stream:
                 other = self._lanes.get((index, not tf32))
                 cudnn = other.cudnn if other is not None else Cudnn(stream)
-                self._lanes[key] = Lane(stream, Cublas(tf32, stream), cudnn)
+                cublas = Cublas(tf32, stream)
+                self._cublas_lt = self._cublas_lt or CublasLt()
+                self._lanes[key] = Lane(stream, cublas, self._cublas_lt, cudnn)
         return self._lanes[key]
 
     def compile(

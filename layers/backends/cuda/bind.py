@@ -15,6 +15,7 @@ from ...rewrites_fused import TAIL_GRADIENTS
 from ..base import BoundCall
 from .conv_graph import ConvGraph
 from .cublas import Cublas
+from .cublas_lt import CublasLt, LtProduct
 from .cudnn_library import Cudnn
 from .kernels import THREADS, Defines, Grid, Kernel, i64, linear_grid
 from .layout import BFLOAT, FLOAT, Layout, plain
@@ -25,6 +26,8 @@ from .store import Buffer, Store
 OpT = TypeVar("OpT", bound=Op)
 Bind = Callable[["Binder", Any], None]
 KERNELS: dict[type[Op], Bind] = {}
+# What of an operation can run at the beginning of the step, on the last lane.
+EARLY: dict[type[Op], Bind] = {}
 
 
 def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
@@ -43,6 +46,7 @@ class Lane:
 
     stream: Any
     cublas: Cublas
+    cublas_lt: CublasLt
     cudnn: Cudnn
 
 
@@ -97,7 +101,9 @@ class Binder:
         self.choices = choices
         self.steps: list[Step] = []
         self.buffers: dict[Tensor, Buffer] = {}
-        self.convolutions: dict[str, tuple[ConvGraph, Buffer]] = {}
+        self.convolutions: dict[str, ConvGraph] = {}
+        self.variants: dict[str, Callable[[], ConvGraph]] = {}
+        self.products: dict[str, LtProduct] = {}
         self.done: set[int] = set()
         self.private: dict[object, Any] = {}
         self.lane = 0
@@ -107,7 +113,8 @@ class Binder:
         self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
         self._writers: dict[Tensor, int] = {}
         self._counts = [0] * len(lanes)
-        self._seen = [[0] * len(lanes) for _ in lanes]
+        # -1: not even begun, so that the first launch of a lane waits for the main one.
+        self._seen = [[-1] * len(lanes) for _ in lanes]
         self._pending: list[_Slices] = []
         self._keep: list[Any] = []
 
@@ -115,6 +122,11 @@ class Binder:
         """Bind every operation in order, then the workspace of every lane."""
         aside = self._aside()
         turn = 0
+        self.lane = len(self.lanes) - 1
+        for op in self.graph.ops:
+            if type(op) in EARLY:
+                self._op = op
+                EARLY[type(op)](self, op)
         for op in self.graph.ops:
             if id(op) in self.done:
                 continue
@@ -175,6 +187,8 @@ class Binder:
         for other in others:
             if other == self.lane or self._seen[self.lane][other] == self._counts[other]:
                 continue
+            if other and not self._counts[other]:
+                continue
             self._seen[self.lane][other] = self._counts[other]
             event = cupy().cuda.Event(disable_timing=True)
             ahead, behind = self.lanes[other].stream, self.here.stream
@@ -184,6 +198,17 @@ class Binder:
                 behind.wait_event(event)
 
             self.steps.append(Step(wait, self.lane))
+
+    def mark(self) -> Any:
+        """An event behind what the present lane has been given so far."""
+        event, stream = cupy().cuda.Event(disable_timing=True), self.here.stream
+        self.steps.append(Step(lambda: event.record(stream), self.lane))
+        return event
+
+    def wait_for_mark(self, event: Any) -> None:
+        """Let the present lane wait for a mark of another."""
+        stream = self.here.stream
+        self.steps.append(Step(lambda: stream.wait_event(event), self.lane))
 
     # ------------------------------------------------------------ tensors
 

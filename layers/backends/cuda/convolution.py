@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from ....common.errors import CudnnError
 from ...graph import Tensor
 from ...ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
-from .bind import Binder, binds
+from .bind import EARLY, Binder, binds
 from .conv_graph import ConvGraph, Operand
+from .kernels import i32, linear_grid
 from .layout import BFLOAT, FLOAT, Layout
 from .linear import column_sums, finish, geometry
+from .parameters import FEWEST_CHANNELS
 from .store import Buffer
 
+# What a choice of plan begins with where the data gradient runs as a forward convolution.
+AS_FORWARD = "f"
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
 
 
@@ -46,23 +51,94 @@ def conv2d(b: Binder, op: Conv2d) -> None:
             raise
         # No engine with this tail: the bare convolution, then a kernel of ours.
         bare = {name: end for name, end in ends.items() if name != "bias"}
-        _launch(b, op, _graph(b, op, "forward", bare), bare, op.y)
+        _launch(b, op, _graph(b, op, "forward", bare), bare, _key(b, op, "forward"))
         return finish(b, op, y, op.bias)
-    _launch(b, op, graph, ends, op.y)
+    _launch(b, op, graph, ends, _key(b, op, "forward"))
     if op.activation is not None and not relu:
         finish(b, op, y, None)
     return None
 
 
-@binds(Conv2dBackwardData)
-def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
+def _data_ends(b: Binder, op: Conv2dBackwardData) -> dict[str, Buffer]:
     number = _operand_type(b)
-    ends = {
+    return {
         "y": b.want(op.dy, _picture(b, op, op.dy, number)),
         "w": b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number)),
         "x": b.output(op.dx, _picture(b, op, op.dx, number)),
     }
-    return _launch(b, op, _graph(b, op, "data", ends), ends, op.dx)
+
+
+def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
+    """Filters turned by half a circle, inputs and outputs exchanged, for a gradient that is
+    computed as a forward convolution: they depend on no other operation of the step."""
+    if not b.choices.get(_key(b, op, "data"), "").startswith(AS_FORWARD):
+        return
+    w = b.want(op.w, geometry(b).filters(op.w.shape, False, _operand_type(b)))
+    turned = _turned(b, op, w)
+    outer, inner, height, width = w.layout.stored
+    numbers = (i32(outer), i32(inner), i32(height), i32(width))
+    kernel = ("elementwise.cu", "rotate_filters", w.narrow)
+    b.kernel(op, kernel, linear_grid(w.layout.size), (w.array, turned.array, *numbers))
+    b.private[("rotated", op.w)] = (turned, b.mark() if b.lane else None)
+
+
+EARLY[Conv2dBackwardData] = rotate_filters
+
+
+def _turned(b: Binder, op: Conv2dBackwardData, w: Buffer) -> Buffer:
+    outer, inner, height, width = w.layout.stored
+    shape = (inner, outer, height, width)
+    return Buffer.zeros(Layout(shape, shape, True, dtype=w.layout.dtype))
+
+
+def _as_forward(b: Binder, op: Conv2dBackwardData, turned: Buffer | None = None) -> ConvGraph:
+    """The gradient as a forward convolution of dy, bound to real pictures."""
+    ends = _data_ends(b, op)
+    if turned is None:
+        turned = b.keep(_turned(b, op, ends["w"]))
+    forward = {"x": ends["y"], "w": turned, "y": ends["x"]}
+    height, width = op.window.kernel
+    top, bottom, left, right = op.window.padding
+    edges = (height - 1 - top, height - 1 - bottom, width - 1 - left, width - 1 - right)
+    graph = ConvGraph(
+        b.here.cudnn,
+        "forward",
+        {name: Operand.of(end.layout) for name, end in forward.items()},
+        replace(op.window, padding=edges),
+        exact=b.precision.exact,
+        deterministic=b.precision.deterministic,
+    )
+    graph.bind({name: end.pointer for name, end in forward.items()}, 0)
+    return graph
+
+
+def _can_be_forward(b: Binder, op: Conv2dBackwardData) -> bool:
+    w, window = op.w.shape, op.window
+    return (
+        geometry(b).nhwc
+        and op.groups == 1
+        and window.stride == window.dilation == (1, 1)
+        and max(window.padding) < min(window.kernel)
+        and w[1] >= FEWEST_CHANNELS
+    )
+
+
+@binds(Conv2dBackwardData)
+def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
+    key = _key(b, op, "data")
+    chosen = b.choices.get(key, "")
+    if chosen.startswith(AS_FORWARD):
+        turned, mark = b.private[("rotated", op.w)]
+        if mark is not None:
+            b.wait_for_mark(mark)
+        graph = _as_forward(b, op, turned)
+        graph.choose(int(chosen.removeprefix(AS_FORWARD)))
+        ends = _data_ends(b, op)
+        return _launch(b, op, graph, {"x": ends["y"], "w": turned, "y": ends["x"]}, key)
+    ends = _data_ends(b, op)
+    if _can_be_forward(b, op):
+        b.variants[key] = partial(_as_forward, b, op)
+    return _launch(b, op, _graph(b, op, "data", ends), ends, key)
 
 
 @binds(Conv2dBackwardFilter)
@@ -75,13 +151,13 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
         "w": b.output(op.dw, planned),
     }
     if number == FLOAT:
-        _launch(b, op, _graph(b, op, "filter", ends), ends, op.dw)
+        _launch(b, op, _graph(b, op, "filter", ends), ends, _key(b, op, "filter"))
     else:
         # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
         target, layout = ends["w"], ends["w"].layout
         near = Buffer.zeros(Layout(layout.shape, layout.stored, layout.nhwc, dtype=number))
         through = ends | {"w": near}
-        _launch(b, op, _graph(b, op, "filter", through), through, op.dw)
+        _launch(b, op, _graph(b, op, "filter", through), through, _key(b, op, "filter"))
         b.convert(near, target, op.dw.name)
     if op.bias_grad is not None and not b.is_summed(op):
         column_sums(b, op, op.dy, op.bias_grad)
@@ -111,9 +187,9 @@ def _key(b: Binder, op: Convolution, kind: str) -> str:
 
 
 def _launch(
-    b: Binder, op: Convolution, graph: ConvGraph, ends: Mapping[str, Buffer], output: Tensor
+    b: Binder, op: Convolution, graph: ConvGraph, ends: Mapping[str, Buffer], key: str
 ) -> None:
-    b.convolutions[_key(b, op, str(graph.shown["kind"]))] = (graph, b.home(output))
+    b.convolutions[key] = graph
     pointers = {name: end.pointer for name, end in ends.items()}
     b.workspace(graph.workspace_bytes, partial(graph.bind, pointers))
     details = dict(graph.shown) | {"workspace": graph.workspace_bytes}

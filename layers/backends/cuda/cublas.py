@@ -103,8 +103,8 @@ class Cublas:
         self.handle = handle.value
         self.call("cublasSetStream_v2", self.handle, stream.ptr)
         # After the stream: setting the stream resets the workspace to one that is allocated later.
-        self._workspace = cp.empty(WORKSPACE_BYTES, cp.uint8)
-        workspace = self._workspace.data.ptr
+        self.workspace = cp.empty(WORKSPACE_BYTES, cp.uint8)
+        workspace = self.workspace.data.ptr
         self.call("cublasSetWorkspace_v2", self.handle, workspace, WORKSPACE_BYTES)
         self.call("cublasSetMathMode", self.handle, MATH_TF32 if tf32 else MATH_DEFAULT)
         self._one, self._zero = c_float(1.0), c_float(0.0)

@@ -2,7 +2,8 @@
 // bias and activation, the output layer, softmax, cross-entropy, and the gradients back to that
 // product; then the gradients of the output layer and of both biases, the loss and the metrics.
 //
-// Compiled for one geometry: HIDDEN units, STRIDE of their rows, CLASSES, KIND of the activation.
+// Compiled for one geometry: HIDDEN units, STRIDE of their rows, CLASSES, KIND of the activation;
+// LINES: rows that a block of the second pass takes at once.
 
 #define THREADS 128
 #define EACH ((STRIDE + THREADS - 1) / THREADS)
@@ -90,18 +91,20 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// slices[blockIdx.y]: dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES) over `per` samples; the
-// last column of blocks sums up loss and metrics instead, and is needed once.
-__global__ void __launch_bounds__(256)
+// The sums over `per` samples a blockIdx.y, which lie `stride` floats apart: dw2 (CLASSES, STRIDE),
+// db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null. The last column of blocks sums up loss and
+// metrics instead, and is needed once.
+__global__ void __launch_bounds__(64 * LINES)
     dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
-                         const float2* row_sums, const int* target, float* slices, int n, int per,
-                         float* loss, double* sums, int mean) {
-    __shared__ double totals[256];
-    __shared__ float part[4][64][CLASSES + 1];
+                         const float2* row_sums, const int* target, float* dw2, float* db1,
+                         float* db2, int stride, int n, int per, float* loss, double* sums,
+                         int mean) {
+    __shared__ double totals[64 * LINES];
+    __shared__ float part[LINES][64][CLASSES + 1];
     if (blockIdx.x == gridDim.x - 1) {
         if (blockIdx.y) return;
         double total = 0.0, right = 0.0, count = 0.0;
-        for (int i = threadIdx.x; i < n; i += 256) {
+        for (int i = threadIdx.x; i < n; i += 64 * LINES) {
             total += row_sums[i].x;
             right += row_sums[i].y;
             count += target[i] >= 0;
@@ -126,7 +129,8 @@ __global__ void __launch_bounds__(256)
     for (int k = 0; k <= CLASSES; ++k) sum[k] = 0.0f;
     if (j < HIDDEN) {
         float bias = b1 ? b1[j] : 0.0f;
-        for (int row = begin + line; row < end; row += 4) {
+#pragma unroll 4
+        for (int row = begin + line; row < end; row += LINES) {
             float hidden = activate(KIND, pre[(i64)row * STRIDE + j] + bias, 0.0f);
             sum[CLASSES] += get(dpre[(i64)row * STRIDE + j]);
 #pragma unroll
@@ -137,15 +141,26 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int k = 0; k <= CLASSES; ++k) part[line][column][k] = sum[k];
     __syncthreads();
-    float* slice = slices + (i64)blockIdx.y * ((CLASSES + 1) * STRIDE + CLASSES);
-    if (line == 0 && j < STRIDE)
-        for (int k = 0; k <= CLASSES; ++k)
-            slice[k * STRIDE + j] = part[0][column][k] + part[1][column][k] + part[2][column][k] +
-                                    part[3][column][k];
-    if (blockIdx.x == 0 && line == 1 && column < CLASSES) {
+    dw2 += (i64)blockIdx.y * stride;
+    if (db1) db1 += (i64)blockIdx.y * stride;
+    if (db2) db2 += (i64)blockIdx.y * stride;
+    for (int i = threadIdx.x; i < 64 * (CLASSES + 1); i += 64 * LINES) {
+        int k = i / 64, at = blockIdx.x * 64 + i % 64;
+        if (at >= STRIDE) continue;
         float total = 0.0f;
-        for (int row = begin; row < end; ++row) total += dscores[row * CLASSES + column];
-        slice[(CLASSES + 1) * STRIDE + column] = total;
+        for (int l = 0; l < LINES; ++l) total += part[l][i % 64][k];
+        if (k < CLASSES) dw2[k * STRIDE + at] = total;
+        else if (db1) db1[at] = total;
+    }
+    if (blockIdx.x == 0 && db2) {
+        // A warp a class: lanes share the samples.
+        for (int k = threadIdx.x / 32; k < CLASSES; k += 2 * LINES) {
+            float total = 0.0f;
+            for (int row = begin + threadIdx.x % 32; row < end; row += 32)
+                total += dscores[row * CLASSES + k];
+            total = warp_sum(total);
+            if (threadIdx.x % 32 == 0) db2[k] = total;
+        }
     }
 }
 

@@ -62,6 +62,17 @@ __global__ void gather_batch(const u8* images, const int* labels, const int* ord
     }
 }
 
+// out[i][h][w][o] = filters[o][last - h][last - w][i], all channels-last.
+__global__ void rotate_filters(const T* filters, T* out, int outer, int inner, int height,
+                               int width) {
+    int size = outer * inner * height * width;
+    for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < size; at += gridDim.x * blockDim.x) {
+        int o = at % outer, rest = at / outer;
+        int w = rest % width, h = rest / width % height, i = rest / width / height;
+        out[at] = filters[((o * height + height - 1 - h) * width + width - 1 - w) * inner + i];
+    }
+}
+
 // x and y lie alike; the channel of element i is (i / inner) % stored.
 __global__ void bias_add(const T* x, const float* b, T* y, i64 size, int channels, int stored,
                          int inner) {

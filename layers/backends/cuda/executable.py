@@ -17,7 +17,6 @@ from ..tuning import Tuning
 from . import convolution, fused, linear, losses, pointwise, pool  # noqa: F401  # they register
 from . import step as ends  # noqa: F401
 from .bind import Binder, Lane, Precision, Step
-from .conv_graph import ConvGraph
 from .layout import BFLOAT
 from .parameters import Geometry, add_gradients, add_parameters
 from .runtime import captured_seconds, cupy, device, synchronize
@@ -198,13 +197,9 @@ class CudaExecutable:
                 times.append(captured_seconds(step.launch, stream, repeats))
         return times
 
-    def convolutions(self) -> dict[str, tuple[ConvGraph, Buffer]]:
-        """Every convolution with the buffer that it writes, by the name of its choice."""
-        return {
-            name: found
-            for binder in self._sections.values()
-            for name, found in binder.convolutions.items()
-        }
+    def binders(self) -> Sequence[Binder]:
+        """The bound sections, whose choices a search times."""
+        return list(self._sections.values())
 
     def step_seconds(self, section: str, repeats: int) -> float:
         """Seconds of one run of a captured section, the fastest of so many after a warm-up."""

@@ -16,13 +16,33 @@
 #define GROUP_PITCH (16 * FOURS + 4)
 #define PAIRS ((FILTERS + 1) / 2)
 
-__device__ __forceinline__ void load_picture(const T* x, float* picture) {
-    for (int i = threadIdx.x; i < TALL * PITCH; i += blockDim.x) {
-        int row = i / PITCH - PAD, column = i % PITCH - PAD;
-        bool inside = row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH;
-        picture[i] = inside ? get(x[row * WIDTH + column]) : 0.0f;
-    }
+#define PIXELS (HEIGHT * WIDTH)
+
+__device__ __forceinline__ void clear(float* picture, int count) {
+    for (int i = threadIdx.x; i < count; i += blockDim.x) picture[i] = 0.0f;
 }
+
+// A picture on its way: loaded into registers while another is worked on, then stored.
+template <int threads>
+struct Ahead {
+    static const int each = (PIXELS + threads - 1) / threads;
+    float values[each];
+
+    __device__ __forceinline__ void load(const T* x) {
+#pragma unroll
+        for (int k = 0; k < each; ++k) {
+            int i = threadIdx.x + k * threads;
+            values[k] = i < PIXELS ? get(x[i]) : 0.0f;
+        }
+    }
+    __device__ __forceinline__ void store(float* picture) {
+#pragma unroll
+        for (int k = 0; k < each; ++k) {
+            int i = threadIdx.x + k * threads;
+            if (i < PIXELS) picture[(i / WIDTH + PAD) * PITCH + i % WIDTH + PAD] = values[k];
+        }
+    }
+};
 
 // What the four windows under one pooled pixel see.
 __device__ __forceinline__ void load_patch(const float* picture, int position,
@@ -51,71 +71,89 @@ __device__ __forceinline__ void exchange(float* v) {
 
 extern "C" {
 
-// Grid: (pictures, parts); a thread computes four channels of one pooled pixel.
-__global__ void __launch_bounds__(BLOCK)
-    first_conv_pool(const T* x, const float* w, const float* bias, T* y, u8* index) {
-    __shared__ __align__(16) float picture[TALL * PITCH];
+// Grid: (blocks that share the n pictures, parts of a picture); a thread computes four channels of
+// one pooled pixel.
+__global__ void __launch_bounds__(BLOCK, 3)
+    first_conv_pool(const T* x, const float* w, const float* bias, T* y, u8* index, int n) {
+    __shared__ __align__(16) float pictures[2][TALL * PITCH];
     __shared__ __align__(16) float filters[GROUPS * GROUP_PITCH];
-    load_picture(x + (i64)blockIdx.x * HEIGHT * WIDTH, picture);
+    __shared__ float biases[STORED];
+    Ahead<BLOCK> ahead;
+    ahead.load(x + (i64)blockIdx.x * PIXELS);
+    if (PAD) clear(pictures[0], 2 * TALL * PITCH);
     for (int i = threadIdx.x; i < STORED * TAPS; i += BLOCK) {
         int filter = i / TAPS, tap = i % TAPS;
         filters[filter / 4 * GROUP_PITCH + filter % 4 * 4 * FOURS + tap] =
             filter < FILTERS ? w[i] : 0.0f;
     }
+    for (int i = threadIdx.x; i < STORED; i += BLOCK)
+        biases[i] = bias && i < FILTERS ? bias[i] : 0.0f;
+    if (PAD) __syncthreads();
+    ahead.store(pictures[0]);
     __syncthreads();
-    for (int item = blockIdx.y * BLOCK + threadIdx.x; item < POSITIONS * GROUPS;
-         item += gridDim.y * BLOCK) {
-        int group = item % GROUPS, position = item / GROUPS;
-        float patch[KERNEL_H + 1][KERNEL_W + 1];
-        load_patch(picture, position, patch);
-        float out[4];
-        uchar4 first = make_uchar4(0, 0, 0, 0);
-        u8* where = (u8*)&first;
+    int now = 0;
+    for (int sample = blockIdx.x; sample < n; sample += gridDim.x, now ^= 1) {
+        bool more = sample + gridDim.x < n;
+        if (more) ahead.load(x + (i64)(sample + gridDim.x) * PIXELS);
+        for (int item = blockIdx.y * BLOCK + threadIdx.x; item < POSITIONS * GROUPS;
+             item += gridDim.y * BLOCK) {
+            int group = item % GROUPS, position = item / GROUPS;
+            float patch[KERNEL_H + 1][KERNEL_W + 1];
+            load_patch(pictures[now], position, patch);
+            float out[4];
+            unsigned first = 0;
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            float taps[4 * FOURS];
+            for (int c = 0; c < 4; ++c) {
+                float taps[4 * FOURS];
 #pragma unroll
-            for (int q = 0; q < FOURS; ++q)
-                *(float4*)&taps[4 * q] =
-                    *(const float4*)&filters[group * GROUP_PITCH + c * 4 * FOURS + 4 * q];
-            float s[4] = {0, 0, 0, 0};
+                for (int q = 0; q < FOURS; ++q)
+                    *(float4*)&taps[4 * q] =
+                        *(const float4*)&filters[group * GROUP_PITCH + c * 4 * FOURS + 4 * q];
+                float s[4] = {0, 0, 0, 0};
 #pragma unroll
-            for (int i = 0; i < KERNEL_H; ++i)
+                for (int i = 0; i < KERNEL_H; ++i)
 #pragma unroll
-                for (int j = 0; j < KERNEL_W; ++j)
+                    for (int j = 0; j < KERNEL_W; ++j)
 #pragma unroll
-                    for (int q = 0; q < 4; ++q)
-                        s[q] = fmaf(taps[i * KERNEL_W + j], patch[i + q / 2][j + q % 2], s[q]);
-            int best = 0;
+                        for (int q = 0; q < 4; ++q)
+                            s[q] = fmaf(taps[i * KERNEL_W + j], patch[i + q / 2][j + q % 2], s[q]);
+                float best = s[0];
+                unsigned where = 0;
 #pragma unroll
-            for (int q = 1; q < 4; ++q)
-                if (s[q] > s[best] || (isnan(s[q]) && !isnan(s[best]))) best = q;
-            int filter = group * 4 + c;
-            float value = filter < FILTERS ? s[best] + (bias ? bias[filter] : 0.0f) : 0.0f;
-            if (WITH_RELU) value = value > 0.0f ? value : (isnan(value) ? value : 0.0f);
-            out[c] = value;
-            where[c] = best;
+                for (int q = 1; q < 4; ++q)
+                    if (s[q] > best || (isnan(s[q]) && !isnan(best))) best = s[q], where = q;
+                float value = best + biases[group * 4 + c];
+                if (WITH_RELU) value = value > 0.0f ? value : (isnan(value) ? value : 0.0f);
+                out[c] = value;
+                first |= where << (8 * c);
+            }
+            i64 at = ((i64)sample * POSITIONS + position) * STORED + group * 4;
+            put4(y + at, make_float4(out[0], out[1], out[2], out[3]));
+            *(unsigned*)(index + at) = first;
         }
-        i64 at = ((i64)blockIdx.x * POSITIONS + position) * STORED + group * 4;
-        put4(y + at, make_float4(out[0], out[1], out[2], out[3]));
-        *(uchar4*)(index + at) = first;
+        if (more) ahead.store(pictures[now ^ 1]);
+        __syncthreads();
     }
 }
 
 // slices[part][filter * TAPS + tap] and, behind all filters, [filter]: the gradients of filters and
 // biases over the pictures and positions of this part = (blockIdx.x, blockIdx.y). A warp has two
 // filters; its lanes share the positions, and each keeps all sums of its own until the end.
-__global__ void __launch_bounds__(32 * WARPS)
+__global__ void __launch_bounds__(32 * WARPS, 2)
     first_conv_pool_backward(const T* x, const T* dy, const u8* index, const T* y, float* slices,
                              int n) {
-    __shared__ __align__(16) float picture[TALL * PITCH];
+    __shared__ __align__(16) float pictures[2][TALL * PITCH];
     const int per_part = (POSITIONS + SPLIT - 1) / SPLIT, turns = (per_part + 31) / 32;
     int lane = threadIdx.x % 32, pair = blockIdx.z * WARPS + threadIdx.x / 32, filter = 2 * pair;
     int begin = blockIdx.y * per_part, end = min(begin + per_part, POSITIONS);
     float a[32], b[32];
 #pragma unroll
     for (int q = 0; q < 32; ++q) a[q] = 0.0f, b[q] = 0.0f;
-    for (int sample = blockIdx.x; sample < n; sample += gridDim.x) {
+    Ahead<32 * WARPS> ahead;
+    if (PAD) clear(pictures[0], 2 * TALL * PITCH);
+    if (blockIdx.x < n) ahead.load(x + (i64)blockIdx.x * PIXELS);
+    int now = 0;
+    for (int sample = blockIdx.x; sample < n; sample += gridDim.x, now ^= 1) {
         float da[turns], db[turns];
         int ta[turns], tb[turns];
 #pragma unroll
@@ -132,13 +170,14 @@ __global__ void __launch_bounds__(32 * WARPS)
                 tb[i] = second ? index[at + 1] : 0;
             }
         }
+        if (PAD) __syncthreads();
+        ahead.store(pictures[now]);
         __syncthreads();
-        load_picture(x + (i64)sample * HEIGHT * WIDTH, picture);
-        __syncthreads();
+        if (sample + gridDim.x < n) ahead.load(x + (i64)(sample + gridDim.x) * PIXELS);
 #pragma unroll
         for (int i = 0; i < turns; ++i) {
             float patch[KERNEL_H + 1][KERNEL_W + 1];
-            load_patch(picture, min(begin + lane + 32 * i, POSITIONS - 1), patch);
+            load_patch(pictures[now], min(begin + lane + 32 * i, POSITIONS - 1), patch);
             float ea[4], eb[4];
 #pragma unroll
             for (int q = 0; q < 4; ++q) {

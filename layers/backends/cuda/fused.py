@@ -29,12 +29,13 @@ from .layout import Layout, plain
 from .linear import geometry
 from .runtime import cupy
 
-# Threads that a block of the first convolution may have; a larger batch needs no more blocks.
-FORWARD_BLOCKS = tuple(range(128, 289, 32))
-MOST_SPLIT_BATCH = 512
+# Threads that a block of the first convolution may have.
+FORWARD_SIZES = tuple(range(128, 289, 32))
+# Blocks that the largest GPU holds at once, and up to which batch a picture is shared by several.
+FORWARD_BLOCKS, MOST_SPLIT_BATCH = 396, 128
 BACKWARD_PARTS, MOST_WARPS = 264, 10
-# Samples of one slice of the tail's gradients.
-TAIL_SLICE, MOST_TAIL_SLICES, TAIL_COLUMNS = 8, 32, 64
+# Samples of one slice of the tail's gradients; columns of a block, and how many rows it may take.
+TAIL_SLICE, TAIL_COLUMNS, TAIL_LINES = 256, 64, (8, 4)
 
 
 @binds(Fused)
@@ -63,7 +64,7 @@ def _first_geometry(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
         "ROWS": pool.y.shape[2],
         "COLUMNS": pool.y.shape[3],
         "WITH_RELU": int(conv.activation == "relu"),
-        "BLOCK": min(FORWARD_BLOCKS, key=lambda t: (-(-items // t) * t, -t)),
+        "BLOCK": min(FORWARD_SIZES, key=lambda t: (-(-items // t) * t, -t)),
     }
 
 
@@ -91,13 +92,15 @@ def _first_conv_pool(b: Binder, op: Fused) -> None:
     values |= _backward_numbers(conv, pool)
     n = conv.x.shape[0]
     items = values["ROWS"] * values["COLUMNS"] * layout.stored[1] // 4
-    parts = -(-items // values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
+    rounds = -(-items // values["BLOCK"])
+    parts = rounds if n <= MOST_SPLIT_BATCH else 1
+    blocks = min(n, max(1, FORWARD_BLOCKS // parts))
     bias = 0 if conv.bias is None else b.home(conv.bias).array
-    arguments = (x.array, b.home(conv.w).array, bias, y.array, index)
+    arguments = (x.array, b.home(conv.w).array, bias, y.array, index, i32(n))
     b.kernel(
         op,
         ("first_conv.cu", FIRST_CONV, y.narrow),
-        (n, parts),
+        (blocks, parts),
         arguments,
         block=(values["BLOCK"],),
         defines=_defines(values),
@@ -149,6 +152,7 @@ def _tail_numbers(b: Binder, op: Fused) -> tuple[Tensor, Any, Any, Defines]:
         "STRIDE": layout.stored[1],
         "CLASSES": entropy.x.shape[1],
         "KIND": ACTIVATIONS.index(act.kind),
+        "LINES": next(lines for lines in TAIL_LINES if lines * (entropy.x.shape[1] + 1) <= 132),
     }
     return pre, bias, entropy, _defines(values)
 
@@ -185,24 +189,37 @@ def _dense_tail_gradients(b: Binder, op: Fused) -> None:
     n, classes = entropy.x.shape
     stride = b.home(pre).layout.stored[1]
     dpre = b.home(op.narrow[0])
-    per = max(TAIL_SLICE, -(-n // MOST_TAIL_SLICES))
-    slices = -(-n // per)
+    slices = max(1, n // TAIL_SLICE)
+    per = -(-n // slices)
     width = (classes + 1) * stride + classes
-    sums = b.keep(cupy().zeros(slices * width, "float32"))
+    targets = (weight.c, None if first is None else first.db, weight.bias_grad)
+    if slices == 1:
+        outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
+    else:
+        sums = b.keep(cupy().zeros(slices * width, "float32"))
+        starts = (0, classes * stride, (classes + 1) * stride)
+        sizes = (classes * stride, pre.shape[1], classes)
+        outs = [0 if t is None else sums[at:] for t, at in zip(targets, starts, strict=True)]
     arguments = (
         *(b.home(pre).array, _bias(b, bias), b.home(weight.a).array, dpre.array),
-        *(b.private[("rows", entropy.x)], b.home(entropy.target).array, sums, i32(n), i32(per)),
-        b.output(entropy.loss).array,
+        *(b.private[("rows", entropy.x)], b.home(entropy.target).array, *outs),
+        *(i32(width), i32(n), i32(per), b.output(entropy.loss).array),
         0 if metrics is None else b.home(metrics.sums).array,
         i32(entropy.reduction == "mean"),
     )
-    grid = (-(-stride // TAIL_COLUMNS) + 1, slices)
-    b.kernel(op, ("dense_tail.cu", TAIL_GRADIENTS, dpre.narrow), grid, arguments, defines=defines)
-    b.slices(op, sums, 0, slices, width, weight.c, classes * stride)
-    if first is not None:
-        b.slices(op, sums, classes * stride, slices, width, first.db, first.db.size)
-    if weight.bias_grad is not None:
-        b.slices(op, sums, (classes + 1) * stride, slices, width, weight.bias_grad, classes)
+    grid, lines = (-(-stride // TAIL_COLUMNS) + 1, slices), dict(defines)["LINES"]
+    b.kernel(
+        op,
+        ("dense_tail.cu", TAIL_GRADIENTS, dpre.narrow),
+        grid,
+        arguments,
+        block=(TAIL_COLUMNS * lines,),
+        defines=defines,
+    )
+    if slices > 1:
+        for target, start, size in zip(targets, starts, sizes, strict=True):
+            if target is not None:
+                b.slices(op, sums, start, slices, width, target, size)
 
 
 _BY_KIND: dict[str, Callable[[Binder, Fused], None]] = {

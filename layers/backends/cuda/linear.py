@@ -10,6 +10,7 @@ from ...graph import Op, Tensor
 from ...ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
 from .bind import Binder, binds
 from .cublas import Product
+from .cublas_lt import LtProduct
 from .kernels import THREADS, f32, i32, i64, linear_grid
 from .layout import BFLOAT, Layout, plain
 from .parameters import Geometry
@@ -41,8 +42,25 @@ def matmul(b: Binder, op: MatMul) -> None:
         *(m, n, k, a.pointer, a_layout.stored[1], right.pointer, b_layout.stored[1]),
         *(c.pointer, c_layout.stored[1], op.transpose_a, op.transpose_b),
     )
+    key = f"{b.graph.name}/{op.origin[0].layer if op.origin else ''}/{_role(op)}"
+    result = LtProduct(
+        b.here.cublas_lt,
+        product,
+        b.here.stream,
+        b.here.cublas.workspace,
+        tf32=not b.precision.exact and not a.narrow,
+        operands=a.layout.dtype,
+        result=c_layout.dtype,
+        elements=c_layout.size,
+    )
+    b.products[key] = b.keep(result)
+    chosen = b.choices.get(f"{key}/gemm", "") if b.precision.fusion else ""
     cublas = b.here.cublas
-    if a.narrow:
+    if chosen:
+        launch = result.launch(int(chosen))
+        details = product.shown() | {"operands": a.layout.dtype}
+        b.add(op, "cublasLt", "cublasLtMatmul", launch, details, f"algorithm {chosen}")
+    elif a.narrow:
         launch = partial(cublas.gemm_ex, product, BFLOAT, c_layout.dtype)
         b.add(op, "cuBLAS", "cublasGemmEx", launch, product.shown() | {"operands": BFLOAT})
     else:
@@ -51,6 +69,13 @@ def matmul(b: Binder, op: MatMul) -> None:
         finish(b, op, c, op.bias)
     if op.bias_grad is not None and not b.is_summed(op):
         column_sums(b, op, op.a, op.bias_grad)
+
+
+def _role(op: MatMul) -> str:
+    """Which of a dense layer's three products it is."""
+    if op.transpose_a:
+        return "filter"
+    return "forward" if op.transpose_b else "data"
 
 
 def _layouts(b: Binder, op: MatMul) -> tuple[Layout, Layout, Layout]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from ....common.errors import CudnnError
 from ..base import Options
 from .conv_graph import WORKSPACE_LIMIT, ConvGraph, best_first
+from .convolution import AS_FORWARD
+from .cublas_lt import LtProduct
 from .executable import CudaExecutable
 from .runtime import cupy
 
@@ -19,7 +21,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
 }
 LANES = ("1", "2", "3")
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
-MOST_PLANS = 32
+MOST_PLANS = 64
 # Seconds that a search takes where nothing else is asked for.
 SECONDS = 6.0
 FINALISTS = 4
@@ -74,34 +76,63 @@ def _seconds(build: Build, choices: Mapping[str, str]) -> float:
 def _plans(
     build: Build, choices: Mapping[str, str], options: Options, budget: float
 ) -> dict[str, str]:
-    """The index of the fastest plan of every convolution, by the name of its choice."""
+    """The fastest plan of every convolution and product, by the name of its choice."""
     trial = build(choices)
+    for name in trial.graphs:
+        trial.run(name)
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
     pointer = int(workspace.data.ptr)
     plans: dict[str, str] = {}
-    found = trial.convolutions()
-    for name, (graph, _) in found.items():
-        options.interrupt()
-        plans[name] = str(_best(graph, pointer, budget / len(found)))
+    begin = time.perf_counter()
+    for binder in trial.binders():
+        for name, product in binder.products.items():
+            options.interrupt()
+            plans |= _algorithm(name, product)
+        left = budget - (time.perf_counter() - begin)
+        count = len(binder.convolutions) + len(binder.variants)
+        for name, graph in binder.convolutions.items():
+            options.interrupt()
+            seconds, index = _best(graph, pointer, left / count)
+            plans[name] = str(index)
+            if name not in binder.variants:
+                continue
+            try:
+                other, other_index = _best(binder.variants[name](), pointer, left / count)
+            except CudnnError:
+                continue
+            if other < GAIN * seconds:
+                plans[name] = f"{AS_FORWARD}{other_index}"
     trial.close()
     return plans
 
 
-def _best(graph: ConvGraph, workspace: int, budget: float) -> int:
+def _algorithm(name: str, product: LtProduct) -> dict[str, str]:
+    """The fastest algorithm of a product that repeats; none where cuBLAS would take it anyway."""
+    times = {index: product.seconds(index, 5) for index in range(product.count())}
+    for index in best_first(times)[:FINALISTS]:
+        if times[index] > GAIN * times[0]:
+            break
+        if product.verified(index):
+            return {f"{name}/gemm": str(index)}
+    return {}
+
+
+def _best(graph: ConvGraph, workspace: int, budget: float) -> tuple[float, int]:
+    """Seconds and index of the fastest candidate that keeps its promises."""
     deadline = time.perf_counter() + budget
     times: dict[int, float] = {}
+    names: set[str] = set()
     most = graph.plans() if budget == float("inf") else min(graph.plans(), MOST_PLANS)
     for index in range(most):
         if times and time.perf_counter() > deadline:
             break
-        if graph.build(index):
+        if graph.build(index) and graph.name(index) not in names:
+            names.add(graph.name(index))
             times[index] = graph.seconds(index, workspace, 1)
     again = {index: graph.seconds(index, workspace, 5) for index in best_first(times)[:FINALISTS]}
-    first = graph.plan
-    again.setdefault(first, graph.seconds(first, workspace, 5))
     for index in best_first(again):
-        if again[index] > GAIN * again[first]:
-            break
-        if graph.verified(index, workspace):
-            return index
-    return first
+        if again[index] < float("inf") and graph.verified(index, workspace):
+            return again[index], index
+    if graph.plan < 0:
+        graph.choose()
+    return graph.seconds(graph.plan, workspace, 5), graph.plan
