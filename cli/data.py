@@ -23,7 +23,7 @@ from . import console, downloading, options
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="PNG",
-    help="Write a contact sheet: samples of every class as the network sees them.",
+    help="Write a contact sheet: samples of every class as the network sees them, augmented too.",
 )
 @options.json_output("one JSON object")
 @options.data_dir
