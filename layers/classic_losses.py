@@ -33,6 +33,7 @@ class HingeLoss(Loss):
     """
 
     kind = "hinge"
+    unbounded = True
 
     def __init__(
         self, *, margin: float = 1.0, power: int = 1, reduction: Reduction = "mean"

@@ -16,11 +16,13 @@ class Loss(ABC):
     """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph.
 
     ``softmax``: the loss takes a softmax of the scores itself, so that one at the end of the
-    network is this one, and softmax of the scores are the network's probabilities.
+    network is this one, and softmax of the scores are the network's probabilities. ``unbounded``:
+    it takes scores of any size, of which the softmax is shown in the place of probabilities.
     """
 
     kind: ClassVar[str]
     softmax: ClassVar[bool] = False
+    unbounded: ClassVar[bool] = False
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         self.reduction = reduction

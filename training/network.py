@@ -256,10 +256,10 @@ class Network:
             graph.results["sums"] = self.loss.metrics(graph, scores, target, graph["loss"])
 
     def _probabilities(self, graph: Graph, scores: Tensor) -> None:
-        if not self.loss.softmax:
+        _, softmax = _ending(self.layers)
+        if not self.loss.softmax and (softmax is not None or not self.loss.unbounded):
             graph.results["probabilities"] = scores
             return
-        _, softmax = _ending(self.layers)
         with graph.at(softmax.name if softmax is not None else "loss", "forward"):
             p = graph.tensor("probabilities", scores.shape)
             graph.add(Softmax(x=scores, y=p))

@@ -137,6 +137,20 @@ def test_a_final_softmax_is_that_of_the_loss() -> None:
     assert [type(op).__name__ for op in infer.ops].count("Softmax") == 1
 
 
+def test_what_is_shown_as_probabilities() -> None:
+    """Scores of any size go through a softmax; those of mse and the perceptron are near 0 and 1."""
+
+    def softmaxes(loss: Loss, *kinds: str) -> int:
+        ops = network(loss, "flatten", "dense", *kinds).infer_graph(1).ops
+        return [type(op).__name__ for op in ops].count("Softmax")
+
+    assert softmaxes(HingeLoss()) == 1
+    assert softmaxes(HingeLoss(), "softmax") == 1
+    assert softmaxes(LOSSES["mse"]()) == 0
+    assert softmaxes(PerceptronLoss(), "heaviside") == 0
+    assert softmaxes(RbfMapLoss()) == 1
+
+
 @pytest.mark.parametrize("loss", [*SMOOTH, LOSSES["cross_entropy"]()], ids=lambda loss: loss.kind)
 def test_nothing_trains_what_stands_before_a_threshold(loss: Loss) -> None:
     with pytest.raises(ShapeError, match=r"'heaviside_1' \(heaviside\) has no gradient, so '"):
