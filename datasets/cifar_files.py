@@ -12,7 +12,10 @@ from .image_set import Split
 PICTURE = (3, 32, 32)
 """(C, H, W)."""
 
-_MIRRORS = ("https://www.cs.toronto.edu/~kriz/",)
+_MIRRORS = (
+    "https://www.cs.toronto.edu/~kriz/",
+    "https://mindspore-website.obs.cn-north-4.myhuaweicloud.com/notebook/datasets/",
+)
 
 
 @dataclass(frozen=True)
