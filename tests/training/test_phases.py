@@ -309,3 +309,73 @@ def test_rollback_restores_all_state(
 def test_optimizers_of_configs(tiny: Make, text: str, name: str, groups: int) -> None:
     found = optimizer(tiny(f"optimizer={text}"))
     assert (found.name, len(found.groups)) == (name, groups)
+
+
+# ---------------------------------------------------------------- running statistics
+
+BATCH_NORM = (
+    "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2, use_bias: false}}, "
+    "{batch_norm: {scale: false}}, relu, max_pool2d, flatten, {dense: {units: 10}}]"
+)
+
+
+def test_running_statistics_are_averaged_too(tiny: Make, backend: Backend) -> None:
+    """With a decay of 0 the averages are the values themselves, so the validation is the same."""
+    rule = "optimizer={{type: sgd, lr: 0.05, momentum: 0.9{}}}"
+    checks = (BATCH_NORM, "train.validate_every_epochs=1")
+    plain = train(tiny(rule.format(""), *checks), backend, NOWHERE)
+    same = train(tiny(rule.format(", ema: {decay: 0}"), *checks), backend, NOWHERE)
+    assert plain.validation is not None
+    assert same.validation is not None
+    np.testing.assert_allclose(plain.validation.loss, same.validation.loss, rtol=1e-5)
+    slow = train(tiny(rule.format(", ema: {decay: 0.9}"), *checks), backend, NOWHERE)
+    found = end_of(slow).arrays
+    for name in ("running_mean", "running_var"):
+        average, value = found[f"ema/batch_norm_1.{name}"], found[f"batch_norm_1.{name}"]
+        assert (average != value).all()
+    trained = Trained.of(end_of(slow))
+    images, index = load_part(trained, "validation", NOWHERE)
+    again = evaluate(trained, backend, images, index, "validation")
+    assert slow.validation is not None
+    np.testing.assert_allclose(again.loss, slow.validation.loss, rtol=1e-5)
+
+
+def test_lookahead_moves_running_statistics(tiny: Make, backend: Backend) -> None:
+    rule = "optimizer={type: sgd, lr: 0.05, lookahead: {every: 5, decay: 0.99, power: 0}}"
+    session = session_of(tiny(BATCH_NORM, rule), backend)
+    session.run(4)
+    before = session.arrays()
+    session.run(1)
+    after = session.arrays()
+    session.close()
+    name = "batch_norm_1.running_var"
+    assert (before[f"lookahead/{name}"] == 1).all()
+    assert (after[name] == after[f"lookahead/{name}"]).all()
+    assert (before[name] != after[name]).all()
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_statistics_are_resumed_with_everything(tiny: Make, backend: Backend, parts: int) -> None:
+    config = tiny(
+        BATCH_NORM,
+        f"train.accumulate={parts}",
+        "optimizer={type: sgd, lr: 0.05, momentum: 0.85, nesterov: true, ema: {decay: 0.9}, "
+        "lookahead: {}, groups: [{kind: shift, lr_factor: 64, weight_decay: 0.01},"
+        "{parameters: conv2d_1.weight, freeze_after_epoch: 1.5}]}",
+    )
+    whole = session_of(config, backend)
+    for steps in (10, 10, 5):
+        whole.run(steps)
+    half = session_of(config, backend)
+    half.run(10)
+    half.run(3)
+    kept = half.snapshot()
+    half.close()
+    again = session_of(config, backend)
+    again.put(kept)
+    again.run(7)
+    again.run(5)
+    for name, array in whole.arrays().items():
+        np.testing.assert_array_equal(array, again.arrays()[name], err_msg=name)
+    whole.close()
+    again.close()

@@ -21,7 +21,6 @@ from .constants import (
     DST,
     ELTWISE_SQRT,
     FORWARD_INFERENCE,
-    POST_OP_0,
     SRC,
     SRC_1,
 )
@@ -174,10 +173,9 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
                 g = scratch
         add(b, op, (m, first[0]), (g, first[1]), m)
         _binary(b, op, BINARY_MUL, (g, second), (g, one), v, accumulate=op.beta2)
-        plus = Attributes(binary=(BINARY_ADD, eps[n].descriptor))
-        root = (FORWARD_INFERENCE, ELTWISE_SQRT, v.descriptor, scratch.descriptor, 0.0, 0.0, plus)
-        memories = {SRC: v, DST: scratch, POST_OP_0 | SRC_1: eps[n]}
-        b.primitive(op, PrimitiveDesc("eltwise_forward", *root), memories, {"post_op": "add"})
+        root = (FORWARD_INFERENCE, ELTWISE_SQRT, v.descriptor, scratch.descriptor, 0.0, 0.0, None)
+        b.primitive(op, PrimitiveDesc("eltwise_forward", *root), {SRC: v, DST: scratch})
+        add(b, op, (scratch, one), (eps[n], one), scratch)
         _binary(b, op, BINARY_DIV, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0)
 
 

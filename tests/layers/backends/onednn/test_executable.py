@@ -8,6 +8,9 @@ from dnnstack.layers.backends.onednn import executable as module
 from dnnstack.layers.backends.onednn.bind import Step
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec
+from dnnstack.training.adam import Adam
+from dnnstack.training.muon import Muon
+from dnnstack.training.optimizer import Optimizer
 from dnnstack.training.sgd import Sgd
 
 BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}
@@ -231,3 +234,14 @@ def test_measuring_changes_nothing(make):
     for first, second in zip(before, after, strict=True):
         np.testing.assert_array_equal(first, second)
     assert executable.read(graphs["train"]["step"])[0] == 2
+
+
+@pytest.mark.parametrize("rule", [Adam(), Adam(decoupled=True, weight_decay=0.1), Muon(Sgd())])
+def test_updates_run_over_the_arenas_without_reference_code(make, rule):
+    """A dozen calls for all parameters together; Muon some more for each of the two filters."""
+    _, _, executable = make(rule=Optimizer(rule, ema=True))
+    calls = [c for c in executable.calls("train") if c.op.origin[0].phase == "update"]
+    assert not [c for c in calls if c.implementation.startswith("ref")]
+    updates = [c for c in calls if type(c.op).__name__ == "AdamUpdate"]
+    assert len(updates) <= 7
+    assert len(calls) < 70
