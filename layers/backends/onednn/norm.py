@@ -53,6 +53,16 @@ def _output(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
     return b.output(tensor, Descriptor.of(tensor.shape)).view(layout)
 
 
+def _over(b: Binder, source: Tensor, memory: Memory, target: Tensor) -> Memory | None:
+    """The source's memory for the target, where nobody needs it: it touches less memory."""
+    if len(source.shape) != 4 or not b.may_overwrite(source):
+        return None
+    b.overwritten.add(source)
+    written = memory.view(memory.descriptor)
+    b.alias(target, written)
+    return written
+
+
 def _flags(op: Norm, shift: bool) -> int:
     return (
         (USE_SCALE if op.weight is not None else 0)
@@ -131,9 +141,10 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     if desc is None:
         return reference(b, op)
     layout = desc.descriptor(SRC)
+    x = _input(b, op.x, layout)
     arguments = {
-        SRC: _input(b, op.x, layout),
-        DST: _output(b, op.y, layout),
+        SRC: x,
+        DST: _over(b, op.x, x, op.y) or _output(b, op.y, layout),
         MEAN: b.home(op.running_mean),
         VARIANCE: b.home(op.running_var),
     }
@@ -162,17 +173,10 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
         return reference(b, op)
     channels = Descriptor.of(op.mean.shape)
     dy = _input(b, op.dy, layout)
-    if len(op.dy.shape) == 4 and b.may_overwrite(op.dy):
-        # In place it touches a quarter less memory.
-        b.overwritten.add(op.dy)
-        dx = dy.view(layout)
-        b.alias(op.dx, dx)
-    else:
-        dx = _output(b, op.dx, layout)
     arguments = {
         SRC: _input(b, op.x, layout),
         DIFF_DST: dy,
-        DIFF_SRC: dx,
+        DIFF_SRC: _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout),
         MEAN: b.plain(op.mean),
         VARIANCE: b.variances.get(op.mean) or _variance(b, op),
     }

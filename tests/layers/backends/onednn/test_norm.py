@@ -7,10 +7,11 @@ import pytest
 from dnnstack.layers.backends.base import BoundCall, Options
 from dnnstack.layers.backends.onednn.backend import OneDnnBackend
 from dnnstack.layers.backends.onednn.executable import OneDnnExecutable
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.graph import Graph, Op
 from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import BatchNorm, BatchNormBackward
+from dnnstack.layers.ops import Activation, Add, BatchNorm, BatchNormBackward
 from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
 
@@ -93,4 +94,58 @@ def test_measuring_leaves_the_statistics_alone(onednn: OneDnnBackend) -> None:
     executable.write(norm.running_mean, np.full(16, 0.5, np.float32))
     executable.measure("train", 2)
     np.testing.assert_array_equal(executable.read(norm.running_mean), np.float32(0.5))
+    executable.close()
+
+
+def test_what_is_needed_later_is_not_written_over(onednn: OneDnnBackend) -> None:
+    """Around batch norm alone goes a shortcut: its input and its dy are read once more."""
+    specs = [
+        LayerSpec("conv2d", options={"filters": 16, "kernel_size": 3}),
+        LayerSpec("residual", options={"body": [LayerSpec("batch_norm")]}),
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 5}),
+    ]
+    network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
+    scaling = Preprocessing((1 / 128,) * 3, (-1.0,) * 3)
+    train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+    graphs = {"train": train, "infer": network.infer_graph(4)}
+    draw = np.random.default_rng(3)
+    images, x = draw.integers(0, 256, (8, *PICTURE)), draw.standard_normal((4, *PICTURE))
+    ends = []
+    for backend in (onednn, ReferenceBackend(1)):
+        executable = backend.compile(graphs, Options(tune=False))
+        executable.write(train["images"], images.astype(np.uint8))
+        executable.write(train["labels"], np.array([0, 1, 2, 3, 4, 0, 1, 2], np.int32))
+        executable.write(train["order"], np.arange(8, dtype=np.int32))
+        executable.write(train["rates"], np.full(4, 0.05, np.float32))
+        for tensor, value in network.initial_values(1).items():
+            executable.write(tensor, value)
+        executable.run("train", 3)
+        executable.write(graphs["infer"]["x"], x.astype(np.float32))
+        executable.run("infer")
+        read = (*network.learned(), graphs["infer"]["scores"])
+        ends.append({tensor.name: executable.read(tensor) for tensor in read})
+        executable.close()
+    for name, want in ends[1].items():
+        np.testing.assert_allclose(ends[0][name], want, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_term_that_is_needed_later_is_not_summed_into(onednn: OneDnnBackend) -> None:
+    graph = Graph("one", 2)
+    shape = (2, 16, 4, 4)
+    x = graph.tensor("x", shape, role="input")
+    a, b, first, second = (graph.tensor(name, shape) for name in ("a", "b", "first", "second"))
+    graph.add(Activation(x=x, y=a, kind="relu"))
+    graph.add(Activation(x=x, y=b, kind="tanh"))
+    graph.add(Add(terms=(a, b), y=first))
+    graph.add(Add(terms=(a, first), y=second))
+    graph.results["second"] = second
+    executable = onednn.compile({"one": graph}, Options(fusion=False))
+    values = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    executable.write(x, values)
+    executable.run("one")
+    want = 2 * np.maximum(values, 0) + np.tanh(values)
+    np.testing.assert_allclose(executable.read(second), want, rtol=1e-5, atol=1e-6)
+    with pytest.raises(KeyError, match="given to a later tensor"):
+        executable.read(b)
     executable.close()
