@@ -29,6 +29,13 @@ class Net(NamedTuple):
     loss: str = "cross_entropy"
 
 
+SMALL: list[tuple[str, dict[str, Any]]] = [
+    ("flatten", {}),
+    ("dense", {"units": 7}),
+    ("scaled_tanh", {}),
+    ("dense", {"units": CLASSES}),
+]
+
 NETS: dict[str, Net] = {
     "mlp": Net(
         [
@@ -116,6 +123,26 @@ NETS: dict[str, Net] = {
         momentum=0.9,
         weight_decay=0.01,
     ),
+    "classic": Net(
+        [
+            ("pad2d", {"padding": 1, "value": -0.1}),
+            ("conv2d", {"filters": 3, "kernel_size": 3, "connections": [[0], [1], [0, 1]]}),
+            ("scaled_tanh", {}),
+            ("scaled_subsampling", {}),
+            ("conv2d", {"filters": 4, "kernel_size": 2, "stride": 2, "algorithm": "im2col"}),
+            ("scaled_tanh", {}),
+            ("flatten", {}),
+            ("dense", {"units": CLASSES}),
+        ],
+        (2, 11, 10),
+        lr=0.05,
+        momentum=0.9,
+        weight_decay=0.01,
+        loss="rbf_map",
+    ),
+    "margins": Net(SMALL, (1, 4, 3), lr=0.2, loss="hinge"),
+    "probabilities": Net(SMALL, (1, 4, 3), lr=0.5, loss="one_minus_p"),
+    "distances": Net(SMALL, (1, 4, 3), lr=0.05, loss="squared_distance"),
 }
 
 

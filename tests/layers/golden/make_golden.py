@@ -12,16 +12,79 @@ import torch
 from torch import nn
 
 
+class Connected(nn.Module):
+    """A convolution whose filters see the maps of a table alone; weight: (connections, kh, kw)."""
+
+    def __init__(self, channels: int, options: dict[str, Any]) -> None:
+        super().__init__()
+        table, size = options["connections"], options["kernel_size"]
+        self.pairs = [(o, c) for o, maps in enumerate(table) for c in maps]
+        self.shape = (len(table), channels, size, size)
+        self.weight = nn.Parameter(torch.zeros(len(self.pairs), size, size))
+        self.bias = nn.Parameter(torch.zeros(len(table)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        filters = torch.zeros(self.shape, dtype=x.dtype)
+        outputs, inputs = zip(*self.pairs, strict=True)
+        filters = filters.index_put((torch.tensor(outputs), torch.tensor(inputs)), self.weight)
+        return nn.functional.conv2d(x, filters, self.bias)
+
+
+class Subsampling(nn.Module):
+    """A coefficient times the sum over 2x2, plus a bias."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = nn.functional.avg_pool2d(x, 2, divisor_override=1)
+        return total * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+class ScaledTanh(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 1.7159 * torch.tanh(2.0 / 3.0 * x)
+
+
+def loss_of(net: nets.Net, scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """The loss of a batch; wanted: the classes."""
+    rows, p = torch.arange(len(wanted)), torch.softmax(scores, 1)
+    match net.loss:
+        case "mse":
+            onehot = nn.functional.one_hot(wanted, nets.CLASSES).double()
+            return nn.functional.mse_loss(scores, onehot)
+        case "hinge":
+            return nn.functional.multi_margin_loss(scores, wanted)
+        case "one_minus_p":
+            return (1.0 - p[rows, wanted]).mean()
+        case "squared_distance":
+            away = torch.arange(nets.CLASSES)[None] - wanted[:, None]
+            return (p * away**2).sum(1).mean()
+        case "rbf_map":
+            rubbish = torch.full((len(scores), 1), -10.0, dtype=scores.dtype)
+            every = torch.logsumexp(torch.cat([scores, rubbish], 1), 1)
+            return (every - scores[rows, wanted]).mean()
+    return nn.functional.cross_entropy(scores, wanted, label_smoothing=net.label_smoothing)
+
+
 def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Module:
     """PyTorch's layer for ours; shape: the input's, without the batch."""
     match kind:
         case "dense":
             return nn.Linear(shape[0], options["units"], options.get("use_bias", True))
+        case "conv2d" if "connections" in options:
+            return Connected(shape[0], options)
         case "conv2d":
-            ours = ("filters", "kernel_size", "use_bias")
+            ours = ("filters", "kernel_size", "use_bias", "algorithm")
             rest = {k: v for k, v in options.items() if k not in ours}
             rest["bias"] = options.get("use_bias", True)
             return nn.Conv2d(shape[0], options["filters"], options["kernel_size"], **rest)
+        case "pad2d":
+            return nn.ConstantPad2d(options["padding"], options["value"])
+        case "scaled_subsampling":
+            return Subsampling(shape[0])
         case "batch_norm":
             made = nn.BatchNorm2d if len(shape) == 3 else nn.BatchNorm1d
             return made(shape[0], options["eps"])
@@ -54,6 +117,7 @@ def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Mod
         "gelu": nn.GELU,
         "silu": nn.SiLU,
         "softplus": nn.Softplus,
+        "scaled_tanh": ScaledTanh,
         "softmax": nn.Identity,  # part of PyTorch's cross entropy
     }
     return plain[kind]()
@@ -82,14 +146,7 @@ def losses(net: nets.Net) -> list[float]:
     found = []
     for step in range(nets.STEPS):
         rows = nets.order()[step * nets.BATCH : (step + 1) * nets.BATCH].tolist()
-        scores = model(pictures[rows])
-        if net.loss == "mse":
-            onehot = nn.functional.one_hot(wanted[rows], nets.CLASSES).double()
-            loss = nn.functional.mse_loss(scores, onehot)
-        else:
-            loss = nn.functional.cross_entropy(
-                scores, wanted[rows], label_smoothing=net.label_smoothing
-            )
+        loss = loss_of(net, model(pictures[rows]), wanted[rows])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
