@@ -22,8 +22,6 @@ from .runtime import cupy, device, frontend, module_version, synchronize
 from .tuner import search
 
 NAME = "cuda"
-# Rewrites to operations that no kernel here computes.
-LACKING = ("batch_norm_relu", "add_activation")
 # What is taken without a search: channels padded to what tensor cores like.
 DEFAULT_CHOICES: dict[str, dict[str, str]] = {
     "fp32": {"layout": "nhwc", "pad": "4"},
@@ -40,7 +38,7 @@ class CudaBackend:
     """
 
     name = NAME
-    rewrites = tuple(name for name in REWRITES if name not in LACKING)
+    rewrites = tuple(REWRITES)
 
     def __init__(self, capture: bool = True) -> None:
         self.device = device()
@@ -58,7 +56,7 @@ class CudaBackend:
                 cudnn = other.cudnn if other is not None else Cudnn(stream)
                 cublas = Cublas(tf32, stream)
                 self._cublas_lt = self._cublas_lt or CublasLt()
-                self._lanes[key] = Lane(stream, cublas, self._cublas_lt, cudnn)
+                self._lanes[key] = Lane(stream, cublas, cudnn, self._cublas_lt)
         return self._lanes[key]
 
     def compile(

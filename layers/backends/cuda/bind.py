@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ....common.errors import ShapeError
+from ....common.errors import BackendUnavailableError, ShapeError
 from ...graph import SHARED, Graph, Op, Tensor
 from ...ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
 from ...rewrites_fused import TAIL_GRADIENTS
@@ -46,8 +46,8 @@ class Lane:
 
     stream: Any
     cublas: Cublas
-    cublas_lt: CublasLt
     cudnn: Cudnn
+    cublas_lt: CublasLt
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,7 @@ class Binder:
         for op in self.graph.ops:
             if type(op) in EARLY:
                 self._op = op
+                self._join([0])
                 EARLY[type(op)](self, op)
         for op in self.graph.ops:
             if id(op) in self.done:
@@ -138,6 +139,10 @@ class Binder:
             if self._needs_sums(op):
                 self.add_up()
             self._wait_for(op)
+            if type(op) not in KERNELS:
+                raise BackendUnavailableError(
+                    f"device 'cuda': {op.label()} has no kernel there; use --device cpu"
+                )
             KERNELS[type(op)](self, op)
             self._writers.update(dict.fromkeys(op.writes(), self.lane))
         self.lane = 0

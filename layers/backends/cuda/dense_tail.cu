@@ -91,14 +91,15 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// The sums over `per` samples a blockIdx.y, which lie `stride` floats apart: dw2 (CLASSES, STRIDE),
-// db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null. The last column of blocks sums up loss and
-// metrics instead, and is needed once.
+// dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null. Blocks of one
+// blockIdx.x sum over `per` samples each and leave that in slices; the last of them to end, whichever
+// it is, adds the slices up in their order. arrived: one zero a blockIdx.x, left zero. The last column
+// of blocks sums up loss and metrics instead, and is needed once.
 __global__ void __launch_bounds__(64 * LINES)
     dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
                          const float2* row_sums, const int* target, float* dw2, float* db1,
-                         float* db2, int stride, int n, int per, float* loss, double* sums,
-                         int mean) {
+                         float* db2, float* slices, int* arrived, int n, int per, float* loss,
+                         double* sums, int mean) {
     __shared__ double totals[64 * LINES];
     __shared__ float part[LINES][64][CLASSES + 1];
     if (blockIdx.x == gridDim.x - 1) {
@@ -141,27 +142,49 @@ __global__ void __launch_bounds__(64 * LINES)
 #pragma unroll
     for (int k = 0; k <= CLASSES; ++k) part[line][column][k] = sum[k];
     __syncthreads();
-    dw2 += (i64)blockIdx.y * stride;
-    if (db1) db1 += (i64)blockIdx.y * stride;
-    if (db2) db2 += (i64)blockIdx.y * stride;
+    const int width = (CLASSES + 1) * STRIDE + CLASSES;
+    float* slice = slices + (i64)blockIdx.y * width;
     for (int i = threadIdx.x; i < 64 * (CLASSES + 1); i += 64 * LINES) {
         int k = i / 64, at = blockIdx.x * 64 + i % 64;
         if (at >= STRIDE) continue;
         float total = 0.0f;
         for (int l = 0; l < LINES; ++l) total += part[l][i % 64][k];
-        if (k < CLASSES) dw2[k * STRIDE + at] = total;
-        else if (db1) db1[at] = total;
+        slice[k * STRIDE + at] = total;
     }
-    if (blockIdx.x == 0 && db2) {
+    if (blockIdx.x == 0) {
         // A warp a class: lanes share the samples.
         for (int k = threadIdx.x / 32; k < CLASSES; k += 2 * LINES) {
             float total = 0.0f;
             for (int row = begin + threadIdx.x % 32; row < end; row += 32)
                 total += dscores[row * CLASSES + k];
             total = warp_sum(total);
-            if (threadIdx.x % 32 == 0) db2[k] = total;
+            if (threadIdx.x % 32 == 0) slice[(CLASSES + 1) * STRIDE + k] = total;
         }
     }
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(arrived + blockIdx.x, 1) == gridDim.y - 1;
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    for (int i = threadIdx.x; i < 64 * (CLASSES + 1) + CLASSES; i += 64 * LINES) {
+        int k = i / 64, at = blockIdx.x * 64 + i % 64;
+        bool bias = k > CLASSES;
+        if (bias ? blockIdx.x != 0 : at >= STRIDE) continue;
+        const float* from = slices + (bias ? (CLASSES + 1) * STRIDE + i % 64 : k * STRIDE + at);
+        float total = 0.0f;
+#pragma unroll 8
+        for (int r = 0; r < gridDim.y; ++r) total += from[(i64)r * width];
+        if (bias) {
+            if (db2) db2[i % 64] = total;
+        } else if (k < CLASSES) {
+            dw2[k * STRIDE + at] = total;
+        } else if (db1) {
+            db1[at] = total;
+        }
+    }
+    if (threadIdx.x == 0) arrived[blockIdx.x] = 0;
 }
 
 }  // extern "C"

@@ -51,8 +51,18 @@ __global__ void gather_batch(const u8* images, const int* labels, const int* ord
     if (blockIdx.y == 0 && threadIdx.x == 0) target[sample] = row < 0 ? -1 : labels[row];
     const u8* from = images + (i64)row * each;
     T* to = x + (i64)sample * p.sample;
-    for (int rest = blockIdx.y * blockDim.x + threadIdx.x; rest < each;
-         rest += gridDim.y * blockDim.x) {
+    int thread = blockIdx.y * blockDim.x + threadIdx.x, threads = gridDim.y * blockDim.x;
+    if (p.channels == 1 && p.pixels % 4 == 0 && p.sample % 4 == 0) {
+        for (int i = thread; i < p.pixels / 4; i += threads) {
+            uchar4 four = make_uchar4(0, 0, 0, 0);
+            float a = row >= 0 ? scale[0] : 0.0f, b = row >= 0 ? shift[0] : 0.0f;
+            if (row >= 0) four = *(const uchar4*)(from + 4 * i);
+            put4(to + 4 * i, make_float4(fmaf(four.x, a, b), fmaf(four.y, a, b),
+                                         fmaf(four.z, a, b), fmaf(four.w, a, b)));
+        }
+        return;
+    }
+    for (int rest = thread; rest < each; rest += threads) {
         int channel = p.channel == 1 ? rest % p.channels : rest / p.pixels;
         int pixel = p.channel == 1 ? rest / p.channels : rest % p.pixels;
         float value = 0.0f;

@@ -35,7 +35,7 @@ FORWARD_SIZES = tuple(range(128, 289, 32))
 FORWARD_BLOCKS, MOST_SPLIT_BATCH = 396, 128
 BACKWARD_PARTS, MOST_WARPS = 264, 10
 # Samples of one slice of the tail's gradients; columns of a block, and how many rows it may take.
-TAIL_SLICE, TAIL_COLUMNS, TAIL_LINES = 256, 64, (8, 4)
+TAIL_SLICE, TAIL_COLUMNS, TAIL_LINES = 16, 64, (8, 4)
 
 
 @binds(Fused)
@@ -189,37 +189,28 @@ def _dense_tail_gradients(b: Binder, op: Fused) -> None:
     n, classes = entropy.x.shape
     stride = b.home(pre).layout.stored[1]
     dpre = b.home(op.narrow[0])
-    slices = max(1, n // TAIL_SLICE)
-    per = -(-n // slices)
+    slices = -(-n // TAIL_SLICE)
     width = (classes + 1) * stride + classes
+    sums = b.keep(cupy().zeros(slices * width, "float32"))
     targets = (weight.c, None if first is None else first.db, weight.bias_grad)
-    if slices == 1:
-        outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
-    else:
-        sums = b.keep(cupy().zeros(slices * width, "float32"))
-        starts = (0, classes * stride, (classes + 1) * stride)
-        sizes = (classes * stride, pre.shape[1], classes)
-        outs = [0 if t is None else sums[at:] for t, at in zip(targets, starts, strict=True)]
+    outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
+    columns = -(-stride // TAIL_COLUMNS)
+    arrived = b.keep(cupy().zeros(columns, "int32"))
     arguments = (
         *(b.home(pre).array, _bias(b, bias), b.home(weight.a).array, dpre.array),
-        *(b.private[("rows", entropy.x)], b.home(entropy.target).array, *outs),
-        *(i32(width), i32(n), i32(per), b.output(entropy.loss).array),
+        *(b.private[("rows", entropy.x)], b.home(entropy.target).array, *outs, sums, arrived),
+        *(i32(n), i32(TAIL_SLICE), b.output(entropy.loss).array),
         0 if metrics is None else b.home(metrics.sums).array,
         i32(entropy.reduction == "mean"),
     )
-    grid, lines = (-(-stride // TAIL_COLUMNS) + 1, slices), dict(defines)["LINES"]
     b.kernel(
         op,
         ("dense_tail.cu", TAIL_GRADIENTS, dpre.narrow),
-        grid,
+        (columns + 1, slices),
         arguments,
-        block=(TAIL_COLUMNS * lines,),
+        block=(TAIL_COLUMNS * dict(defines)["LINES"],),
         defines=defines,
     )
-    if slices > 1:
-        for target, start, size in zip(targets, starts, sizes, strict=True):
-            if target is not None:
-                b.slices(op, sums, start, slices, width, target, size)
 
 
 _BY_KIND: dict[str, Callable[[Binder, Fused], None]] = {

@@ -6,33 +6,53 @@ from ...graph import Graph, Op, Tensor
 from ...ops import (
     Activation,
     ActivationBackward,
+    Add,
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
     BiasAdd,
     BiasGrad,
+    Concat,
     Conv2d,
     Conv2dBackwardData,
     Conv2dBackwardFilter,
+    Dropout,
+    DropoutBackward,
     Fused,
     GatherBatch,
     MatMul,
+    PadChannels,
     Pool2d,
     Pool2dBackward,
     Reshape,
+    Scale,
+    Slice,
 )
 
 # Operations with kernels that read and write bfloat16. All others are bracketed by conversions.
 NARROW: tuple[type[Op], ...] = (
     Activation,
     ActivationBackward,
+    Add,
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
     BiasAdd,
     BiasGrad,
+    Concat,
     Conv2d,
     Conv2dBackwardData,
     Conv2dBackwardFilter,
+    Dropout,
+    DropoutBackward,
     GatherBatch,
     MatMul,
+    PadChannels,
     Pool2d,
     Pool2dBackward,
     Reshape,
+    Scale,
+    Slice,
 )
 
 
@@ -51,4 +71,8 @@ def narrow_tensors(graph: Graph) -> frozenset[Tensor]:
 def _takes(op: Op, tensor: Tensor) -> bool:
     if isinstance(op, Fused):
         return tensor in op.narrow
-    return isinstance(op, NARROW)
+    if isinstance(op, Scale):
+        # Rows are scores, which a loss is to get as they were computed.
+        return len(tensor.shape) == 4
+    # Of one number a channel, the mean and deviation of batch norm, the digits are kept.
+    return isinstance(op, NARROW) and len(tensor.shape) > 1

@@ -37,7 +37,8 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
         *(b.data(op.images), b.data(op.labels), order, b.home(op.step).array, x.array),
         *(b.output(op.target).array, scale, shift, i32(n), place, now),
     )
-    parts = max(1, min(-(-channels * height * width // THREADS), -(-GATHER_BLOCKS // n)))
+    work = channels * height * width // (4 if channels == 1 else 1)
+    parts = max(1, min(-(-work // THREADS), -(-GATHER_BLOCKS // n)))
     b.kernel(op, ("elementwise.cu", "gather_batch", x.narrow), (n, parts), arguments)
 
 

@@ -1,0 +1,133 @@
+// Sums, multiples, dropout, and channels copied from one tensor into another.
+
+// A tensor in memory: samples of `each` stored elements, in them pixels of `row` stored channels.
+// The element of channel c and pixel p of a sample is number c * pixels + p of the sample.
+struct Places {
+    int each, row, channels, pixels;
+};
+
+// Philox4x32-10 (Salmon et al. 2011) of the counter (block, turn), both low word first.
+__device__ uint4 philox(unsigned long long block, unsigned long long turn, unsigned k0,
+                        unsigned k1) {
+    unsigned c0 = block, c1 = block >> 32, c2 = turn, c3 = turn >> 32;
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        unsigned high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
+        unsigned high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
+        c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return make_uint4(c0, c1, c2, c3);
+}
+
+__device__ __forceinline__ float4 mapped(int kind, float4 v, float alpha) {
+    return make_float4(activate(kind, v.x, alpha), activate(kind, v.y, alpha),
+                       activate(kind, v.z, alpha), activate(kind, v.w, alpha));
+}
+
+#define START (blockIdx.x * blockDim.x + threadIdx.x)
+#define STRIDE (gridDim.x * blockDim.x)
+
+extern "C" {
+
+// y = f(sum of the terms), from the first to the last; kind -1 is no f. All lie alike. `check`: f(0)
+// is not 0, so the channels that do not count, (i / inner) % stored >= columns, are set to 0.
+__global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i64 size, int kind,
+                          float alpha, int check, int columns, int stored, int inner) {
+    const T* a = terms[0];
+    const T* b = terms[1];
+    LINEAR(i, size / 4) {
+        float4 sum = get4(a + i * 4), v = get4(b + i * 4);
+        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+        for (int t = 2; t < count; ++t) {
+            v = get4(terms[t] + i * 4);
+            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+        }
+        if (kind >= 0) sum = mapped(kind, sum, alpha);
+        if (check) {
+            float* parts = (float*)&sum;
+            for (int k = 0; k < 4; ++k)
+                if ((i * 4 + k) / inner % stored >= columns) parts[k] = 0.0f;
+        }
+        put4(y + i * 4, sum);
+    }
+    i64 last = size / 4 * 4 + threadIdx.x;
+    if (blockIdx.x || last >= size) return;
+    float sum = get(a[last]) + get(b[last]);
+    for (int t = 2; t < count; ++t) sum += get(terms[t][last]);
+    if (kind >= 0) sum = activate(kind, sum, alpha);
+    put(y + last, check && last / inner % stored >= columns ? 0.0f : sum);
+}
+
+__global__ void scale(const T* __restrict__ x, T* __restrict__ y, i64 size, float factor) {
+    LINEAR(i, size / 4) {
+        float4 v = get4(x + i * 4);
+        put4(y + i * 4, make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor));
+    }
+    i64 last = size / 4 * 4 + threadIdx.x;
+    if (blockIdx.x == 0 && last < size) put(y + last, get(x[last]) * factor);
+}
+
+// y[row][to + i] = x[row][from + i], i < count: rows of xs and ys stored elements.
+__global__ void copy_columns(const T* __restrict__ x, T* __restrict__ y, unsigned rows,
+                             unsigned count, int xs, int ys, int from, int to) {
+    for (unsigned i = START; i < rows * count; i += STRIDE) {
+        unsigned row = i / count, column = i - row * count;
+        y[(i64)row * ys + to + column] = x[(i64)row * xs + from + column];
+    }
+}
+
+// The same where everything is a multiple of four: sizes count fours.
+__global__ void copy_fours(const T* __restrict__ x, T* __restrict__ y, unsigned rows,
+                           unsigned count, int xs, int ys, int from, int to) {
+    for (unsigned i = START; i < rows * count; i += STRIDE) {
+        unsigned row = i / count, column = i - row * count;
+        put4(y + ((i64)row * ys + to + column) * 4, get4(x + ((i64)row * xs + from + column) * 4));
+    }
+}
+
+// mask = 1 where the word of an element is at least the threshold, y = scale x mask. Element e is
+// counted over (N, C, H, W), from the first of the batch; a thread takes four neighbours in memory.
+__global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places* places,
+                        const i64* step, int parts, unsigned k0, unsigned k1, unsigned threshold,
+                        float scale) {
+    const Places p = *places;
+    const i64 now = step[0];
+    const unsigned long long turn = now / parts, sample_size = (i64)p.channels * p.pixels;
+    const unsigned long long first = now % parts * (size / p.each) * sample_size;
+    for (unsigned begin = START * 4; begin < size; begin += STRIDE * 4) {
+        unsigned sample = begin / p.each;
+        int rest = begin - sample * p.each, pixel = rest / p.row, channel = rest - pixel * p.row;
+        unsigned long long drawn = ~0ull;
+        uint4 words = make_uint4(0, 0, 0, 0);
+        for (unsigned i = begin; i < min(begin + 4, size); ++i) {
+            bool counts = channel < p.channels && pixel < p.pixels;
+            unsigned keep = 0;
+            if (counts) {
+                unsigned long long e = first + sample * sample_size + (i64)channel * p.pixels + pixel;
+                if (e / 4 != drawn) drawn = e / 4, words = philox(drawn, turn, k0, k1);
+                int k = e & 3;
+                unsigned word = k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w;
+                keep = word >= threshold;
+            }
+            mask[i] = keep;
+            put(y + i, counts ? get(x[i]) * keep * scale : 0.0f);
+            if (++channel == p.row) channel = 0, ++pixel;
+            if (++rest == p.each) rest = channel = pixel = 0, ++sample;
+        }
+    }
+}
+
+__global__ void dropout_backward(const T* __restrict__ dy, const u8* __restrict__ mask,
+                                 T* __restrict__ dx, i64 size, float scale) {
+    LINEAR(i, size / 4) {
+        float4 d = get4(dy + i * 4);
+        uchar4 m = *(const uchar4*)(mask + i * 4);
+        put4(dx + i * 4, make_float4(d.x * m.x * scale, d.y * m.y * scale, d.z * m.z * scale,
+                                     d.w * m.w * scale));
+    }
+    i64 last = size / 4 * 4 + threadIdx.x;
+    if (blockIdx.x == 0 && last < size) put(dx + last, get(dy[last]) * mask[last] * scale);
+}
+
+}  // extern "C"
