@@ -31,10 +31,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
         epoch = int(step[0]) // (len(order()) // n)
         source = images()
         drawn = plan.decisions(rows, epoch, len(source))
-        out = None if resamples else pictures
-        found = augmented(op, source, rows, epoch, drawn, np.dtype(np.float32), out)
-        if out is None:
-            pictures[...] = found
+        augmented(op, source, rows, epoch, drawn, pictures)
 
     kinds = ", ".join(each.kind for each in op.augment)
     details = {"augment": kinds, "pictures": f"{'u8' if raw else 'f32'} {n}x{op.x.size // n}"}

@@ -27,6 +27,9 @@ from .step import Arrays, picked_rows
 
 Integers = NDArray[np.signedinteger[Any]]
 Masks = NDArray[np.bool_]
+# Values that are moved, or resampled, at a time: the fewer, the more calls; the more, the more memory
+# that is new each time.
+_MOVED, _RESAMPLED = 1 << 18, 1 << 16
 
 
 @kernel(GatherAugmented, "take")
@@ -38,7 +41,8 @@ def gather_augmented(
     found = np.where(missing, 0, rows)
     epoch = int(step[0]) // (len(order) // len(rows))
     drawn = decisions(op, found, epoch)
-    pictures = augmented(op, images, found, epoch, drawn, np.dtype(np.float64))
+    floating = np.float64 if stages(op.augment)[1] else np.uint8
+    pictures = augmented(op, images, found, epoch, drawn, np.empty(op.x.shape, floating))
     # Always in float64, rounded once: the arguments do not say which precision is wanted.
     scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
     x = pictures * scale + shift
@@ -111,26 +115,41 @@ def augmented(
     rows: Array,
     epoch: int,
     drawn: Sequence[Array],
-    floating: np.dtype[Any],
-    out: Array | None = None,
+    out: Array,
 ) -> Array:
-    """The augmented pixels of images[rows]: uint8, or after a resampling of type ``floating``.
+    """out = the augmented pixels of images[rows]; drawn: of these rows.
 
-    drawn: of these rows. ``out`` receives the pixels where nothing is resampled.
+    out: (n, C, H, W), uint8, or where something is resampled the type to compute in.
     """
-    height, width = op.x.shape[2:]
+    # A few pictures at a time: the indices of all pixels of a large batch would fill gigabytes.
+    size = max(1, (_RESAMPLED if stages(op.augment)[1] else _MOVED) // out[0].size)
+    for begin in range(0, len(rows), size):
+        part = slice(begin, begin + size)
+        _augment(op, images, rows[part], epoch, [each[part] for each in drawn], out[part])
+    return out
+
+
+def _augment(
+    op: GatherAugmented,
+    images: Array,
+    rows: Array,
+    epoch: int,
+    drawn: Sequence[Array],
+    out: Array,
+) -> None:
     before, resampling, after = stages(op.augment)
     if not resampling:
-        return _moved(op, images, rows, _followed(op, drawn, before, len(rows)), out)
+        _moved(op, images, rows, _followed(op, drawn, before, len(rows)), out)
+        return
     pictures = images[rows]
     if before:
-        pictures = _moved(op, images, rows, _followed(op, drawn, before, len(rows)), None)
-    y, x = sources(op, rows, epoch, drawn, floating)
-    pictures = resampled(pictures, y, x)
+        way = _followed(op, drawn, before, len(rows))
+        pictures = _moved(op, images, rows, way, np.empty_like(pictures))
+    pictures = resampled(pictures, *sources(op, rows, epoch, drawn, out.dtype))
     if after:
-        own = np.arange(len(rows))
-        pictures = _moved(op, pictures, own, _followed(op, drawn, after, len(rows)), None)
-    return pictures
+        _moved(op, pictures, np.arange(len(rows)), _followed(op, drawn, after, len(rows)), out)
+    else:
+        out[...] = pictures
 
 
 @dataclass
@@ -195,34 +214,27 @@ def _within(at: Integers, corner: Integers, size: int, inside: Masks | None) -> 
     return found if inside is None else found & inside
 
 
-def _moved(
-    op: GatherAugmented, source: Array, rows: Array, way: _Followed, out: Array | None
-) -> Array:
+def _moved(op: GatherAugmented, source: Array, rows: Array, way: _Followed, out: Array) -> Array:
     """out[i, :, h, w] = source[rows[i], :, y[i, h], x[i, w]], or black, or the fill."""
     _, channels, height, width = source.shape
-    shape = (len(rows), channels, height, width)
     plane = np.arange(channels, dtype=np.int64) * (height * width)
     start = rows.astype(np.int64)[:, None] * (channels * height * width) + plane
     within = (way.y * np.int32(width))[:, :, None] + way.x[:, None, :]
     index = start[:, :, None] + within.reshape(len(rows), 1, -1)
-    if out is None:
-        out = np.empty(shape, source.dtype)
-    flat = out.reshape(index.shape)
     # "clip" writes to ``out`` without a buffer; no index is outside.
-    source.reshape(-1).take(index, out=flat, mode="clip")
+    source.reshape(-1).take(index, out=out.reshape(index.shape), mode="clip")
     inside = None
     if way.y_inside is not None:
         inside = way.y_inside[:, None, :, None]
     if way.x_inside is not None:
         columns = way.x_inside[:, None, None, :]
         inside = columns if inside is None else inside & columns
-    pictures = out.reshape(shape)
     if inside is not None:
-        pictures *= inside
+        out *= inside
     fill = np.array(op.fill, source.dtype)[:, None, None]
     for rows_in, columns_in in way.cut:
         square = rows_in[:, None, :, None] & columns_in[:, None, None, :]
-        np.copyto(pictures, fill, where=square)
+        np.copyto(out, fill, where=square)
     return out
 
 

@@ -297,6 +297,17 @@ def test_only_seed_epoch_and_sample_decide(
 
 
 @pytest.mark.parametrize("augment", [WHOLE[8], INTERPOLATED[-1]], ids=identity)
+def test_how_many_pictures_are_worked_on_at_a_time(
+    augment: tuple[Augmentation, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, order = pictures(7, 2, 6, 6), [6, 0, 5, 1, 4, 2, 3]
+    whole = gathered(augment, images, order, 7, 3)
+    for name in ("_MOVED", "_RESAMPLED"):
+        monkeypatch.setattr(f"dnnstack.layers.backends.reference.augment.{name}", 3 * 72)
+    np.testing.assert_array_equal(gathered(augment, images, order, 7, 3), whole)
+
+
+@pytest.mark.parametrize("augment", [WHOLE[8], INTERPOLATED[-1]], ids=identity)
 def test_nothing_is_kept_from_an_epoch_to_the_next(augment: tuple[Augmentation, ...]) -> None:
     images, order = pictures(4, 1, 8, 8), [0, 1, 2, 3]
     for before in ((0,), (5, 2), (1, 0, 1)):
