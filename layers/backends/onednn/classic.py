@@ -49,8 +49,6 @@ for _kind in (
     MultiMarginBackward,
     PerceptronError,
     PerceptronErrorBackward,
-    Rbf,
-    RbfBackward,
 ):
     binds(_kind)(reference)
 
@@ -134,6 +132,36 @@ def pad2d(b: Binder, op: Pad2d) -> None:
 
 
 binds(Pad2dBackward)(reference)
+
+
+@binds(Rbf)
+def rbf(b: Binder, op: Rbf) -> None:
+    centres = np.array(op.centres, np.float32)
+    x = b.plain(op.x).array(op.x.shape)
+    y = b.output(op.y, Descriptor.of(op.y.shape)).array(op.y.shape)
+    away = np.empty((*op.y.shape, op.x.shape[1]), np.float32)
+
+    def run() -> None:
+        np.subtract(x[:, None], centres, out=away)
+        np.einsum("nki,nki->nk", away, away, out=y)
+        np.negative(y, out=y)
+
+    b.host(op, run, "subtract, einsum")
+
+
+@binds(RbfBackward)
+def rbf_backward(b: Binder, op: RbfBackward) -> None:
+    centres = np.array(op.centres, np.float32)
+    x = b.plain(op.x).array(op.x.shape)
+    dy = b.plain(op.dy).array(op.dy.shape)
+    dx = b.output(op.dx, Descriptor.of(op.dx.shape)).array(op.dx.shape)
+
+    def run() -> None:
+        np.matmul(dy, centres, out=dx)
+        np.subtract(dx, dy.sum(1, keepdims=True) * x, out=dx)
+        np.multiply(dx, 2.0, out=dx)
+
+    b.host(op, run, "matmul")
 
 
 def scaled_tanh(b: Binder, op: Activation) -> None:
