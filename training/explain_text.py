@@ -106,7 +106,7 @@ def _shapes(op: Op) -> str:
     """What goes in and comes out: ``64x1x28x28, 20x1x5x5 -> 64x20x24x24``."""
     fields = [getattr(op, field) for field in (*op.inputs, *op.updates)]
     several = max((field for field in fields if isinstance(field, tuple)), key=len, default=())
-    if several:
+    if len(several) > 4 or (several and op.updates):
         return f"{sum(t.size for t in several)} values in {len(several)} tensors"
     # Biases and step counters are small and would hide what the operation is about.
     inputs = [t for t in op.reads() if len(t.shape) > 1] or op.reads()[:1]

@@ -128,6 +128,14 @@ RULES = {
         "train.accumulate=4",
         *VALIDATED,
     ),
+    "composites": (
+        "layers.1={residual: {body: [{conv2d: {filters: 8, kernel_size: 3, padding: 1}}, "
+        "batch_norm, relu, dropout], shortcut: padding}}",
+        "layers.2={concat: {branches: [[{conv2d: {filters: 3, kernel_size: 2, stride: 2}}], "
+        "[max_pool2d, {residual: {body: [tanh]}}]]}}",
+        "optimizer={type: sgd, lr: 0.01, momentum: 0.9}",
+        *VALIDATED,
+    ),
 }
 
 

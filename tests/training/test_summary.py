@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import ShapeError, UsageError
 from dnnstack.configs import load_config, parse_config
-from dnnstack.datasets import DatasetInfo
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.training import summary as summarizing
@@ -16,26 +16,37 @@ from dnnstack.training.summary import NetworkSummary, summarize
 from dnnstack.training.summary_text import as_text
 from dnnstack.training.units import bytes_text
 
-# Simonyan and Zisserman 2015, configuration D.
-_BLOCKS = [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]
-_CONV = "  - conv2d: {{filters: {0}, kernel_size: 3, padding: same}}\n  - relu\n"
-VGG16 = (
-    "data: {dataset: mnist, batch_size: 64}\nlayers:\n"
-    + "".join(_CONV.format(n) * times + "  - max_pool2d\n" for n, times in _BLOCKS)
-    + "  - flatten\n"
-    + "  - dense: {units: 4096}\n  - relu\n" * 2
-    + "  - dense: {units: 1000}\n  - softmax\n"
-    + "optimizer: {type: sgd, lr: 0.01, momentum: 0.9}\ntrain: {epochs: 1}\n"
-)
+# The figures of CMU's lecture on VGG-16, in bytes: weights without biases, and outputs a picture.
+KIB, MIB = 1024, 1024**2
+LECTURE_WEIGHTS = {
+    "conv1_2": 144 * KIB,
+    "conv2_1": 288 * KIB,
+    "conv2_2": 576 * KIB,
+    "conv3_1": 1.1 * MIB,
+    "conv3_2": 2.3 * MIB,
+    "conv3_3": 2.3 * MIB,
+    "conv4_1": 4.5 * MIB,
+    **dict.fromkeys(("conv4_2", "conv4_3", "conv5_1", "conv5_2", "conv5_3"), 9 * MIB),
+    "fc6": 392 * MIB,
+    "fc7": 64 * MIB,
+    "fc8": 15.6 * MIB,
+}
+LECTURE_OUTPUTS = {
+    **dict.fromkeys(("conv1_1", "conv1_2"), 12.3 * MIB),
+    "pool1": 3.1 * MIB,
+    **dict.fromkeys(("conv2_1", "conv2_2"), 6.2 * MIB),
+    "pool2": 1.5 * MIB,
+    **dict.fromkeys(("conv3_1", "conv3_2", "conv3_3"), 3.1 * MIB),
+    "pool3": 766 * KIB,
+    **dict.fromkeys(("conv4_1", "conv4_2", "conv4_3"), 1.5 * MIB),
+    **dict.fromkeys(("pool4", "conv5_1", "conv5_2", "conv5_3"), 383 * KIB),
+    "pool5": 98 * KIB,
+}
 
 
-@pytest.fixture
-def vgg(monkeypatch: pytest.MonkeyPatch) -> NetworkSummary:
-    classes = tuple(map(str, range(1000)))
-    info = DatasetInfo("imagenet", (3, 224, 224), classes, None, None)
-    with monkeypatch.context() as patch:
-        patch.setattr(summarizing, "describe_data", lambda config: info)
-        return summarize(parse_config(VGG16, "vgg16.yaml"), Path("vgg16.yaml"))
+@pytest.fixture(scope="module")
+def vgg() -> NetworkSummary:
+    return summarize(load_config("vgg16.yaml").config, Path("vgg16.yaml"))
 
 
 def lenet(*overrides: str, batch_size: int | None = None) -> NetworkSummary:
@@ -99,13 +110,60 @@ def test_a_shape_error_names_the_file() -> None:
 def test_vgg16(vgg: NetworkSummary) -> None:
     rows = by_name(vgg)
     assert vgg.parameters == 138_357_544
-    assert bytes_text(rows["dense_1"].weight_bytes) == "392 MiB"
+    assert bytes_text(rows["fc6"].weight_bytes) == "392 MiB"
     multiplications = sum(
         row.forward_flops for row in vgg.rows if row.type in ("conv2d", "dense")
     ) / (2e9)
     assert multiplications == pytest.approx(15.48, abs=0.01)
-    assert rows["max_pool2d_5"].output_shape == (512, 7, 7)
+    assert rows["pool5"].output_shape == (512, 7, 7)
     assert vgg.training.total > 2**33
+
+
+def test_vgg16_is_the_lecture_s() -> None:
+    config = load_config("vgg16.yaml").config
+    rows = by_name(summarize(config, Path("vgg16.yaml"), batch_size=1))
+    for name, wanted in LECTURE_WEIGHTS.items():
+        assert rows[name].weight_bytes == pytest.approx(wanted, rel=0.03), name
+    # The lecture rounds 1728 numbers of 4 bytes to 6.5 KB; here the 64 biases are in it too.
+    assert rows["conv1_1"].weight_bytes == 4 * (3 * 3 * 3 * 64 + 64)
+    for name, wanted in LECTURE_OUTPUTS.items():
+        assert 4 * prod(rows[name].output_shape) == pytest.approx(wanted, rel=0.03), name
+    # What forward keeps of a convolution is the output of its ReLU, which is as large.
+    kept = [row.activation_bytes for row in rows.values() if row.type in ("relu", "max_pool2d")]
+    maps = [row for name, row in rows.items() if name in LECTURE_OUTPUTS]
+    assert kept[: len(maps)] == [4 * prod(row.output_shape) for row in maps]
+
+
+def test_alexnet_has_the_parameters_of_the_paper() -> None:
+    summary = summarize(load_config("alexnet.yaml").config, Path("alexnet.yaml"))
+    assert summary.parameters == 60_965_224
+    assert by_name(summary)["conv1"].output_shape == (96, 55, 55)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    # He et al. 2016, table 6: 0.27 million.
+    [("cifar10-resnet20.yaml", 269_722), ("cifar10-resnet9.yaml", 6_573_120)],
+)
+def test_residual_nets(name: str, parameters: int) -> None:
+    summary = summarize(load_config(name).config, Path(name))
+    assert summary.parameters == parameters
+
+
+def test_layers_of_composites_have_their_own_rows() -> None:
+    summary = summarize(load_config("cifar10-resnet20.yaml").config, Path("x.yaml"), batch_size=1)
+    rows = by_name(summary)
+    block, inner = rows["residual_4"], rows["residual_4.conv2d_8"]
+    assert (block.depth, inner.depth) == (0, 1)
+    assert block.parameters == 0
+    assert block.forward_flops == 32 * 16 * 16
+    assert inner.parameters == 16 * 32 * 9
+    assert rows["residual_4.padding"].output_shape == (32, 16, 16)
+    assert sum(row.parameters for row in summary.rows) == summary.parameters
+    assert summary.training.parameters == 4 * summary.parameters
+    text = as_text(summary).splitlines()
+    at = next(i for i, line in enumerate(text) if line.startswith("residual_4 "))
+    assert text[at + 1].startswith("  conv2d_8 ")
 
 
 def test_the_text_has_every_figure_and_fits_80_columns(vgg: NetworkSummary) -> None:
@@ -113,11 +171,12 @@ def test_the_text_has_every_figure_and_fits_80_columns(vgg: NetworkSummary) -> N
         text = as_text(summary)
         assert max(map(len, text.splitlines())) <= 80
         for row in summary.rows:
-            assert f"\n{row.name} " in text
+            name = "  " * row.depth + row.name.rpartition(".")[2]
+            assert f"\n{name} " in text
         assert f"{summary.parameters:,}" in text
         assert bytes_text(summary.training.total) in text
     lines = {line.split()[0]: line.split() for line in as_text(vgg).splitlines() if line}
-    assert lines["dense_1"][:6] == ["dense_1", "dense", "4096", "102,764,544", "206", "392"]
+    assert lines["fc6"][:6] == ["fc6", "dense", "4096", "102,764,544", "206", "392"]
 
 
 def test_what_a_gpu_needs_is_listed_by_section_with_the_data(vgg: NetworkSummary) -> None:
@@ -142,7 +201,7 @@ def test_json_is_complete(vgg: NetworkSummary) -> None:
     assert sum(layer["parameters"] for layer in shown["layers"]) == shown["parameters"]
     flops = sum(layer["forward_flops"] for layer in shown["layers"])
     assert flops == shown["forward_flops_per_picture"]
-    assert shown["training_step_flops"] > 2.5 * 64 * flops
+    assert shown["training_step_flops"] > 2.5 * 256 * flops
 
 
 @pytest.mark.parametrize(
