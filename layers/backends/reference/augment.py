@@ -27,8 +27,7 @@ from .step import Arrays, picked_rows
 
 Integers = NDArray[np.signedinteger[Any]]
 Masks = NDArray[np.bool_]
-# Values that are moved, or resampled, at a time: the fewer, the more calls; the more, the more memory
-# that is new each time.
+# Values that are moved, or resampled, at a time: fewer are more calls, more are more fresh memory.
 _MOVED, _RESAMPLED = 1 << 18, 1 << 16
 
 
