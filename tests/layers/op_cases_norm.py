@@ -18,7 +18,9 @@ from dnnstack.layers.ops import (
     DropoutBackward,
     Lrn,
     LrnBackward,
+    Reshape,
 )
+from op_cases_combine import laid_out
 from op_draft import Draft, case
 
 # ---------------------------------------------------------------- batch norm
@@ -34,8 +36,13 @@ def affine(d: Draft, channels: int, scale: bool, shift: bool) -> dict[str, Tenso
 def forward(
     d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
 ) -> tuple[BatchNorm, Tensor]:
-    x, channels = d.floats("x", *shape), shape[1]
-    d.length = x.size // channels
+    x = d.floats("x", *shape)
+    d.length = x.size // shape[1]
+    return norm_of(d, x, scale, shift, fuse_relu), x
+
+
+def norm_of(d: Draft, x: Tensor, scale: bool, shift: bool, fuse_relu: bool) -> BatchNorm:
+    shape, channels = x.shape, x.shape[1]
     mean = d.given("running_mean", d.drawn((channels,)), "state")
     var = d.given("running_var", np.abs(d.drawn((channels,))) + 0.5, "state")
     op = BatchNorm(
@@ -52,7 +59,7 @@ def forward(
         **affine(d, channels, scale, shift),
     )
     d.graph.add(op)
-    return op, x
+    return op
 
 
 def batch_norm(d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool) -> None:
@@ -145,6 +152,33 @@ for describe in (batch_norm, batch_norm_inference, batch_norm_both, batch_norm_b
         case(named, describe, (3, 16, 4, 4), scale, shift, False)
         case(f"{named}-relu", describe, (3, 16, 4, 4), scale, shift, True)
 
+
+def after_convolution(d: Draft, channels: int, fuse_relu: bool) -> None:
+    """In a convolution's layout, forward and backward, with channels that fill no block."""
+    x = laid_out(d, "before", channels)
+    shape = x.shape
+    d.length = 10 * x.size // channels
+    op = norm_of(d, x, True, True, fuse_relu)
+    dy = laid_out(d, "behind", channels)
+    d.graph.add(
+        BatchNormBackward(
+            x=x,
+            dy=dy,
+            mean=op.mean,
+            inverse_std=op.inverse_std,
+            dx=d.out("dx", *shape),
+            eps=op.eps,
+            weight=op.weight,
+            y=op.y if fuse_relu else None,
+            fuse_relu=fuse_relu,
+            **outputs(d, channels, True, True),
+        )
+    )
+
+
+for channels in (5, 20, 33, 260):
+    case(f"batch_norm-convolved-{channels}", after_convolution, channels, False)
+
 # ---------------------------------------------------------------- local response
 
 NUMBERS: dict[str, dict[str, Any]] = {
@@ -229,6 +263,31 @@ def dropout(d: Draft, step: int, rate: float, parts: int, *shape: int) -> None:
     d.graph.add(DropoutBackward(dy=dy, mask=mask, dx=dx, scale=1.0 / (1.0 - rate)))
 
 
+def dropout_convolved(d: Draft, channels: int, flat: bool) -> None:
+    """In a convolution's layout, whose elements do not lie in the order of the words."""
+    x = laid_out(d, "before", channels)
+    if flat:
+        rows = d.out("rows", x.shape[0], x.size // x.shape[0])
+        d.graph.add(Reshape(x=x, y=rows))
+        x = rows
+    mask = d.out("mask", *x.shape, dtype="uint8")
+    d.graph.add(
+        Dropout(
+            x=x,
+            step=d.given("step", np.array([7], np.int64), "state"),
+            y=d.out("y", *x.shape),
+            mask=mask,
+            key=random.key(2, "dropout", "dropout_1"),
+            threshold=2**31,
+            scale=2.0,
+            parts=2,
+        )
+    )
+
+
+for channels in (5, 20, 33):
+    case(f"dropout-convolved-{channels}", dropout_convolved, channels, False)
+    case(f"dropout-flattened-{channels}", dropout_convolved, channels, True)
 case("dropout-flat", dropout, 0, 0.5, 1, 6, 21)
 case("dropout-picture", dropout, 3, 0.2, 1, 3, 5, 4, 2)
 case("dropout-blocks", dropout, 2**33 + 5, 0.9, 1, 2, 16, 4, 4)

@@ -14,8 +14,16 @@ from ....common.errors import LibraryError, ShapeError
 from ...graph import SHARED, Graph, Tensor
 from ..base import Array, BoundCall
 from ..tuning import Tuning
-from . import combine, convolution, fused, linear, losses  # noqa: F401  # they register
-from . import norm, pointwise, pool  # noqa: F401
+from . import (  # noqa: F401  # they register
+    combine,
+    convolution,
+    fused,
+    linear,
+    losses,
+    norm,
+    pointwise,
+    pool,
+)
 from . import step as ends  # noqa: F401
 from .bind import Binder, Lane, Precision, Step
 from .layout import BFLOAT

@@ -1,0 +1,49 @@
+"""Operations with activations in bfloat16, against the reference on what bfloat16 holds exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from op_cases import CASES
+
+KINDS = ("batch_norm", "add-", "concat", "slice", "pad_channels", "dropout", "scale", "activation")
+NAMES = [name for name in CASES if name.startswith(KINDS) and "extremes" not in name]
+# Half a unit in the last place of eight digits.
+ROUNDING = 2.0**-9
+
+
+@pytest.fixture(scope="module")
+def backend():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", NAMES)
+def test_operation_in_bfloat16(backend, name):
+    draft = CASES[name](np.random.default_rng(3), "ties")
+    values = {}
+    for each, precision in ((backend, "bf16"), (ReferenceBackend(1), "fp64")):
+        executable = each.compile(
+            {draft.graph.name: draft.graph}, Options(precision=precision, tune=False)
+        )
+        for tensor, value in draft.values.items():
+            executable.write(tensor, value)
+        executable.run(draft.graph.name, draft.steps)
+        results = draft.graph.results.values()
+        values[precision] = {t: executable.read(t) for t in results}
+        executable.close()
+    for tensor, want in values["fp64"].items():
+        got = values["bf16"][tensor]
+        if want.dtype.kind != "f":
+            np.testing.assert_array_equal(got, want, tensor.name)
+            continue
+        size = max(1.0, float(np.abs(want).max(initial=0.0)))
+        tolerance = ROUNDING * (2.0 + 2.0 * np.sqrt(draft.length)) * size
+        np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance, err_msg=tensor.name)
