@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import fields
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.cuda import convolution, runtime
+from dnnstack.layers.backends.cuda import convolution, kernels, runtime
 from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.cuda.bind import Lane, Precision
 from dnnstack.layers.backends.cuda.executable import CudaExecutable
@@ -204,7 +205,9 @@ def bound(fake_cupy, monkeypatch):
         stream = fake_cupy.cuda.Stream()
         descriptor = MagicMock(return_value=SimpleNamespace(handle=0))
         cudnn = MagicMock(handle=0, tensor=descriptor, pooling=descriptor, activation=descriptor)
-        lanes = [Lane(stream, MagicMock(handle=0), cudnn) for _ in range(int(choices["lanes"]))]
+        parts = {field.name: MagicMock(handle=0) for field in fields(Lane)}
+        lane = Lane(**(parts | {"stream": stream, "cudnn": cudnn}))
+        lanes = [lane] * int(choices["lanes"])
         kind = Precision(precision == "fp32", precision == "bf16", True, True)
         before = fake_cupy.allocated
         executable = CudaExecutable(
@@ -217,4 +220,7 @@ def bound(fake_cupy, monkeypatch):
         )
         return executable, fake_cupy.allocated - before
 
-    return bind
+    # What is compiled for the stand-in is no kernel.
+    kernels._module.cache_clear()
+    yield bind
+    kernels._module.cache_clear()

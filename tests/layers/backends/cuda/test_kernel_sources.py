@@ -1,0 +1,71 @@
+"""Our kernels compile as they are used, for the GPUs that we mean; needs NVRTC, no GPU.
+
+NVRTC is that of the installed packages, or of the folder that DNNSTACK_CUDA_FILES names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sysconfig
+from ctypes import byref, c_char_p, c_size_t, c_void_p
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
+FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
+CHOICES = {"layout": "nhwc", "pad": "8", "lanes": "2"}
+# Bytes that a kernel may keep in memory for want of registers.
+MOST_SPILLED = 64
+
+
+def libraries():
+    return sorted(FOLDER.rglob("libnvrtc.so.1*")) if FOLDER.is_dir() else []
+
+
+def compile_source(library, code, options):
+    """NVRTC's log, "" where there is nothing to say; raises AssertionError with it on failure."""
+    nvrtc = ctypes.CDLL(str(library))
+    program = c_void_p()
+    assert nvrtc.nvrtcCreateProgram(byref(program), code.encode(), b"kernels", 0, None, None) == 0
+    words = (c_char_p * len(options))(*(option.encode() for option in options))
+    status = nvrtc.nvrtcCompileProgram(program, len(options), words)
+    size = c_size_t()
+    nvrtc.nvrtcGetProgramLogSize(program, byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(byref(program))
+    assert status == 0, log.value.decode()
+    return log.value.decode()
+
+
+@pytest.mark.parametrize(
+    ("precision", "architecture"), [("tf32", "sm_90"), ("bf16", "sm_90"), ("bf16", "sm_80")]
+)
+def test_kernels_compile_and_keep_to_their_registers(
+    bound, sections, fake_cupy, precision, architecture
+):
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    modules = {}
+    make = fake_cupy.RawModule
+
+    def remember(code, options=()):
+        modules[(code, tuple(options))] = None
+        return make(code=code, options=options)
+
+    fake_cupy.RawModule = remember
+    for name in ("lenet", "cifar"):
+        for fusion in (True, False):
+            executable, _ = bound(sections(name, fusion=fusion), precision, CHOICES)
+            executable.close()
+    assert len(modules) > 5
+    wanted = (f"--gpu-architecture={architecture}", "--ptxas-options=-v")
+    for library in libraries():
+        for code, options in modules:
+            log = compile_source(library, code, (*options, *wanted))
+            spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+            assert spilled
+            assert max(spilled) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
