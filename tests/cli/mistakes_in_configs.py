@@ -48,6 +48,22 @@ def disk_full(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(room.os, "statvfs", lambda place: full)
 
 
+BLOCK = """\
+data: {dataset: strokes}
+blocks:
+  basic:
+    parameters: {filters: }
+    layers:
+      - residual: {body: [{conv2d: {filters: $filters, kernel_size: 1}}]}
+      - relu
+layers:
+  - basic: {filters: 4}
+  - flatten
+  - dense: {units: 10}
+optimizer: {type: sgd, lr: 0.1}
+train: {epochs: 1}
+"""
+
 CONFIGS = [
     Mistake(
         "typo in a key",
@@ -159,6 +175,56 @@ CONFIGS = [
         "a --set of an unknown key",
         f"{TRAIN} --set optimizer.learning_rate=1",
         ("--set optimizer.learning_rate=1", "unknown key; did you mean 'lr'?"),
+    ),
+    # Blocks; more of them in tests/configs/test_blocks.py.
+    Mistake(
+        "a misspelt parameter of a block",
+        "summary --config tiny.yaml",
+        ("tiny.yaml:9:13: layers.0.basic.filtres: block 'basic' has no parameter 'filtres'; ",),
+        prepare=config(BLOCK.replace("{filters: 4}", "{filtres: 4}")),
+    ),
+    Mistake(
+        "a wrong value for a parameter",
+        "train --config tiny.yaml --device numpy",
+        (
+            "tiny.yaml:9:22: layers.0.basic.filters: expected a whole number (got 'four') "
+            "(for $filters in block 'basic')",
+        ),
+        prepare=config(BLOCK.replace("{filters: 4}", "{filters: four}")),
+    ),
+    Mistake(
+        "a mistake inside a block",
+        "config --config tiny.yaml",
+        (
+            "tiny.yaml:6:56: blocks.basic.layers.0.residual.body.0.conv2d.kernelsize: unknown key; "
+            "did you mean 'kernel_size'? (in block 'basic', used at tiny.yaml:9:5)",
+        ),
+        prepare=config(BLOCK.replace("kernel_size", "kernelsize")),
+    ),
+    Mistake(
+        "a block that uses itself",
+        "config --config tiny.yaml",
+        ("tiny.yaml:7:9: blocks.basic.layers.1.basic: a block cannot use itself (basic -> basic)",),
+        prepare=config(BLOCK.replace("- relu", "- basic: {filters: 1}")),
+    ),
+    Mistake(
+        "shapes that do not fit inside a block",
+        "explain --config tiny.yaml --device numpy",
+        (
+            "tiny.yaml:6:9 (in block 'basic', used at tiny.yaml:9:5): layer 1 'residual_1' "
+            "(residual): the body gives (4, 28, 28), the shortcut (1, 28, 28)",
+            "use 'shortcut: projection'",
+        ),
+        prepare=config(BLOCK),
+    ),
+    Mistake(
+        "a window that does not fit inside a block",
+        "train --config tiny.yaml --device numpy",
+        (
+            "tiny.yaml:6:27 (in block 'basic', used at tiny.yaml:9:5): layer 1.body.1 "
+            "'residual_1.conv2d_1' (conv2d): a window of 99x99 does not fit",
+        ),
+        prepare=config(BLOCK.replace("kernel_size: 1", "kernel_size: 99")),
     ),
     # The network and the schedule.
     Mistake(
