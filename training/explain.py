@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -14,17 +15,16 @@ import numpy as np
 from ..datasets import DatasetInfo, ImageSet
 from ..layers.backends.base import Backend, BoundCall, Executable, Limits
 from ..layers.graph import Graph, Op, Origin
-from .assemble import build_network, describe_data, optimizer, preprocessing
-from .augmentation import augmentations
+from .assemble import build_network, describe_data, preprocessing
 from .fusion import replacements, same_op
 from .network import Network
+from .phases import Phase
 from .plan import make_plan
-from .session import SOURCE, Session
+from .session import Session
 
 if TYPE_CHECKING:
     from ..configs.schema import RunConfig
 
-_SECTION = "train"
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0
 _STRETCHES = 5
@@ -153,40 +153,36 @@ def explain(
     plan = make_plan(config, len(data))
     # Rates of zero leave the parameters as they are, however often the step is measured.
     steps = max(plan.total_steps, 2 * _MOST)
-    plan = replace(plan, total_steps=steps, rates=np.zeros(steps, np.float32))
-    plain = network.train_graph(
-        plan.batch_size,
-        SOURCE,
-        len(data),
-        plan.steps_per_epoch,
-        steps,
-        scaling,
-        optimizer(config),
-        seed=config.seed,
-        augment=augmentations(config, network.input_shape),
-    )
+    still = np.zeros(steps, np.float32)
+    plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
     session = Session(config, network, scaling, plan, data, backend)
     try:
         executable = session.executable
         for text in executable.notices:
             notice(text)
-        seconds, limits, step = None, None, None
+        # What is frozen only later is trained in the first phase.
+        phase = session.phases[0]
+        seconds: dict[str, list[float]] = {}
+        limits, step = None, None
         if measured:
             session.initialize()
             session.run(1)
-            seconds, limits = _measure(executable), backend.limits()
-            step = _step_seconds(executable)
-        operations = _operations(plain, executable, seconds, limits)
+            seconds, limits = _measure(executable, phase), backend.limits()
+            step = _step_seconds(executable, phase)
+        sections = [
+            _operations(plain, executable, seconds.get(plain.name), limits)
+            for plain in phase.graphs()
+        ]
         return Explanation(
             config=str(file),
             backend=backend.name,
             versions=backend.versions(),
             batch_size=plan.batch_size,
             network=network,
-            plain=plain,
-            operations=operations,
+            plain=phase.train,
+            operations=tuple(chain.from_iterable(sections)),
             limits=limits,
-            whole=None if step is None else _whole(step, operations),
+            whole=None if step is None else _whole(step, sections, phase.parts),
         )
     finally:
         session.close()
@@ -200,10 +196,10 @@ def ratio(limit: float | None, seconds: float | None) -> float | None:
 def _operations(
     plain: Graph, executable: Executable, seconds: Sequence[float] | None, limits: Limits | None
 ) -> tuple[Operation, ...]:
-    calls = executable.calls(_SECTION)
+    calls = executable.calls(plain.name)
     times: Sequence[float | None] = seconds if seconds is not None else [None] * len(calls)
     by_op: dict[Op, list[Call]] = {}
-    graph = executable.graphs[_SECTION]
+    graph = executable.graphs[plain.name]
     listed = set(graph.ops)
     for bound, time in zip(calls, times, strict=True):
         # A call that works for several layers carries an operation with all their names.
@@ -215,23 +211,26 @@ def _operations(
     )
 
 
-def _measure(executable: Executable) -> list[float]:
-    """Median seconds of every call, over as many runs as take about a second."""
-    first = executable.measure(_SECTION, _FEWEST)
-    repeats = min(_MOST, int(_BUDGET / max(sum(first), 1e-6)))
-    return executable.measure(_SECTION, repeats) if repeats > _FEWEST else first
+def _measure(executable: Executable, phase: Phase) -> dict[str, list[float]]:
+    """Median seconds of every call by section, over as many runs as take about a second."""
+    found = {}
+    for name in (graph.name for graph in phase.graphs()):
+        found[name] = executable.measure(name, _FEWEST)
+        repeats = min(_MOST, int(_BUDGET / max(sum(found[name]), 1e-6)))
+        if repeats > _FEWEST:
+            found[name] = executable.measure(name, repeats)
+    return found
 
 
-def _step_seconds(executable: Executable) -> float:
+def _step_seconds(executable: Executable, phase: Phase) -> float:
     """Median seconds of a step over several stretches of many, as training runs them."""
-    counter = executable.graphs[_SECTION]["step"]
     spent: list[float] = []
     count = 1
     while len(spent) < _STRETCHES:
         # The table of rates has an end.
-        executable.write(counter, np.zeros(1, np.int64))
+        phase.go_to(executable, 0)
         begin = perf_counter()
-        executable.run(_SECTION, count)
+        phase.run(executable, count)
         seconds = perf_counter() - begin
         if count == _MOST or seconds > _BUDGET / _STRETCHES / 2:
             spent.append(seconds / count)
@@ -240,9 +239,12 @@ def _step_seconds(executable: Executable) -> float:
     return median(spent)
 
 
-def _whole(seconds: float, operations: Sequence[Operation]) -> WholeStep:
-    total = _total(operations)
-    return WholeStep(seconds, total.seconds or 0.0, total.limit_seconds or 0.0)
+def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) -> WholeStep:
+    """The sums of a step; its first section is run once for each part of the batch."""
+    totals = [_total(section) for section in sections]
+    totals += totals[:1] * (parts - 1)
+    calls = sum(total.seconds or 0.0 for total in totals)
+    return WholeStep(seconds, calls, sum(total.limit_seconds or 0.0 for total in totals))
 
 
 def _to_gain(operation: Operation) -> float:

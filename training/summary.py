@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,7 @@ class Memory:
 class NetworkSummary:
     """A network's rows and totals; ``training`` is a step's memory, ``evaluation`` a batch's.
 
+    The batch is computed in so many ``parts``.
     ``gpu``: what training on a GPU takes at most, with the data set, padding and workspaces.
     """
 
@@ -77,6 +79,7 @@ class NetworkSummary:
     input_shape: Shape
     classes: tuple[str, ...]
     batch_size: int
+    parts: int
     evaluation_batch_size: int
     rows: tuple[Row, ...]
     step_flops: int
@@ -104,6 +107,7 @@ class NetworkSummary:
             "input_shape": list(self.input_shape),
             "classes": list(self.classes),
             "batch_size": self.batch_size,
+            "parts": self.parts,
             "evaluation_batch_size": self.evaluation_batch_size,
             "layers": [{**vars(row), "output_shape": list(row.output_shape)} for row in self.rows],
             "parameters": self.parameters,
@@ -129,9 +133,9 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     scaling = preprocessing(config, info)
     count, held = batch_size or config.data.batch_size, config.data.evaluation_batch_size
     augment, views = augmentations(config, info.shape), TEST_TIME[config.evaluate.tta]
-    plain = network.train_graph(
-        count, "train", count, 1, 1, scaling, optimizer(config), augment=augment
-    )
+    rule = optimizer(config)
+    plain = network.train_graph(count, "train", count, 1, 1, scaling, rule, augment=augment)
+    updates = [network.update_graph(rule, 1, 1)] if rule.parts > 1 else []
     evaluation = network.evaluate_graph(held, "test", held, 1, scaling, views)
     if config.run.fusion:
         usual = tuple(name for name in REWRITES if name not in OWN_KERNELS)
@@ -144,11 +148,12 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
         input_shape=info.shape,
         classes=info.classes,
         batch_size=count,
+        parts=rule.parts,
         evaluation_batch_size=held,
         rows=_rows(network, plain, train),
-        step_flops=sum(op.flops() for op in train.ops),
-        training=_memory(train, network),
-        evaluation=_memory(evaluation, network),
+        step_flops=rule.parts * _flops(train) + sum(map(_flops, updates)),
+        training=_memory([train, *updates], network),
+        evaluation=_memory([evaluation], network),
         gpu=gpu_memory(config, network, info, scaling, count),
     )
 
@@ -200,17 +205,21 @@ def _stored(plain: Graph, train: Graph) -> dict[str, int]:
     return stored
 
 
-def _memory(graph: Graph, network: Network) -> Memory:
+def _flops(graph: Graph) -> int:
+    return sum(op.flops() for op in graph.ops)
+
+
+def _memory(graphs: Sequence[Graph], network: Network) -> Memory:
     statistics = {statistic.tensor for statistic in network.statistics()}
     sums = dict.fromkeys(Memory.__dataclass_fields__, 0)
-    for tensor in graph.tensors():
+    for tensor in dict.fromkeys(t for graph in graphs for t in graph.tensors()):
         if tensor.role == "parameter":
             sums["parameters"] += tensor.nbytes
         elif tensor in statistics:
             sums["statistics"] += tensor.nbytes
         elif tensor.role == "state" and tensor.dtype == "float32":
             sums["optimizer"] += tensor.nbytes
-    for op in graph.ops:
+    for op in (op for graph in graphs for op in graph.ops):
         for tensor in _own(op):
             if tensor.role == "gradient":
                 sums["gradients"] += tensor.nbytes

@@ -52,7 +52,7 @@ def as_text(summary: NetworkSummary) -> str:
         _line(total, widths),
         "",
         "MFLOP: forward, one picture; a multiply and an add are two.",
-        f"activation: kept by forward of {summary.batch_size} pictures; "
+        f"activation: kept by forward of {summary.batch_size // summary.parts} pictures; "
         "- is a view, or in a fused call.",
         *_statistics(summary),
         "",

@@ -131,3 +131,18 @@ def test_every_call_is_there_and_measuring_trains_nothing(
 )
 def test_quantity(value: float, text: str) -> None:
     assert quantity(value) == text
+
+
+def test_a_batch_in_parts_has_its_update_explained(tiny: Tiny, backend: Backend) -> None:
+    rule = "optimizer={type: adam, lr: 0.1, ema: {decay: 0.9}, lookahead: {}}"
+    found = _explained(tiny(rule, "train.accumulate=4"), backend, measured=True)
+    kinds = [type(operation.op).__name__ for operation in found.operations]
+    update = [*("Accumulate", "Advance", "AdamUpdate"), *("Average", "Average", "Advance")]
+    assert kinds[-6:] == update
+    text = as_text(found)
+    for kind in update:
+        assert kind in text
+    assert found.whole is not None
+    once = sum(o.seconds or 0.0 for o in found.operations[-4:])
+    often = sum(o.seconds or 0.0 for o in found.operations[:-4])
+    assert found.whole.calls_seconds == pytest.approx(once + 4 * often)

@@ -245,3 +245,18 @@ def test_memory_is_what_the_reference_holds() -> None:
         and tensor.name not in ("flatten_1.y", "flatten_1.dx")
     )
     assert held == summarize(config, Path("lenet.yaml"), 8).training.total
+
+
+def test_a_batch_in_parts_takes_less_memory_for_the_same_work() -> None:
+    config = load_config("lenet.yaml", ["optimizer={type: adam, lr: 0.1}"]).config
+    whole = summarize(config, Path("x.yaml"))
+    config = load_config(
+        "lenet.yaml", ["optimizer={type: adam, lr: 0.1}", "train.accumulate=4"]
+    ).config
+    parts = summarize(config, Path("x.yaml"))
+    assert parts.training.activations < whole.training.activations / 3.5
+    # Beside the two averages of Adam a sum of the gradients.
+    assert parts.training.optimizer == 3 * whole.training.parameters
+    assert whole.training.optimizer == 2 * whole.training.parameters
+    assert parts.step_flops == pytest.approx(whole.step_flops, rel=0.02)
+    assert "kept by forward of 16 pictures" in as_text(parts)
