@@ -161,9 +161,7 @@ def augmentation_keys(augment: Sequence[Augmentation], seed: int) -> tuple[Key, 
     return tuple(keys)
 
 
-def stages(
-    augment: Sequence[Augmentation],
-) -> tuple[range, range, range]:
+def stages(augment: Sequence[Augmentation]) -> tuple[range, range, range]:
     """Indices of the augmentations before the resampling, in it, and after it."""
     inside = [i for i, each in enumerate(augment) if each.interpolates]
     count = len(augment)

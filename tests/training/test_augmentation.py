@@ -10,7 +10,13 @@ import pytest
 from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet, describe, load, split_validation
-from dnnstack.layers.augment import Elastic, RandomCrop, RandomFlip, Rotate
+from dnnstack.layers.augment import (
+    Elastic,
+    RandomCrop,
+    RandomFlip,
+    Rotate,
+    augmentation_keys,
+)
 from dnnstack.layers.backends.base import Backend
 from dnnstack.layers.backends.tuning import fingerprint
 from dnnstack.layers.ops import GatherAugmented, GatherBatch
@@ -82,6 +88,21 @@ def check_gathering(session: Session) -> None:
         "elastic",
     ]
     assert_plain(session.graph("evaluate").ops[0])
+
+
+def test_another_seed_draws_others(tiny: Tiny, reference: Backend) -> None:
+    seen = []
+
+    def collect(session: Session) -> None:
+        gather = session.graph("train").ops[0]
+        assert isinstance(gather, GatherAugmented)
+        seen.append(gather.keys)
+
+    for seed in (7, 8):
+        with_session(tiny(AUGMENT, f"seed={seed}"), reference, collect)
+        assert seen[-1] == augmentation_keys(augmentations(tiny(AUGMENT), (1, 28, 28)), seed)
+    assert not set(seen[0]) & set(seen[1])
+    assert len(set(seen[0])) == 4
 
 
 def assert_plain(op: object) -> None:
