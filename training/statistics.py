@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-_CHUNK = 1024
+# Pixels that are counted at a time.
+_CHUNK = 1 << 22
 
 PerChannel = tuple[float, ...]
 
@@ -21,8 +22,9 @@ def mean_and_deviation(
     """
     channels = images.shape[1]
     tally = np.zeros((channels, 256), np.int64)
-    for start in range(0, len(index), _CHUNK):
-        chunk = images[index[start : start + _CHUNK]]
+    size = max(1, _CHUNK // images[:1].size)
+    for start in range(0, len(index), size):
+        chunk = images[index[start : start + size]]
         for channel in range(channels):
             tally[channel] += np.bincount(chunk[:, channel].ravel(), minlength=256)
     values = np.arange(256)
