@@ -11,7 +11,7 @@ from dnnstack.training import room
 from mistakes import TINY, TRAIN, USAGE, Mistake, Prepare, changed, config
 
 CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
-SEVERAL_CONFIGS = "digits.yaml, lenet.yaml, "
+SEVERAL_CONFIGS = "(configs in the package: "
 
 
 def cupy_as(found: Callable[[], object]) -> Prepare:
@@ -99,8 +99,8 @@ CONFIGS = [
     ),
     Mistake(
         "unknown optimizer",
-        f"{TRAIN} --set optimizer.type=adam",
-        ("optimizer.type: expected sgd (got 'adam')",),
+        f"{TRAIN} --set optimizer.type=adma",
+        ("optimizer.type: unknown optimizer 'adma'; did you mean 'adam'?",),
     ),
     Mistake(
         "unknown data set",

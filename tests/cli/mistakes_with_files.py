@@ -117,7 +117,7 @@ FILES = [
     Mistake(
         "label out of range",
         ON_MNIST,
-        ("train-labels-idx1-ubyte.gz: label 12 of picture 7 is not a digit", "fetch the file"),
+        ("train-labels-idx1-ubyte.gz: label 12 of picture 7 is not from 0 to 9", "fetch the file"),
         prepare=mnist(train_labels=gzip.compress(idx((60,), b"\7" * 7 + b"\14" + bytes(52)))),
     ),
     Mistake(
@@ -216,7 +216,7 @@ FILES = [
     Mistake(
         "unknown data set to evaluate on",
         f"{EVAL} --data mnits",
-        ("unknown dataset 'mnits'; did you mean 'mnist'? Known: mnist, strokes",),
+        ("unknown dataset 'mnits'; did you mean 'mnist'? Known: cifar10, ",),
     ),
     # Pictures.
     Mistake(
