@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,9 +34,23 @@ def onednn() -> Backend:
 BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": lambda: ReferenceBackend(1), "cpu": onednn}
 
 
+def specified(layers: list[tuple[str, dict[str, Any]]]) -> list[LayerSpec]:
+    """The layers as specifications, however deep."""
+    found = []
+    for kind, options in layers:
+        made = dict(options)
+        for key in {"body", "shortcut"} & options.keys():
+            if isinstance(options[key], list):
+                made[key] = specified(options[key])
+        if "branches" in options:
+            made["branches"] = [specified(branch) for branch in options["branches"]]
+        found.append(LayerSpec(kind, options=made))
+    return found
+
+
 def train(net: golden_nets.Net, backend: Backend, options: Options) -> list[float]:
     """The loss of every step, the whole run as one list of operations a step."""
-    specs = [LayerSpec(kind, options=values) for kind, values in net.layers]
+    specs = specified(net.layers)
     loss = LOSSES[net.loss]()
     if isinstance(loss, CrossEntropyLoss):
         loss.label_smoothing = net.label_smoothing

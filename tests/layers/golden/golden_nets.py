@@ -36,6 +36,11 @@ SMALL: list[tuple[str, dict[str, Any]]] = [
     ("dense", {"units": CLASSES}),
 ]
 
+
+def _conv(filters: int, stride: int = 1) -> tuple[str, dict[str, Any]]:
+    return "conv2d", {"filters": filters, "kernel_size": 3, "padding": 1, "stride": stride}
+
+
 NETS: dict[str, Net] = {
     "mlp": Net(
         [
@@ -139,6 +144,32 @@ NETS: dict[str, Net] = {
         momentum=0.9,
         weight_decay=0.01,
         loss="rbf_map",
+    ),
+    "composed": Net(
+        [
+            ("conv2d", {"filters": 3, "kernel_size": 3, "padding": 1}),
+            ("residual", {"body": [_conv(3), ("relu", {}), _conv(3)]}),
+            ("relu", {}),
+            ("residual", {"body": [_conv(5, 2), ("tanh", {})], "shortcut": "padding"}),
+            ("relu", {}),
+            ("residual", {"body": [_conv(4, 2)], "shortcut": "projection"}),
+            (
+                "concat",
+                {
+                    "branches": [
+                        [_conv(2), ("relu", {})],
+                        [("residual", {"body": [_conv(6)], "shortcut": [_conv(6)]})],
+                        [],
+                    ]
+                },
+            ),
+            ("flatten", {}),
+            ("dense", {"units": CLASSES}),
+        ],
+        (2, 9, 7),
+        lr=0.004,
+        momentum=0.9,
+        weight_decay=0.01,
     ),
     "margins": Net(SMALL, (1, 4, 3), lr=0.2, loss="hinge"),
     "probabilities": Net(SMALL, (1, 4, 3), lr=0.5, loss="one_minus_p"),

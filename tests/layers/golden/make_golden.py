@@ -43,6 +43,36 @@ class Subsampling(nn.Module):
         return total * self.weight[:, None, None] + self.bias[:, None, None]
 
 
+class Residual(nn.Module):
+    """body(x) + shortcut(x)."""
+
+    def __init__(self, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.body, (channels, height, _) = stack(options["body"], shape)
+        self.way, self.stride, self.added = nn.Sequential(), 1, 0
+        shortcut = options.get("shortcut", "identity")
+        if isinstance(shortcut, list):
+            self.way, _ = stack(shortcut, shape)
+        elif shortcut == "projection":
+            step = -(-shape[1] // height)
+            self.way = nn.Conv2d(shape[0], channels, 1, step, bias=False)
+        elif shortcut == "padding":
+            self.stride, self.added = -(-shape[1] // height), channels - shape[0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        way = self.way(x)[:, :, :: self.stride, :: self.stride]
+        return self.body(x) + nn.functional.pad(way, (0, 0, 0, 0, 0, self.added))
+
+
+class Concat(nn.Module):
+    def __init__(self, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(stack(branch, shape)[0] for branch in options["branches"])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([branch(x) for branch in self.branches], 1)
+
+
 class ScaledTanh(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return 1.7159 * torch.tanh(2.0 / 3.0 * x)
@@ -74,6 +104,10 @@ def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Mod
     match kind:
         case "dense":
             return nn.Linear(shape[0], options["units"], options.get("use_bias", True))
+        case "residual":
+            return Residual(options, shape)
+        case "concat":
+            return Concat(options, shape)
         case "conv2d" if "connections" in options:
             return Connected(shape[0], options)
         case "conv2d":
@@ -123,14 +157,21 @@ def module(kind: str, options: dict[str, Any], shape: tuple[int, ...]) -> nn.Mod
     return plain[kind]()
 
 
+def stack(
+    layers: list[tuple[str, dict[str, Any]]], shape: tuple[int, ...]
+) -> tuple[nn.Sequential, tuple[int, ...]]:
+    """The layers one after the other, and the shape that they give."""
+    found: list[nn.Module] = []
+    x = torch.zeros(2, *shape)
+    for kind, options in layers:
+        found.append(module(kind, options, tuple(x.shape[1:])))
+        x = found[-1](x)
+    return nn.Sequential(*found), tuple(x.shape[1:])
+
+
 def losses(net: nets.Net) -> list[float]:
     """The loss of every step."""
-    stack: list[nn.Module] = []
-    x = torch.zeros(2, *net.picture)
-    for kind, options in net.layers:
-        stack.append(module(kind, options, tuple(x.shape[1:])))
-        x = stack[-1](x)
-    model = nn.Sequential(*stack).double()
+    model = stack(net.layers, net.picture)[0].double()
     with torch.no_grad():
         for place, p in enumerate(model.parameters()):
             p.copy_(torch.from_numpy(nets.weights(tuple(p.shape), place)))
