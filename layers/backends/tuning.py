@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ...common.files import atomic_write, cache_dir
-from ...common.random import Key
 from ..graph import Graph, Op, Tensor
 from ..ops import Accumulate
 from ..ops.updates import ParameterUpdate
@@ -139,10 +138,7 @@ def _brief(value: object) -> str:
         # The number of pictures and steps is no business of the choices.
         shape = value.shape[1:] if value.role == "data" else value.shape
         return f"{value.name}{shape}{value.dtype}"
-    if isinstance(value, Key):
-        # What is drawn at random is none either: another seed has the same choices.
-        return "key"
-    if isinstance(value, tuple) and value and isinstance(value[0], (Tensor, Key)):
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
         return ",".join(_brief(item) for item in value)
     return repr(value)
 
