@@ -198,7 +198,11 @@ def captured(job: Job, compiled: bool, steps_a_graph: int) -> Callable[[int], in
             job.last = body()
         replay = graph.replay
 
+    # A captured graph does not hold what it reads: whoever replays it must.
+    held = (body, rows, rates)
+
     def run(steps: int) -> int:
+        assert held
         counter.zero_()
         turns = -(-steps // steps_a_graph)
         for _ in range(turns):

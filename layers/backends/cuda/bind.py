@@ -102,7 +102,7 @@ class Binder:
         self.steps: list[Step] = []
         self.buffers: dict[Tensor, Buffer] = {}
         self.convolutions: dict[str, ConvGraph] = {}
-        self.variants: dict[str, Callable[[], ConvGraph]] = {}
+        self.variants: dict[str, tuple[str, Callable[[], ConvGraph]]] = {}
         self.products: dict[str, LtProduct] = {}
         self.done: set[int] = set()
         self.private: dict[object, Any] = {}
@@ -171,19 +171,16 @@ class Binder:
         return self.lanes[self.lane]
 
     def _aside(self) -> set[int]:
-        """Operations that only gradients of parameters come from, with others to run beside."""
-        ops = self.graph.ops
-        ends = {id(op) for op in ops if op.outputs and _only_gradients(op)}
-        others = [
-            i for i, op in enumerate(ops) if id(op) not in ends and not op.tensors(op.updates)
-        ]
-        last = others[-1] if others else 0
-        return {id(op) for i, op in enumerate(ops) if id(op) in ends and i < last}
+        """Operations that only gradients of parameters come from, with others to run beside them:
+        all but the last of what comes before the first update."""
+        before = [op for op in self.graph.ops if not _changes(op)]
+        ends = [op for op in before[:-1] if op.outputs and _only_gradients(op)]
+        return {id(op) for op in ends}
 
     def _wait_for(self, op: Op) -> None:
         if self.lane:
             self._join([0])
-        if op.tensors(op.updates) and not isinstance(op, Metrics) and not _is_tail(op):
+        if _changes(op):
             self._join(range(len(self.lanes)))
         self._join({self._writers[t] for t in op.reads() if t in self._writers})
 
@@ -415,6 +412,11 @@ def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:
     if isinstance(op, MatMul) and op.transpose_a:
         return op.a, op.bias_grad
     return None, None
+
+
+def _changes(op: Op) -> bool:
+    """Whether an operation updates what the step began with, not only its own metrics."""
+    return bool(op.tensors(op.updates)) and not isinstance(op, Metrics) and not _is_tail(op)
 
 
 def _only_gradients(op: Op) -> bool:

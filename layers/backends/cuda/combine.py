@@ -82,8 +82,8 @@ def _copy(
     b: Binder, op: Op, source: Tensor, target: Buffer, begins: tuple[int, int], count: int
 ) -> None:
     """Copy channels begins[0] .. + count of the source to begins[1] .. of the target."""
-    near = b.want(source, _side_by_side(b, source, target.layout.dtype))
-    a, y = near.layout, target.layout
+    a, y = _side_by_side(b, source, target.layout.dtype), target.layout
+    near = b.want(source, a)
     # Of NCHW, the rows are samples, and a channel is as many neighbours as there are pixels.
     unit = 1 if a.nhwc else int(np.prod(a.shape[2:]))
     xs, ys = a.stored[1] * unit, y.stored[1] * unit

@@ -8,17 +8,20 @@ from functools import partial
 
 from ....common.errors import CudnnError
 from ...graph import Tensor
-from ...ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
+from ...ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
 from .bind import EARLY, Binder, binds
 from .conv_graph import ConvGraph, Operand
 from .kernels import i32, linear_grid
 from .layout import BFLOAT, FLOAT, Layout
 from .linear import column_sums, finish, geometry
 from .parameters import FEWEST_CHANNELS
+from .pool import indexed
 from .store import Buffer
 
 # What a choice of plan begins with where the data gradient runs as a forward convolution.
 AS_FORWARD = "f"
+# The same where a forward convolution leaves bias and ReLU to the max-pool behind it.
+BARE = "b"
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
 
 
@@ -31,6 +34,28 @@ def _operand_type(b: Binder) -> str:
     return BFLOAT if b.precision.narrow else FLOAT
 
 
+def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
+    """Whether bias and ReLU may wait until a max-pool has chosen: nobody else looks at y."""
+    readers = b.graph.consumers(op.y)
+    pools = [reader for reader in readers if isinstance(reader, Pool2d)]
+    return (
+        len(pools) == 1
+        and op.activation in (None, "relu")
+        and indexed(b, pools[0], y)
+        and all(
+            isinstance(r, Pool2dBackward) and r.y == pools[0].y for r in readers if r != pools[0]
+        )
+        and op.y not in b.graph.results.values()
+    )
+
+
+def _bare(b: Binder, op: Conv2d, ends: Mapping[str, Buffer]) -> ConvGraph:
+    """The convolution alone, bound to real pictures."""
+    graph = _candidates(b, op, "forward", {name: ends[name] for name in ("x", "w", "y")})
+    graph.bind({name: end.pointer for name, end in ends.items()}, 0)
+    return graph
+
+
 @binds(Conv2d)
 def conv2d(b: Binder, op: Conv2d) -> None:
     """cudnnBackendExecute of forward with its bias and ReLU; other activations follow."""
@@ -39,7 +64,16 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     x = b.want(op.x, _picture(b, op, op.x, number))
     w = b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number))
     y = b.output(op.y, _picture(b, op, op.y, number))
-    ends = {"x": x, "w": w, "y": y}
+    ends, key = {"x": x, "w": w, "y": y}, _key(b, op, "forward")
+    if (op.bias is not None or relu) and _left_to_pool(b, op, y.layout):
+        b.variants[key] = BARE, partial(_bare, b, op, ends)
+        chosen = b.choices.get(key, "")
+        if chosen.startswith(BARE):
+            bias = 0 if op.bias is None else b.home(op.bias).array
+            b.private[("late", op.y)] = (bias, relu)
+            graph = _bare(b, op, ends)
+            graph.choose(int(chosen.removeprefix(BARE)))
+            return _launch(b, op, graph, ends, key)
     if op.bias is not None:
         channels = y.layout.stored[1]
         shape = (1, channels, 1, 1)
@@ -137,7 +171,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
         return _launch(b, op, graph, {"x": ends["y"], "w": turned, "y": ends["x"]}, key)
     ends = _data_ends(b, op)
     if _can_be_forward(b, op):
-        b.variants[key] = partial(_as_forward, b, op)
+        b.variants[key] = AS_FORWARD, partial(_as_forward, b, op)
     return _launch(b, op, _graph(b, op, "data", ends), ends, key)
 
 
@@ -163,10 +197,10 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
         column_sums(b, op, op.dy, op.bias_grad)
 
 
-def _graph(
+def _candidates(
     b: Binder, op: Convolution, kind: str, ends: Mapping[str, Buffer], relu: bool = False
 ) -> ConvGraph:
-    graph = ConvGraph(
+    return ConvGraph(
         b.here.cudnn,
         kind,
         {name: Operand.of(end.layout) for name, end in ends.items()},
@@ -175,6 +209,12 @@ def _graph(
         exact=b.precision.exact,
         deterministic=b.precision.deterministic,
     )
+
+
+def _graph(
+    b: Binder, op: Convolution, kind: str, ends: Mapping[str, Buffer], relu: bool = False
+) -> ConvGraph:
+    graph = _candidates(b, op, kind, ends, relu)
     chosen = b.choices.get(_key(b, op, kind))
     graph.choose(None if chosen is None else int(chosen))
     return graph

@@ -1,4 +1,5 @@
-"""cuDNN's functions that its frontend lacks, by ctypes: pooling, activation, softmax.
+"""cuDNN's functions that its frontend lacks, by ctypes: pooling, activation, softmax,
+local response normalisation.
 
 One handle serves these and the frontend's graphs.
 """
@@ -6,7 +7,7 @@ One handle serves these and the frontend's graphs.
 from __future__ import annotations
 
 import ctypes as C
-from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_void_p
 from typing import Any
 
 from ....common.errors import CudnnError
@@ -19,6 +20,8 @@ POOLING = {"max": 3, "avg": 2}  # max deterministic; average without padding
 ACTIVATION = {"sigmoid": 0, "relu": 1, "tanh": 2, "elu": 4, "silu": 6}
 NOT_PROPAGATE_NAN = 0
 SOFTMAX_ACCURATE, SOFTMAX_LOG, MODE_CHANNEL = 1, 2, 1
+# cudnnLRNMode_t and cudnnDivNormMode_t: the only ones there are.
+ACROSS_CHANNELS, PRECOMPUTED_MEANS = 0, 0
 
 
 class Cudnn:
@@ -52,7 +55,7 @@ class Cudnn:
             raise CudnnError("cuDNN", name, f"{word} {detail}".strip(), shown)
 
     def descriptor(self, kind: str) -> Owned:
-        """A new, empty descriptor: Tensor, Pooling, Activation."""
+        """A new, empty descriptor: Tensor, Pooling, Activation, LRN."""
         handle = c_void_p()
         self.call(f"cudnnCreate{kind}Descriptor", byref(handle))
         assert handle.value is not None
@@ -99,6 +102,19 @@ class Cudnn:
             self.call(
                 "cudnnSetActivationDescriptorSwishBeta", c_void_p(owned.handle), c_double(1.0)
             )
+        return owned
+
+    def lrn(self, size: int, alpha: float, beta: float, k: float) -> Owned:
+        """The descriptor of local response normalisation, across channels or around a pixel."""
+        owned = self.descriptor("LRN")
+        self.call(
+            "cudnnSetLRNDescriptor",
+            *(c_void_p(owned.handle), c_uint(size), c_double(alpha), c_double(beta), c_double(k)),
+            size=size,
+            alpha=alpha,
+            beta=beta,
+            k=k,
+        )
         return owned
 
     def close(self) -> None:

@@ -13,6 +13,22 @@ __device__ __forceinline__ float warp_sum(float v) {
     return v;
 }
 
+// The smallest power of two that holds all classes.
+#define SUMS (CLASSES <= 2 ? 2 : CLASSES <= 4 ? 4 : CLASSES <= 8 ? 8 : CLASSES <= 16 ? 16 : 32)
+
+// Halves of 2 * width sums change sides between lanes, down to one: lane l ends with sum l, added
+// over the lanes that differ from it in the bits below 2 * width.
+template <int width>
+__device__ __forceinline__ void fold(float* v) {
+    bool upper = threadIdx.x & width;
+#pragma unroll
+    for (int q = 0; q < width; ++q) {
+        float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
+        v[q] = keep + __shfl_xor_sync(~0u, send, width);
+    }
+    if constexpr (width > 1) fold<width / 2>(v);
+}
+
 extern "C" {
 
 // One block a sample. pre: (N, STRIDE) the hidden layer's product; scores, dscores: (N, CLASSES);
@@ -25,9 +41,9 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ int counts[THREADS / 32];
     __shared__ float slopes[CLASSES];
     int row = blockIdx.x, t = threadIdx.x, lane = t % 32, warp = t / 32;
-    float hidden[EACH], weights[EACH][CLASSES], sums[CLASSES];
+    float hidden[EACH], weights[EACH][CLASSES], sums[SUMS];
 #pragma unroll
-    for (int k = 0; k < CLASSES; ++k) sums[k] = 0.0f;
+    for (int k = 0; k < SUMS; ++k) sums[k] = 0.0f;
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
         int j = t + THREADS * i;
@@ -45,11 +61,11 @@ __global__ void __launch_bounds__(THREADS)
         for (int i = t; i < n; i += THREADS) count += target[i] >= 0;
     for (int o = 16; o; o /= 2) count += __shfl_xor_sync(~0u, count, o);
     if (lane == 0) counts[warp] = count;
+    fold<SUMS / 2>(sums);
+    // Lanes that differ in the bits above SUMS hold the same class: they add up too.
 #pragma unroll
-    for (int k = 0; k < CLASSES; ++k) {
-        float sum = warp_sum(sums[k]);
-        if (lane == 0) part[warp][k] = sum;
-    }
+    for (int o = 16; o >= SUMS; o /= 2) sums[0] += __shfl_xor_sync(~0u, sums[0], o);
+    if (lane < CLASSES) part[warp][lane] = sums[0];
     __syncthreads();
     if (warp == 0) {
         int wanted = target[row];

@@ -15,11 +15,15 @@ from ...graph import SHARED, Graph, Tensor
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 from . import (  # noqa: F401  # they register
+    classic,
+    classic_losses,
     combine,
     convolution,
     fused,
+    im2col,
     linear,
     losses,
+    lrn,
     norm,
     pointwise,
     pool,

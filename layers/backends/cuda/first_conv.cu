@@ -9,7 +9,8 @@
 #define TAPS (KERNEL_H * KERNEL_W)
 #define TALL (HEIGHT + 2 * PAD)
 #define PITCH ((WIDTH + 2 * PAD + 1) / 2 * 2 + 2)
-#define GROUPS (STORED / 4)
+// Groups of four filters; channels stored beyond them stay zero.
+#define GROUPS ((FILTERS + 3) / 4)
 #define POSITIONS (ROWS * COLUMNS)
 // Four filters of one group, so apart that float4 reads of neighbouring groups do not collide.
 #define FOURS ((TAPS + 3) / 4)
@@ -77,16 +78,16 @@ __global__ void __launch_bounds__(BLOCK, 3)
     first_conv_pool(const T* x, const float* w, const float* bias, T* y, u8* index, int n) {
     __shared__ __align__(16) float pictures[2][TALL * PITCH];
     __shared__ __align__(16) float filters[GROUPS * GROUP_PITCH];
-    __shared__ float biases[STORED];
+    __shared__ float biases[4 * GROUPS];
     Ahead<BLOCK> ahead;
     ahead.load(x + (i64)blockIdx.x * PIXELS);
     if (PAD) clear(pictures[0], 2 * TALL * PITCH);
-    for (int i = threadIdx.x; i < STORED * TAPS; i += BLOCK) {
+    for (int i = threadIdx.x; i < 4 * GROUPS * TAPS; i += BLOCK) {
         int filter = i / TAPS, tap = i % TAPS;
         filters[filter / 4 * GROUP_PITCH + filter % 4 * 4 * FOURS + tap] =
             filter < FILTERS ? w[i] : 0.0f;
     }
-    for (int i = threadIdx.x; i < STORED; i += BLOCK)
+    for (int i = threadIdx.x; i < 4 * GROUPS; i += BLOCK)
         biases[i] = bias && i < FILTERS ? bias[i] : 0.0f;
     if (PAD) __syncthreads();
     ahead.store(pictures[0]);
@@ -155,19 +156,18 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
     int now = 0;
     for (int sample = blockIdx.x; sample < n; sample += gridDim.x, now ^= 1) {
         float da[turns], db[turns];
-        int ta[turns], tb[turns];
+        int taps[turns];  // of both filters, the second in the upper bits
 #pragma unroll
         for (int i = 0; i < turns; ++i) {
             int position = begin + lane + 32 * i;
             da[i] = db[i] = 0.0f;
-            ta[i] = tb[i] = 0;
+            taps[i] = 0;
             if (position < end && pair < PAIRS) {
                 i64 at = ((i64)sample * POSITIONS + position) * STORED + filter;
                 bool second = filter + 1 < FILTERS;
                 if (!WITH_RELU || get(y[at]) > 0.0f) da[i] = get(dy[at]);
                 if (second && (!WITH_RELU || get(y[at + 1]) > 0.0f)) db[i] = get(dy[at + 1]);
-                ta[i] = index[at];
-                tb[i] = second ? index[at + 1] : 0;
+                taps[i] = index[at] | (second ? index[at + 1] << 2 : 0);
             }
         }
         if (PAD) __syncthreads();
@@ -181,8 +181,8 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
             float ea[4], eb[4];
 #pragma unroll
             for (int q = 0; q < 4; ++q) {
-                ea[q] = ta[i] == q ? da[i] : 0.0f;
-                eb[q] = tb[i] == q ? db[i] : 0.0f;
+                ea[q] = (taps[i] & 3) == q ? da[i] : 0.0f;
+                eb[q] = taps[i] >> 2 == q ? db[i] : 0.0f;
             }
 #pragma unroll
             for (int h = 0; h < KERNEL_H; ++h)

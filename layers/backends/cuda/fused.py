@@ -52,7 +52,7 @@ def part(op: Fused, kind: type[Any]) -> Any:
 
 def _first_geometry(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     height, width = conv.x.shape[2:]
-    items = pool.y.shape[2] * pool.y.shape[3] * stored // 4
+    items = pool.y.shape[2] * pool.y.shape[3] * -(-conv.w.shape[0] // 4)
     return {
         "HEIGHT": height,
         "WIDTH": width,
@@ -91,7 +91,7 @@ def _first_conv_pool(b: Binder, op: Fused) -> None:
     # The same module serves forward and backward, so both are compiled with all numbers.
     values |= _backward_numbers(conv, pool)
     n = conv.x.shape[0]
-    items = values["ROWS"] * values["COLUMNS"] * layout.stored[1] // 4
+    items = values["ROWS"] * values["COLUMNS"] * -(-values["FILTERS"] // 4)
     rounds = -(-items // values["BLOCK"])
     parts = rounds if n <= MOST_SPLIT_BATCH else 1
     blocks = min(n, max(1, FORWARD_BLOCKS // parts))

@@ -35,14 +35,6 @@ __device__ __forceinline__ float4 rectified(float4 g, float4 y) {
     return make_float4(passed(g.x, y.x), passed(g.y, y.y), passed(g.z, y.z), passed(g.w, y.w));
 }
 
-// Mean and sum of squared deviations of n and m values, united (Chan et al. 1979).
-__device__ __forceinline__ void unite(int n, float& mean, float& squares, int m, float other,
-                                      float more) {
-    float gap = other - mean, share = (float)m / (n + m);
-    mean += gap * share;
-    squares += more + gap * gap * share * n;
-}
-
 // Rows that block b of `blocks` sees when blocks take `count` at a time in turn.
 __device__ __forceinline__ int rows_of(int b, int blocks, int count, int rows) {
     int rest = rows % (blocks * count) - b * count;
@@ -65,18 +57,21 @@ __device__ double over_y(double mine, double (*part)[33]) {
 
 extern "C" {
 
-// slices[block][0 and 1][channel]: mean and sum of squared deviations over the rows of a block.
-// Every thread counts from its own first value, so that a large mean costs no digits.
-__global__ void moments(const T* x, float* slices, const Lines* lines) {
-    __shared__ float4 means[256], squares[256];
+// slices[block][0 and 1][channel]: the sum, and the sum of squared deviations from their own mean,
+// of the rows of a block. Every thread counts from its own first value, so that a large mean costs
+// no digits; what threads found is united in double, so that whole numbers have an exact mean.
+__global__ void moments(const T* x, double* slices, const Lines* lines) {
+    __shared__ double sums[4][256];
+    __shared__ float squares[4][256];
     const Lines l = *lines;
     const Spot s = spot(l);
+    const int first = blockIdx.x * s.count + s.row, steps = gridDim.x * s.count;
     float4 origin = make_float4(0, 0, 0, 0), sum = origin, square = origin;
-    int first = blockIdx.x * s.count + s.row, n = 0;
+    int n = 0;
     if (s.inside && first < l.rows) {
         origin = get4(x + ((i64)first * l.groups + s.group) * 4);
 #pragma unroll 4
-        for (int r = first; r < l.rows; r += gridDim.x * s.count) {
+        for (int r = first; r < l.rows; r += steps) {
             float4 v = get4(x + ((i64)r * l.groups + s.group) * 4);
             v.x -= origin.x, v.y -= origin.y, v.z -= origin.z, v.w -= origin.w;
             sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
@@ -84,39 +79,32 @@ __global__ void moments(const T* x, float* slices, const Lines* lines) {
             square.z += v.z * v.z, square.w += v.w * v.w;
             ++n;
         }
-        sum.x /= n, sum.y /= n, sum.z /= n, sum.w /= n;
-        square.x = fmaxf(square.x - n * sum.x * sum.x, 0.0f);
-        square.y = fmaxf(square.y - n * sum.y * sum.y, 0.0f);
-        square.z = fmaxf(square.z - n * sum.z * sum.z, 0.0f);
-        square.w = fmaxf(square.w - n * sum.w * sum.w, 0.0f);
     }
-    means[threadIdx.x] = make_float4(origin.x + sum.x, origin.y + sum.y, origin.z + sum.z,
-                                     origin.w + sum.w);
-    squares[threadIdx.x] = square;
+    const float4* found[3] = {&origin, &sum, &square};
+    for (int k = 0; k < 4; ++k) {
+        float from = (&found[0]->x)[k], plus = (&found[1]->x)[k], more = (&found[2]->x)[k];
+        sums[k][threadIdx.x] = (double)n * from + plus;
+        squares[k][threadIdx.x] = n ? fmaxf(more - plus * plus / n, 0.0f) : 0.0f;
+    }
     __syncthreads();
     if (s.row || !s.inside) return;
-    // The steps that the first row took, and how many rows of the block took as many.
-    int steps = gridDim.x * s.count, turns = (l.rows - first + steps - 1) / steps;
-    float4 m = means[threadIdx.x], q = squares[threadIdx.x];
-    int total = turns;
-    for (int row = 1; row < s.count; ++row) {
-        int own = first + row < l.rows ? (l.rows - first - row + steps - 1) / steps : 0;
-        if (!own) break;
-        float4 other = means[row * l.width + threadIdx.x];
-        float4 more = squares[row * l.width + threadIdx.x];
-        unite(total, m.x, q.x, own, other.x, more.x);
-        unite(total, m.y, q.y, own, other.y, more.y);
-        unite(total, m.z, q.z, own, other.z, more.z);
-        unite(total, m.w, q.w, own, other.w, more.w);
-        total += own;
+    const int total = rows_of(blockIdx.x, gridDim.x, s.count, l.rows);
+    double* out = slices + ((i64)blockIdx.x * 2 * l.groups + s.group) * 4;
+    for (int k = 0; k < 4; ++k) {
+        double whole = 0.0, apart = 0.0;
+        for (int row = 0; row < s.count; ++row) whole += sums[k][row * l.width + threadIdx.x];
+        for (int row = 0; row < s.count && first + row < l.rows; ++row) {
+            int at = row * l.width + threadIdx.x, own = (l.rows - first - row - 1) / steps + 1;
+            double gap = sums[k][at] / own - whole / total;
+            apart += squares[k][at] + own * gap * gap;
+        }
+        out[k] = whole;
+        out[l.groups * 4 + k] = apart;
     }
-    float4* out = (float4*)slices + (i64)blockIdx.x * 2 * l.groups + s.group;
-    out[0] = m;
-    out[l.groups] = q;
 }
 
 // The moments of all blocks united; blocks of (32, 32) for 32 channels.
-__global__ void statistics(const float* slices, int blocks, int count, const Lines* lines,
+__global__ void statistics(const double* slices, int blocks, int count, const Lines* lines,
                            float eps, float momentum, float* mean, float* inverse_std,
                            float* running_mean, float* running_var) {
     __shared__ double part[32][33];
@@ -125,14 +113,14 @@ __global__ void statistics(const float* slices, int blocks, int count, const Lin
     const bool counts = channel < l.channels;
     double sum = 0.0, squares = 0.0;
     if (counts)
-        for (int b = threadIdx.y; b < blocks; b += 32)
-            sum += (double)rows_of(b, blocks, count, l.rows) * slices[(i64)b * 2 * stored + channel];
+        for (int b = threadIdx.y; b < blocks; b += 32) sum += slices[(i64)b * 2 * stored + channel];
     const double middle = over_y(sum, part) / l.rows;
     if (counts)
         for (int b = threadIdx.y; b < blocks; b += 32) {
-            const float* at = slices + (i64)b * 2 * stored + channel;
-            double gap = at[0] - middle;
-            squares += at[stored] + rows_of(b, blocks, count, l.rows) * gap * gap;
+            const double* at = slices + (i64)b * 2 * stored + channel;
+            int own = rows_of(b, blocks, count, l.rows);
+            double gap = at[0] / own - middle;
+            squares += at[stored] + own * gap * gap;
         }
     squares = over_y(squares, part);
     if (!counts || threadIdx.y) return;

@@ -85,7 +85,7 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     cover = _Lines.of(layout)
     lines, blocks = cover.on_device(b), cover.blocks(SUMMING_BLOCKS)
-    slices = b.keep(cupy().empty(2 * blocks * layout.stored[1], "float32"))
+    slices = b.keep(cupy().empty(2 * blocks * layout.stored[1], "float64"))
     shown = {"rows": cover.rows, "channels": cover.channels}
     grid = cover.grid(SUMMING_BLOCKS)
     b.kernel(op, _file("moments", layout), grid, (x.array, slices, lines), shown)

@@ -137,7 +137,9 @@ __device__ __forceinline__ float4 channels_of(const T* p, const Windows& w, int 
     return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-__global__ void max_pool(const T* x, T* y, u8* index, int size, const Windows* windows) {
+// bias, if given, is added behind the maximum, and relu taken behind that: the same as before it.
+__global__ void max_pool(const T* x, T* y, u8* index, int size, const Windows* windows,
+                         const float* bias, int relu) {
     const Windows p = *windows;
     bool wide = p.stored % 4 == 0;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x) {
@@ -159,6 +161,10 @@ __global__ void max_pool(const T* x, T* y, u8* index, int size, const Windows* w
                         tap[k] = (h - top) * p.kernel_w + w - left;
                     }
             }
+        for (int k = 0; k < 4; ++k) {
+            if (bias && group * 4 + k < p.channels) best[k] += bias[group * 4 + k];
+            if (relu && !(best[k] > 0.0f) && !isnan(best[k])) best[k] = 0.0f;
+        }
         i64 at = (i64)out * p.stored + group * 4;
         if (wide) {
             put4(y + at, make_float4(best[0], best[1], best[2], best[3]));

@@ -41,7 +41,7 @@ def _windows(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> ob
     return b.numbers(*sizes, *window, x.stored[1] // 4, x.shape[1], y.stored[1])
 
 
-def _indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
+def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
     """Whether the kernel that keeps an index serves: channels-last, in fours, short windows."""
     return (
         b.precision.fusion
@@ -60,7 +60,7 @@ def pool2d(b: Binder, op: Pool2d) -> None:
     x = b.home(op.x)
     if len({x.layout.dtype, b.number(op.y)}) > 1:
         x = b.want(op.x, replace(x.layout, dtype=b.number(op.y)))
-    if _indexed(b, op, x.layout):
+    if indexed(b, op, x.layout):
         return _max_pool(b, op, x)
     y = b.output(op.y, _pooled(op, x.layout))
     size = y.layout.size
@@ -102,7 +102,9 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     b.private[("index", op.x, op.y)] = (index, layout)
     size = int(x.layout.size // x.layout.stored[2] // x.layout.stored[3])
     size = size // 4 * op.y.shape[2] * op.y.shape[3]
-    arguments = (x.array, y.array, index, i32(size), _windows(b, op, x.layout, layout))
+    bias, relu = b.private.get(("late", op.x), (0, False))
+    windows = _windows(b, op, x.layout, layout)
+    arguments = (x.array, y.array, index, i32(size), windows, bias, i32(relu))
     kernel = ("pool.cu", "max_pool", x.narrow)
     b.kernel(op, kernel, linear_grid(size), arguments, {"window": op.window})
 

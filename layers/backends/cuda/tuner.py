@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from ....common.errors import CudnnError
 from ..base import Options
 from .conv_graph import WORKSPACE_LIMIT, ConvGraph, best_first
-from .convolution import AS_FORWARD
 from .cublas_lt import LtProduct
 from .executable import CudaExecutable
 from .runtime import cupy
@@ -97,11 +96,12 @@ def _plans(
             if name not in binder.variants:
                 continue
             try:
-                other, other_index = _best(binder.variants[name](), pointer, left / count)
+                mark, make = binder.variants[name]
+                other, other_index = _best(make(), pointer, left / count)
             except CudnnError:
                 continue
             if other < GAIN * seconds:
-                plans[name] = f"{AS_FORWARD}{other_index}"
+                plans[name] = f"{mark}{other_index}"
     trial.close()
     return plans
 

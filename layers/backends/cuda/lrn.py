@@ -1,0 +1,84 @@
+"""Local response normalisation by cuDNN, across channels and around a pixel."""
+
+from __future__ import annotations
+
+from ctypes import c_int, c_void_p
+from functools import partial
+from typing import Any
+
+from ...ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
+from .bind import Binder, binds
+from .cudnn_library import ACROSS_CHANNELS, PRECOMPUTED_MEANS
+from .runtime import cupy
+
+LocalNorm = Lrn | LrnBackward | DivisiveNorm | DivisiveNormBackward
+
+
+def _descriptors(b: Binder, op: LocalNorm) -> tuple[c_void_p, c_void_p]:
+    """The normalisation's, and that of every tensor: plain NCHW."""
+    cudnn = b.here.cudnn
+    n, c, h, w = op.x.shape
+    norm = b.keep(cudnn.lrn(op.size, op.alpha, op.beta, op.k))
+    tensor = b.keep(cudnn.tensor(op.x.shape, (c * h * w, h * w, w, 1)))
+    return c_void_p(norm.handle), c_void_p(tensor.handle)
+
+
+def _call(b: Binder, op: LocalNorm, function: str, arguments: tuple[Any, ...]) -> None:
+    cudnn = b.here.cudnn
+    shown = {"x": op.x.shape, "size": op.size, "alpha": op.alpha, "beta": op.beta, "k": op.k}
+    launch = partial(cudnn.call, function, c_void_p(cudnn.handle), *arguments, **shown)
+    b.add(op, "cuDNN", function, launch, shown)
+
+
+@binds(Lrn)
+def lrn(b: Binder, op: Lrn) -> None:
+    norm, tensor = _descriptors(b, op)
+    x, y, cudnn = b.floats(op.x), b.output(op.y), b.here.cudnn
+    arguments = (
+        *(norm, c_int(ACROSS_CHANNELS), cudnn.one, tensor, c_void_p(x.pointer)),
+        *(cudnn.zero, tensor, c_void_p(y.pointer)),
+    )
+    _call(b, op, "cudnnLRNCrossChannelForward", arguments)
+
+
+@binds(LrnBackward)
+def lrn_backward(b: Binder, op: LrnBackward) -> None:
+    norm, tensor = _descriptors(b, op)
+    x, y, dy = (b.floats(each) for each in (op.x, op.y, op.dy))
+    dx, cudnn = b.output(op.dx), b.here.cudnn
+    operands = [part for each in (y, dy, x) for part in (tensor, c_void_p(each.pointer))]
+    arguments = (
+        *(norm, c_int(ACROSS_CHANNELS), cudnn.one, *operands),
+        *(cudnn.zero, tensor, c_void_p(dx.pointer)),
+    )
+    _call(b, op, "cudnnLRNCrossChannelBackward", arguments)
+
+
+@binds(DivisiveNorm)
+def divisive_norm(b: Binder, op: DivisiveNorm) -> None:
+    norm, tensor = _descriptors(b, op)
+    x, y, cudnn = b.floats(op.x), b.output(op.y), b.here.cudnn
+    arguments = (
+        *(norm, c_int(PRECOMPUTED_MEANS), cudnn.one, tensor, c_void_p(x.pointer), c_void_p()),
+        *(*_scratch(b, op), cudnn.zero, tensor, c_void_p(y.pointer)),
+    )
+    _call(b, op, "cudnnDivisiveNormalizationForward", arguments)
+
+
+@binds(DivisiveNormBackward)
+def divisive_norm_backward(b: Binder, op: DivisiveNormBackward) -> None:
+    norm, tensor = _descriptors(b, op)
+    x, dy = b.floats(op.x), b.floats(op.dy)
+    dx, cudnn = b.output(op.dx), b.here.cudnn
+    arguments = (
+        *(norm, c_int(PRECOMPUTED_MEANS), cudnn.one, tensor, c_void_p(x.pointer), c_void_p()),
+        *(c_void_p(dy.pointer), *_scratch(b, op), cudnn.zero, tensor, c_void_p(dx.pointer)),
+        c_void_p(),
+    )
+    _call(b, op, "cudnnDivisiveNormalizationBackward", arguments)
+
+
+def _scratch(b: Binder, op: DivisiveNorm | DivisiveNormBackward) -> tuple[c_void_p, c_void_p]:
+    """Two tensors that the library works in."""
+    both = [b.keep(cupy().empty(op.x.size, "float32")) for _ in range(2)]
+    return c_void_p(int(both[0].data.ptr)), c_void_p(int(both[1].data.ptr))
