@@ -254,7 +254,8 @@ class Ear(Silent):
 
 RULES = {
     "adam": "{type: adam, lr: 0.01, ema: {decay: 0.9}}",
-    "muon": "{type: muon, lr: 0.1, rest: {type: sgd, lr: 0.01}, lookahead: {every: 3}}",
+    "muon": "{type: muon, lr: 0.1, rest: {type: sgd, lr: 0.01}, lookahead: {every: 3}, "
+    "groups: [{kind: bias, schedule: {type: poly}}]}",
 }
 
 
@@ -288,7 +289,10 @@ def test_rollback_restores_all_state(
     assert found.state.rate_factor == 0.5
     session = session_of(tiny(*shared), reference)
     session.run(6)
-    session.set_rate_factor(0.5)
+    graph = session.graph("train")
+    for name in ("rates", *(name for name in session.plan.tables if name.startswith("rates"))):
+        table = session.plan.tables.get(name, session.plan.rates)
+        session.executable.write(graph[name], table * np.float32(0.5))
     for steps in (4, 10, 5):
         session.run(steps)
     for name, array in session.arrays().items():
