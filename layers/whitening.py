@@ -36,6 +36,11 @@ class Dirac(Initializer):
     def check(self, shape: Shape) -> None:
         if len(shape) < 2:
             raise ShapeError("dirac is for weights, not for a bias; use zeros there")
+        if len(shape) == 3:
+            raise ShapeError(
+                "dirac wants filters that see every map, not a table of connections; use another "
+                "initialiser"
+            )
 
     def draw(
         self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: Key

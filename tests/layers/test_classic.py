@@ -31,6 +31,7 @@ from dnnstack.layers.ops import (
     Rbf,
 )
 from dnnstack.layers.rbf import DIGITS, RbfLayer, bitmaps
+from dnnstack.layers.whitening import Dirac
 from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
 
@@ -200,6 +201,18 @@ def test_what_cannot_work(kind: str, shape: Shape, options: dict[str, Any], mess
 def test_connections_that_cannot_be(table: Any, message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         Conv2dLayer("c", (3, 5, 5), filters=2, kernel_size=2, connections=table)
+
+
+def test_an_identity_has_no_place_in_connections() -> None:
+    with pytest.raises(ShapeError, match="dirac wants filters that see every map"):
+        Conv2dLayer(
+            "c",
+            (2, 5, 5),
+            filters=2,
+            kernel_size=3,
+            connections=[[0], [1]],
+            kernel_initializer=Dirac(),
+        )
 
 
 def test_connections_and_groups_exclude_each_other() -> None:
