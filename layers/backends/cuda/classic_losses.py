@@ -62,12 +62,11 @@ def _backward(b: Binder, op: Backward) -> None:
     b.kernel(op, kernel, linear_grid(n), arguments, {"kind": _numbers(op)[0]})
 
 
-for _forward in (MultiMargin, ExpectedCost, MapCriterion, PerceptronError):
-    binds(_forward)(_loss)
-for _gradient in (
-    MultiMarginBackward,
-    ExpectedCostBackward,
-    MapCriterionBackward,
-    PerceptronErrorBackward,
-):
-    binds(_gradient)(_backward)
+binds(MultiMargin)(_loss)
+binds(ExpectedCost)(_loss)
+binds(MapCriterion)(_loss)
+binds(PerceptronError)(_loss)
+binds(MultiMarginBackward)(_backward)
+binds(ExpectedCostBackward)(_backward)
+binds(MapCriterionBackward)(_backward)
+binds(PerceptronErrorBackward)(_backward)

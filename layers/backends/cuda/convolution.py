@@ -51,8 +51,9 @@ def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
 
 def _bare(b: Binder, op: Conv2d, ends: Mapping[str, Buffer]) -> ConvGraph:
     """The convolution alone, bound to real pictures."""
-    graph = _candidates(b, op, "forward", {name: ends[name] for name in ("x", "w", "y")})
-    graph.bind({name: end.pointer for name, end in ends.items()}, 0)
+    bare = {name: ends[name] for name in ("x", "w", "y")}
+    graph = _candidates(b, op, "forward", bare)
+    graph.bind({name: end.pointer for name, end in bare.items()}, 0)
     return graph
 
 
