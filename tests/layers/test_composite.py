@@ -13,7 +13,7 @@ from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.composite import walk
 from dnnstack.layers.graph import Graph, Shape
 from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import Activation, Add, Softmax
+from dnnstack.layers.ops import Activation, Add, Conv2dBackwardFilter, Softmax
 from dnnstack.layers.rewrites import rewritten
 from dnnstack.training.network import Network, Preprocessing
 from dnnstack.training.sgd import Sgd
@@ -290,6 +290,20 @@ def test_the_end_of_a_block_becomes_one_operation() -> None:
     assert [origin.layer for origin in add.origin] == ["residual_1", "relu_1"]
     left = [op for op in fused.ops if isinstance(op, Activation)]
     assert [op.origin[0].layer for op in left] == ["relu_2"]
+
+
+def test_bias_gradients_stay_with_their_layer_where_several_have_one_dy() -> None:
+    net = network([residual([conv(2)], [conv(2, 1)]), FLATTEN, dense()])
+    pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
+    plain = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
+    back = [
+        op for op in rewritten(plain, ["bias_grad"]).ops if isinstance(op, Conv2dBackwardFilter)
+    ]
+    assert len({op.dy for op in back}) == 1
+    for op in back:
+        assert op.bias_grad is not None
+        assert op.bias_grad.name == op.dw.name.replace(".weight", ".bias")
+        assert len({origin.layer for origin in op.origin}) == 1
 
 
 def test_a_sum_that_backward_reads_is_not_fused() -> None:
