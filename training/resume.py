@@ -125,11 +125,22 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     if found:
         notice("resuming with a changed config: " + "; ".join(found))
     longer = any(_under(line, ("train.epochs", "train.max_steps")) for line in changed)
-    if longer and ends_with_training(config.schedule):
-        notice(
-            f"schedule '{config.schedule.type}' follows the length of the training: with another "
-            "length its rates differ from those before"
-        )
+    if longer:
+        for what in _that_follow_the_length(config):
+            notice(
+                f"{what} follows the length of the training: with another length it differs from "
+                "that before"
+            )
+
+
+def _that_follow_the_length(config: RunConfig) -> list[str]:
+    """What would have been another at the steps already done."""
+    groups = enumerate(config.optimizer.groups or ())
+    own = {f"optimizer.groups.{i}.schedule": group.schedule for i, group in groups}
+    schedules = {"schedule": config.schedule, **own}
+    found = [f"{k} '{s.type}'" for k, s in schedules.items() if s and ends_with_training(s)]
+    lookahead = config.optimizer.lookahead
+    return [*found, *(["optimizer.lookahead"] if lookahead and lookahead.power else [])]
 
 
 def _under(line: str, keys: tuple[str, ...]) -> bool:

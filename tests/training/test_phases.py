@@ -119,6 +119,17 @@ def test_both_backends_agree_on_groups(tiny: Make, reference: Backend, onednn: B
         np.testing.assert_allclose(array, other[name], rtol=0.01, atol=1e-4, err_msg=name)
 
 
+def test_muon_on_filters_in_groups(tiny: Make, reference: Backend, onednn: Backend) -> None:
+    config = tiny(
+        "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2}}, relu, "
+        "{conv2d: {filters: 6, kernel_size: 3, groups: 2}}, relu, flatten, {dense: {units: 10}}]",
+        "optimizer={type: muon, lr: 0.02, rescale: true, rest: {type: sgd, lr: 0.05}}",
+    )
+    one, other = go(config, reference).arrays, go(config, onednn).arrays
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], rtol=0.01, atol=2e-3, err_msg=name)
+
+
 # ---------------------------------------------------------------- parts of a batch
 
 
@@ -137,6 +148,16 @@ def test_parts_of_a_batch_are_as_good_as_the_whole(
     for name, array in whole.arrays.items():
         np.testing.assert_allclose(array, split.arrays[name], rtol=2e-3, atol=2e-5, err_msg=name)
     np.testing.assert_allclose(whole.state.sums, split.state.sums, rtol=1e-3)
+
+
+def test_parts_are_augmented_as_the_whole(tiny: Make, backend: Backend) -> None:
+    """Crops are keyed by epoch and sample, so a part sees the same pictures."""
+    crop = "data.augment=[{random_crop: {padding: 4}}, random_flip]"
+    whole, split = (go(tiny(crop, *more), backend) for more in ((), ("train.accumulate=4",)))
+    other = go(tiny(), backend)
+    for name, array in whole.arrays.items():
+        np.testing.assert_allclose(array, split.arrays[name], rtol=2e-3, atol=2e-5, err_msg=name)
+        assert not np.allclose(array, other.arrays[name], rtol=2e-3, atol=2e-5)
 
 
 def test_the_sum_of_the_losses_is_the_mean_with_another_rate(tiny: Make, backend: Backend) -> None:

@@ -425,3 +425,20 @@ def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
     assert records(whole.run) == records(done.run)
     events = [json.loads(line)["event"] for line in (done.run / LOG).read_text().splitlines()]
     assert (events[0], events.count("start"), events.count("resume")) == ("start", 1, 0)
+
+
+def test_what_follows_the_length_is_told_when_that_changes(tiny: Make, reference: Backend) -> None:
+    rule = (
+        "optimizer={type: sgd, lr: 0.05, lookahead: {}, "
+        "groups: [{kind: bias, schedule: {type: poly}}]}"
+    )
+    half = go(tiny(rule), reference, stop_at=3)
+    ear = Ear()
+    source = open_resume(half.run, ear.notice)
+    longer = tiny(rule, "train.max_steps=30")
+    train(longer, reference, NOWHERE, resume=source, listener=ear)
+    told = [text for text in ear.notices if "follows the length of the training" in text]
+    assert [text.partition(" follows")[0] for text in told] == [
+        "optimizer.groups.0.schedule 'poly'",
+        "optimizer.lookahead",
+    ]

@@ -32,7 +32,7 @@ from . import (  # noqa: F401
 from .arenas import plan_arenas
 from .bind import Binder, Step
 from .library import library, status_name
-from .memory import Descriptor, Memory
+from .memory import Memory
 from .store import Store, load_plain, store_plain
 
 

@@ -14,6 +14,7 @@ from .bind import Binder, binds
 from .constants import DST, SRC, WEIGHTS
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, reorder_desc
+from .store import tensor_dims
 from .updates import add, scalar
 
 
@@ -42,7 +43,7 @@ def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -
     rates, step = b.data(op.rates), b.array(op.step)
     factor, decay = op.factor(index), op.weight_decay[index]
     u = Memory(b.home(parameter).descriptor, direction)
-    plain = Memory.plain(parameter.shape)
+    plain = Memory.plain(tensor_dims(parameter, u))
     b.primitive(op, reorder_desc(u.descriptor, plain.descriptor), {SRC: u, DST: plain})
     _newton_schulz(b, op, plain, parameter)
     # As long as the parameter with its padding, which stays zero.
