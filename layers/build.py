@@ -77,7 +77,6 @@ class _Builder:
         if value and all(isinstance(item, LayerSpec) for item in value):
             return self.stack(value, shape, prefix, where)
         if any(isinstance(item, (list, tuple)) for item in value):
-            return [
-                self._built(item, shape, prefix, f"{where}{at}.") for at, item in enumerate(value, 1)
-            ]
+            numbered = enumerate(value, 1)
+            return [self._built(item, shape, prefix, f"{where}{at}.") for at, item in numbered]
         return value
