@@ -69,6 +69,8 @@ def divisive_norm(b: Binder, op: DivisiveNorm) -> None:
 def divisive_norm_backward(b: Binder, op: DivisiveNormBackward) -> None:
     norm, tensor = _descriptors(b, op)
     x, dy = b.floats(op.x), b.floats(op.dy)
+    # The library computes forward's output again; it is held all the same.
+    b.home(op.y)
     dx, cudnn = b.output(op.dx), b.here.cudnn
     arguments = (
         *(norm, c_int(PRECOMPUTED_MEANS), cudnn.one, tensor, c_void_p(x.pointer), c_void_p()),

@@ -204,7 +204,9 @@ def bound(fake_cupy, monkeypatch):
     def bind(graphs, precision="tf32", choices=CHOICES, streamed=False, capture=False):
         stream = fake_cupy.cuda.Stream()
         descriptor = MagicMock(return_value=SimpleNamespace(handle=0))
-        cudnn = MagicMock(handle=0, tensor=descriptor, pooling=descriptor, activation=descriptor)
+        cudnn = MagicMock(
+            handle=0, tensor=descriptor, pooling=descriptor, activation=descriptor, lrn=descriptor
+        )
         parts = {field.name: MagicMock(handle=0) for field in fields(Lane)}
         lane = Lane(**(parts | {"stream": stream, "cudnn": cudnn}))
         lanes = [lane] * int(choices["lanes"])

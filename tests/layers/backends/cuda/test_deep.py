@@ -1,0 +1,129 @@
+"""A deep network with every kind of connection on a GPU, against the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.training.network import Network, Preprocessing
+from dnnstack.training.sgd import Sgd
+
+COUNT, BATCH, STEPS = 48, 24, 3
+SHAPE = (3, 12, 12)
+
+
+def conv(filters, stride=1, **options):
+    fixed = {"filters": filters, "kernel_size": 3, "stride": stride, "padding": "same"}
+    return LayerSpec("conv2d", options={"use_bias": False, **fixed, **options})
+
+
+def spec(kind, **options):
+    return LayerSpec(kind, options=options)
+
+
+def normed(filters, stride=1):
+    return [conv(filters, stride), spec("batch_norm")]
+
+
+# Channels that fill no tile: padding must stay zero all the way.
+NET = (
+    *(*normed(20), spec("relu")),
+    spec("residual", body=[*normed(20), spec("silu"), *normed(20)]),
+    *(spec("relu"), spec("max_pool2d"), spec("lrn", alpha=0.1)),
+    spec("residual", body=normed(33, stride=2), shortcut="projection"),
+    *(spec("sigmoid"), spec("dropout", rate=0.2)),
+    spec("residual", body=[conv(41, use_bias=True)], shortcut="padding"),
+    spec("concat", branches=[[conv(5), spec("softplus")], normed(7), []]),
+    *(spec("lcn", size=3, alpha=0.1), spec("batch_norm", scale=False, center=False)),
+    *(conv(21, algorithm="im2col"), spec("flatten"), spec("dropout", rate=0.5)),
+    *(spec("dense", units=40), spec("batch_norm"), spec("relu"), spec("dropout", rate=0.3)),
+    *(spec("dense", units=10), spec("scale", factor=0.5), spec("softmax")),
+)
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def train(backend, options):
+    """Losses of a few steps, what the network holds afterwards, and the executable."""
+    network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
+    rule = Sgd(momentum=0.9, weight_decay=0.01)
+    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+    executable = backend.compile({"train": graph}, options)
+    draw = np.random.default_rng(3)
+    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8))
+    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
+    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
+    executable.write(graph["rates"], np.full(50, 0.02, np.float32))
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+    losses = []
+    for _ in range(STEPS):
+        executable.run("train")
+        losses.append(float(executable.read(graph["loss"])[0]))
+    held = {t.name: executable.read(t) for t in network.initial_values(1)}
+    return losses, held, executable
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    losses, held, _ = train(ReferenceBackend(2), Options("fp64"))
+    return losses, held
+
+
+CHOICES = (
+    {"layout": "nhwc", "pad": "4", "lanes": "2"},
+    {"layout": "nhwc", "pad": "32", "lanes": "1"},
+    {"layout": "nhwc", "pad": "1", "lanes": "1"},
+    {"layout": "nchw", "lanes": "1"},
+)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("fusion", [True, False])
+@pytest.mark.parametrize("choices", CHOICES)
+def test_training_follows_the_reference(cuda, wanted, fusion, choices):
+    plain = Options("fp32", fusion=fusion, tune=False)
+    _, _, first = train(cuda, plain)
+    table = Tuning("cuda", first.tuning.environment, first.tuning.graph, choices)
+    losses, held, executable = train(cuda, Options("fp32", fusion=fusion, tuning=table))
+    assert not executable.notices
+    np.testing.assert_allclose(losses, wanted[0], rtol=1e-5)
+    for name, want in wanted[1].items():
+        size = max(1.0, float(np.abs(want).max()))
+        np.testing.assert_allclose(held[name], want, rtol=0, atol=2e-5 * size, err_msg=name)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 5e-3), ("bf16", 3e-2)])
+def test_less_precision_stays_near_and_repeats_bit_by_bit(cuda, wanted, precision, tolerance):
+    losses, held, _ = train(cuda, Options(precision, tune=False))
+    np.testing.assert_allclose(losses, wanted[0], rtol=tolerance)
+    again, others, _ = train(cuda, Options(precision, tune=False))
+    assert losses == again
+    for name, value in held.items():
+        np.testing.assert_array_equal(others[name], value, err_msg=name)
+
+
+def test_an_operation_without_a_kernel_is_named(bound, monkeypatch):
+    from dnnstack.layers.backends.cuda import bind
+    from dnnstack.layers.ops import BatchNorm
+
+    network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    monkeypatch.delitem(bind.KERNELS, BatchNorm)
+    scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
+    graph = network.train_graph(BATCH, "train", COUNT, 2, 50, scaling, Sgd())
+    with pytest.raises(BackendUnavailableError, match=r"BatchNorm\(batch_norm_1\).*--device cpu"):
+        bound({"train": graph})
