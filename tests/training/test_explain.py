@@ -87,6 +87,9 @@ def test_most_to_gain_is_ranked_by_what_lies_above_the_limit(
     assert gains[0] == max((o.seconds or 0) - (o.limit_seconds or 0) for o in shape.operations)
     fast = replace(found, operations=tuple(_timed(o, 0) for o in found.operations))
     assert fast.most_to_gain(3) == []
+    slow = Limits(gflops=1e-9, gbytes=1e-9)
+    below = replace(found, operations=tuple(replace(o, limits=slow) for o in found.operations))
+    assert below.most_to_gain(3) == []
 
 
 def _timed(operation: Operation, seconds: float) -> Operation:

@@ -40,7 +40,8 @@ class Machine:
         self.feeds = Feeds({"train": self.graph}, lambda tensor: self.step)
         self.images = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
         self.labels = draw.integers(0, 10, COUNT).astype(np.int32)
-        self.order = draw.integers(-1, COUNT, steps * N).astype(np.int32)
+        self.order = draw.integers(0, COUNT, steps * N).astype(np.int32)
+        self.order[1::5] = -1
         self.write("images", self.images)
         self.write("labels", self.labels)
         self.write("order", self.order)
