@@ -16,43 +16,37 @@ and path where it was written, and a note on the uses that brought it where it i
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from .blocks import PARAMETER, REPEAT, Block, read_blocks
 from .document import Node, Place, Problem
 from .schema_base import LARGEST
 from .schema_composites import NESTED
 from .schema_layers import LAYER_KINDS
 from .suggest import did_you_mean, nearest
 
-REPEAT = "repeat"
 MOST_LAYERS = 10_000
-_PARAMETER = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A config that is written out must be readable again, and YAML is read to a depth of 50.
+MOST_NESTED = 8
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Block:
-    """Layers under a name; a parameter whose default is None must be given."""
-
-    name: str
-    parameters: Mapping[str, Node | None]
-    layers: Node
-
-
-@dataclass(frozen=True)
 class Scope:
-    """Where layers are written out: in which block, with which arguments, used by whom."""
+    """Where layers are written out: in which block, with which arguments, used by whom.
+
+    ``chain`` are the blocks and ``depth`` is the number of composites around.
+    """
 
     path: Path
     block: str = ""
     arguments: Mapping[str, Node] = field(default_factory=dict)
     note: str = ""
     chain: tuple[str, ...] = ()
+    depth: int = 0
 
     def into(self, *keys: object) -> Scope:
         return replace(self, path=(*self.path, *map(str, keys)))
@@ -67,12 +61,9 @@ class Expander:
 
     def __init__(self, root: Node, problems: list[Problem]) -> None:
         self._problems = problems
-        self._blocks: dict[str, Block] = {}
-        self._damaged: set[str] = set()
-        self._count = 0
         blocks = root.value.pop("blocks", None) if isinstance(root.value, dict) else None
-        if blocks is not None:
-            self._read(blocks)
+        self._blocks = read_blocks(blocks, problems) if blocks is not None else {}
+        self._count = 0
 
     def write_out(self, root: Node) -> None:
         """Replace repeats and uses of blocks in the document's layers, which get their names.
@@ -93,71 +84,6 @@ class Expander:
         assert place is not None
         self._problems.append(Problem(place, ".".join(path), message, note))
 
-    # ------------------------------------------------------------ definitions
-
-    def _read(self, blocks: Node) -> None:
-        """Take in the definitions."""
-        if not isinstance(blocks.value, dict):
-            if not blocks.broken:
-                message = f"expected a mapping of names to blocks (got {blocks.described()})"
-                self._note(blocks.place, ("blocks",), message)
-            return
-        for name, node in blocks.value.items():
-            block = self._block(name, node)
-            if block is None:
-                self._damaged.add(name)
-            else:
-                self._blocks[name] = block
-
-    def _block(self, name: str, node: Node) -> Block | None:
-        path = ("blocks", name)
-        if not _WORD.fullmatch(name) or name in LAYER_KINDS or name == REPEAT:
-            what = "is the name of a layer" if name in LAYER_KINDS or name == REPEAT else "is none"
-            expected = f"expected a word of letters, digits and '_' as a block's name; '{name}'"
-            self._note(node.key_place, path, f"{expected} {what}")
-            return None
-        if not isinstance(node.value, dict):
-            message = f"expected a mapping with parameters and layers (got {node.described()})"
-            self._note(node.place, path, message)
-            return None
-        for key, inner in node.value.items():
-            if key not in ("parameters", "layers"):
-                hint = did_you_mean(key, ("parameters", "layers"), "expected parameters or layers")
-                self._note(inner.key_place, (*path, key), f"unknown key; {hint}")
-        layers, parameters = node.child("layers"), self._parameters(node, path)
-        if layers is None:
-            message = "required key is missing (The layers of the block.)"
-            self._note(node.key_place, (*path, "layers"), message)
-            return None
-        if not isinstance(layers.value, list) or not layers.value:
-            expected = "expected a list of at least one layer"
-            self._note(layers.place, (*path, "layers"), f"{expected} (got {layers.described()})")
-            return None
-        if parameters is None:
-            return None
-        used = set(_parameters_in(layers))
-        for parameter in parameters.keys() - used:
-            place = node.value["parameters"].child(parameter) or node
-            message = f"the parameter is not used; write ${parameter} in the layers, or remove it"
-            self._note(place.key_place, (*path, "parameters", parameter), message)
-        return Block(name, parameters, layers)
-
-    def _parameters(self, block: Node, path: Path) -> dict[str, Node | None] | None:
-        node = block.child("parameters")
-        if node is None or node.value is None:
-            return {}
-        if not isinstance(node.value, dict):
-            message = f"expected a mapping of names to defaults (got {node.described()})"
-            self._note(node.place, (*path, "parameters"), message)
-            return None
-        found: dict[str, Node | None] = {}
-        for name, default in node.value.items():
-            if not _WORD.fullmatch(name):
-                message = "expected a word of letters, digits and '_'"
-                self._note(default.key_place, (*path, "parameters", name), message)
-            found[name] = None if default.value is None else default
-        return found
-
     # ------------------------------------------------------------ layers
 
     def _stack(self, items: list[Node], scope: Scope) -> list[Node]:
@@ -177,9 +103,8 @@ class Expander:
         if kind == REPEAT:
             return self._repeat(item, scope)
         if kind in self._blocks:
-            return self._use(item, self._blocks[kind], scope)
-        if kind in self._damaged:
-            return _bad(item, scope)
+            block = self._blocks[kind]
+            return self._use(item, block, scope) if block is not None else _bad(item, scope)
         if kind.startswith("$") and not item.path:
             argument = self._argument(item, scope)
             if isinstance(argument.value, list):
@@ -207,7 +132,12 @@ class Expander:
             lists = options.child(key) if options is not None else None
             if lists is None or not isinstance(lists.value, list):
                 continue
-            inner = scope.into(kind, key)
+            inner = replace(scope.into(kind, key), depth=scope.depth + 1)
+            if inner.depth > MOST_NESTED:
+                message = f"layers nested more than {MOST_NESTED} deep"
+                self._note(lists.place, inner.path, message, scope.note)
+                lists.broken = True
+                continue
             if any(isinstance(entry.value, list) for entry in lists.value):
                 for index, branch in enumerate(lists.value):
                     if isinstance(branch.value, list):
@@ -233,7 +163,7 @@ class Expander:
         return copy
 
     def _argument(self, node: Node, scope: Scope) -> Node:
-        name = _PARAMETER.fullmatch(str(node.value))
+        name = PARAMETER.fullmatch(str(node.value))
         if name is not None and name[1] in scope.arguments:
             given = scope.arguments[name[1]]
             return replace(self._copied(given, scope), key_place=node.key_place)
@@ -331,6 +261,7 @@ class Expander:
             arguments,
             note,
             (*scope.chain, block.name),
+            scope.depth,
         )
         assert isinstance(block.layers.value, list)
         return self._stack(block.layers.value, inside)
@@ -357,13 +288,3 @@ def _label(items: list[Node], counts: Counter[str]) -> None:
                         _label(branch.value, counts)
                 if not any(isinstance(entry.value, list) for entry in lists.value):
                     _label(lists.value, counts)
-
-
-def _parameters_in(node: Node) -> list[str]:
-    """The names of the parameters that a block's layers use."""
-    if isinstance(node.value, dict):
-        return [name for inner in node.value.values() for name in _parameters_in(inner)]
-    if isinstance(node.value, list):
-        return [name for inner in node.value for name in _parameters_in(inner)]
-    name = _PARAMETER.fullmatch(node.value) if isinstance(node.value, str) else None
-    return [name[1]] if name else []

@@ -84,6 +84,8 @@ def _step(node: Node, part: str, above: str) -> Node:
     if isinstance(node.value, list):
         return node.value[_index(node.value, part, above)]
     inner = node.child(part)
+    if inner is None and not above:
+        raise _Refused("the config has no blocks")
     if inner is None:
         known = list(node.value) if isinstance(node.value, dict) else []
         otherwise = f"it has {', '.join(known)}" if known else "it has none"

@@ -307,6 +307,26 @@ def test_a_misspelt_blocks() -> None:
     ]
 
 
+def test_an_override_of_blocks_that_are_not_there() -> None:
+    (found,) = errors("layers: [relu]\n", "", ("blocks.a.parameters.b=1",))
+    assert found.endswith("the config has no blocks")
+
+
+def test_what_is_written_out_can_be_read_again() -> None:
+    """Blocks nest deeper than their text; the effective config must not be too deep for YAML."""
+    levels = "".join(
+        f"  b{n}: {{layers: [{{concat: {{branches: [[b{n + 1}], [relu]]}}}}]}}\n" for n in range(7)
+    )
+    deep = read("layers: [b0]\n", f"blocks:\n{levels}  b7: {{layers: [relu, b8]}}\n{LAST}")
+    assert parse_config(effective_yaml(deep), "x.yaml") == deep
+    more = LAST.replace("relu", "concat: {branches: [[tanh], [tanh]]}")
+    (found,) = errors("layers: [b0]\n", f"blocks:\n{levels}  b7: {{layers: [b8]}}\n{more}")
+    assert "layers nested more than 8 deep" in found
+
+
+LAST = "  b8: {layers: [{residual: {body: [relu]}}]}\n"
+
+
 def test_overrides_of_what_was_written_out() -> None:
     use = "layers: [{stage: {filters: 8, count: 2}}, flatten]\n"
     change = "layers.residual_2.body.conv2d_2.filters=5"
@@ -329,6 +349,7 @@ def test_overrides_of_what_was_written_out() -> None:
     [
         ("blocks.basik.parameters.stride=2", "'basik' is not a key of 'blocks'; did you mean"),
         ("blocks.basic.parameters.strid=2", "blocks.basic.parameters.strid: the parameter is not"),
+        ("blocks.basic=3", "blocks.basic: expected a mapping with parameters and layers (got 3)"),
         ("layers.residual_9.shortcut=padding", "'layers' has no item 'residual_9'"),
         ("layers.residual_2.body.conv2d_2.filter=5", "unknown key; did you mean 'filters'?"),
     ],
