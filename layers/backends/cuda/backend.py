@@ -17,7 +17,7 @@ from .cublas import Cublas, Product
 from .cublas_lt import CublasLt
 from .cudnn_library import Cudnn
 from .executable import CudaExecutable
-from .memory_plan import check_fits, free_bytes, plan_memory, streams
+from .memory_plan import check_fits, choose_residency, free_bytes
 from .runtime import cupy, device, frontend, module_version, synchronize
 from .tuner import search
 
@@ -71,8 +71,8 @@ class CudaBackend:
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
 
         free = free_bytes()
-        streamed = streams(graphs, options.residency, free)
-        check_fits(plan_memory(graphs, options.precision, streamed), free, self.device.name)
+        streamed, plan = choose_residency(graphs, options.precision, options.residency, free)
+        check_fits(plan, free, self.device.name)
 
         def build(graphs: Mapping[str, Graph], tuning: Tuning, notes: Sequence[str] = ()) -> Any:
             count = int(tuning.choices.get("lanes", "1"))

@@ -162,12 +162,20 @@ def fits_the_share(graphs: Mapping[str, Graph], free: int) -> bool:
     return sum(tensor.nbytes for tensor in tensors) <= DATA_SHARE * free
 
 
-def streams(graphs: Mapping[str, Graph], residency: Residency, free: int) -> bool:
-    """Whether data sets stay in host memory; ``free``: bytes of the device."""
+def choose_residency(
+    graphs: Mapping[str, Graph], precision: Precision, residency: Residency, free: int
+) -> tuple[bool, MemoryPlan]:
+    """Whether data sets stay in host memory, and the plan with that; ``free``: bytes.
+
+    "auto" keeps them on the device where they fill no more than the share and all else fits too.
+    """
+    resident = plan_memory(graphs, precision)
     gathers = any(isinstance(op, GatherBatch) for graph in graphs.values() for op in graph.ops)
-    if residency == "auto":
-        return gathers and not fits_the_share(graphs, free)
-    return gathers and residency == "stream"
+    if residency == "device" or not gathers:
+        return False, resident
+    if residency == "auto" and fits_the_share(graphs, free) and resident.total <= free:
+        return False, resident
+    return True, plan_memory(graphs, precision, streamed=True)
 
 
 def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
@@ -191,8 +199,9 @@ def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
     if largest:
         advice = f"{key} of at most {largest} fits: --set {key}={largest}"
     else:
-        advice = "no batch size fits; take a smaller network, --device cpu"
-        advice += ", or data.residency: stream" if plan.data > plan.parameters else ""
+        advice = "no batch size fits; take a smaller network or --device cpu"
+    if plan.total - plan.data <= free:
+        advice = "with data.residency: auto or stream the data stays in host memory; else " + advice
     raise ConfigError(
         f"device 'cuda': the network needs {gigabytes(plan.total)} of memory, {device} has "
         f"{gigabytes(free)} free ({listed}); {advice}"

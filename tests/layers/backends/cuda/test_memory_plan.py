@@ -9,9 +9,9 @@ from dnnstack.layers.backends.cuda.memory_plan import (
     LANES,
     SLACK,
     check_fits,
+    choose_residency,
     fits_the_share,
     plan_memory,
-    streams,
 )
 from dnnstack.layers.backends.cuda.tuner import LAYOUTS
 
@@ -80,8 +80,10 @@ def test_the_larger_section_is_the_one_that_must_shrink(sections):
 
 def test_where_no_batch_fits_the_message_says_so(sections):
     plan = plan_memory(sections("lenet", count=60_000))
-    with pytest.raises(ConfigError, match=r"no batch size fits; .* or data\.residency: stream"):
-        check_fits(plan, plan.fixed, "GPU")
+    with pytest.raises(ConfigError, match=r"workspaces .*\); no batch size fits; take a smaller"):
+        check_fits(plan, plan.fixed - plan.data - 1, "GPU")
+    with pytest.raises(ConfigError, match=r"with data\.residency: auto or stream the data stays"):
+        check_fits(plan, plan.total - 1, "GPU")
 
 
 def test_data_sets_stay_where_they_fit_the_share(sections):
@@ -89,12 +91,19 @@ def test_data_sets_stay_where_they_fit_the_share(sections):
     size = 60_000 * 788
     assert fits_the_share(graphs, 3 * size)
     assert not fits_the_share(graphs, size)
-    assert [streams(graphs, "auto", free) for free in (3 * size, size)] == [False, True]
-    assert streams(graphs, "stream", 1 << 50)
-    assert not streams(graphs, "device", size)
+
+    def streams(residency, free):
+        streamed, plan = choose_residency(graphs, "tf32", residency, free)
+        assert plan == plan_memory(graphs, "tf32", streamed)
+        return streamed
+
+    resident = plan_memory(graphs, "tf32").total
+    assert [streams("auto", free) for free in (resident, resident - 1)] == [False, True]
+    assert streams("stream", 1 << 50)
+    assert not streams("device", size)
 
 
 def test_a_section_that_gathers_nothing_streams_nothing(sections):
     graphs = {"infer": sections.network("lenet").infer_graph(1)}
-    assert not streams(graphs, "stream", 0)
+    assert choose_residency(graphs, "tf32", "stream", 0)[0] is False
     assert plan_memory(graphs).gradients == 0

@@ -92,8 +92,8 @@ def test_memory_stays_within_the_plan(cuda, sections, name, precision):
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated(cuda, sections, monkeypatch):
-    graphs = sections("cifar", batch=512)
-    monkeypatch.setattr(module, "free_bytes", lambda: 1 << 30)
+    graphs = sections("cifar", batch=4096)
+    monkeypatch.setattr(module, "free_bytes", lambda: 4 << 30)
     before = cupy().get_default_memory_pool().total_bytes()
     with pytest.raises(ConfigError, match=r"data\.batch_size of at most \d+ fits"):
         cuda.compile(graphs, Options(tune=False))
