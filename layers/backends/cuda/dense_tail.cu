@@ -3,7 +3,7 @@
 // product; then the gradients of the output layer and of both biases, the loss and the metrics.
 //
 // Compiled for one geometry: HIDDEN units, STRIDE of their rows, CLASSES, KIND of the activation;
-// LINES: rows that a block of the second pass takes at once.
+// SPAN columns and LINES rows of a block of the second pass.
 
 #define THREADS 128
 #define EACH ((STRIDE + THREADS - 1) / THREADS)
@@ -107,28 +107,26 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null. Blocks of one
-// blockIdx.x sum over `per` samples each and leave that in slices; the last of them to end, whichever
-// it is, adds the slices up in their order. arrived: one zero a blockIdx.x, left zero. The last column
-// of blocks sums up loss and metrics instead, and is needed once.
-__global__ void __launch_bounds__(64 * LINES)
+// dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null. A block sums SPAN
+// columns over all samples, LINES of them at once; the last block sums up loss and metrics instead.
+__global__ void __launch_bounds__(SPAN * LINES)
     dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
                          const float2* row_sums, const int* target, float* dw2, float* db1,
-                         float* db2, float* slices, int* arrived, int n, int per, float* loss,
-                         double* sums, int mean) {
-    __shared__ double totals[64 * LINES];
-    __shared__ float part[LINES][64][CLASSES + 1];
+                         float* db2, int n, float* loss, double* sums, int mean) {
+    __shared__ union {
+        double totals[SPAN * LINES];
+        float part[LINES][SPAN][CLASSES + 1];
+    } shared;
     if (blockIdx.x == gridDim.x - 1) {
-        if (blockIdx.y) return;
         double total = 0.0, right = 0.0, count = 0.0;
-        for (int i = threadIdx.x; i < n; i += 64 * LINES) {
+        for (int i = threadIdx.x; i < n; i += SPAN * LINES) {
             total += row_sums[i].x;
             right += row_sums[i].y;
             count += target[i] >= 0;
         }
-        total = block_sum(total, totals);
-        right = block_sum(right, totals);
-        count = block_sum(count, totals);
+        total = block_sum(total, shared.totals);
+        right = block_sum(right, shared.totals);
+        count = block_sum(count, shared.totals);
         if (threadIdx.x == 0) {
             loss[0] = mean ? total / fmax(count, 1.0) : total;
             if (sums) {
@@ -137,17 +135,24 @@ __global__ void __launch_bounds__(64 * LINES)
                 sums[2] += count;
             }
         }
+        if (!db2) return;
+        // A warp a class: lanes share the samples.
+        for (int k = threadIdx.x / 32; k < CLASSES; k += SPAN * LINES / 32) {
+            float sum = 0.0f;
+            for (int row = threadIdx.x % 32; row < n; row += 32) sum += dscores[row * CLASSES + k];
+            sum = warp_sum(sum);
+            if (threadIdx.x % 32 == 0) db2[k] = sum;
+        }
         return;
     }
-    int column = threadIdx.x % 64, line = threadIdx.x / 64, j = blockIdx.x * 64 + column;
-    int begin = blockIdx.y * per, end = min(n, begin + per);
+    int column = threadIdx.x % SPAN, line = threadIdx.x / SPAN, j = blockIdx.x * SPAN + column;
     float sum[CLASSES + 1];
 #pragma unroll
     for (int k = 0; k <= CLASSES; ++k) sum[k] = 0.0f;
     if (j < HIDDEN) {
         float bias = b1 ? b1[j] : 0.0f;
 #pragma unroll 4
-        for (int row = begin + line; row < end; row += LINES) {
+        for (int row = line; row < n; row += LINES) {
             float hidden = activate(KIND, pre[(i64)row * STRIDE + j] + bias, 0.0f);
             sum[CLASSES] += get(dpre[(i64)row * STRIDE + j]);
 #pragma unroll
@@ -156,51 +161,17 @@ __global__ void __launch_bounds__(64 * LINES)
         }
     }
 #pragma unroll
-    for (int k = 0; k <= CLASSES; ++k) part[line][column][k] = sum[k];
+    for (int k = 0; k <= CLASSES; ++k) shared.part[line][column][k] = sum[k];
     __syncthreads();
-    const int width = (CLASSES + 1) * STRIDE + CLASSES;
-    float* slice = slices + (i64)blockIdx.y * width;
-    for (int i = threadIdx.x; i < 64 * (CLASSES + 1); i += 64 * LINES) {
-        int k = i / 64, at = blockIdx.x * 64 + i % 64;
+    for (int i = threadIdx.x; i < SPAN * (CLASSES + 1); i += SPAN * LINES) {
+        int k = i / SPAN, at = blockIdx.x * SPAN + i % SPAN;
         if (at >= STRIDE) continue;
         float total = 0.0f;
-        for (int l = 0; l < LINES; ++l) total += part[l][i % 64][k];
-        slice[k * STRIDE + at] = total;
+#pragma unroll
+        for (int l = 0; l < LINES; ++l) total += shared.part[l][i % SPAN][k];
+        if (k < CLASSES) dw2[k * STRIDE + at] = total;
+        else if (db1) db1[at] = total;
     }
-    if (blockIdx.x == 0) {
-        // A warp a class: lanes share the samples.
-        for (int k = threadIdx.x / 32; k < CLASSES; k += 2 * LINES) {
-            float total = 0.0f;
-            for (int row = begin + threadIdx.x % 32; row < end; row += 32)
-                total += dscores[row * CLASSES + k];
-            total = warp_sum(total);
-            if (threadIdx.x % 32 == 0) slice[(CLASSES + 1) * STRIDE + k] = total;
-        }
-    }
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(arrived + blockIdx.x, 1) == gridDim.y - 1;
-    __syncthreads();
-    if (!last) return;
-    __threadfence();
-    for (int i = threadIdx.x; i < 64 * (CLASSES + 1) + CLASSES; i += 64 * LINES) {
-        int k = i / 64, at = blockIdx.x * 64 + i % 64;
-        bool bias = k > CLASSES;
-        if (bias ? blockIdx.x != 0 : at >= STRIDE) continue;
-        const float* from = slices + (bias ? (CLASSES + 1) * STRIDE + i % 64 : k * STRIDE + at);
-        float total = 0.0f;
-#pragma unroll 8
-        for (int r = 0; r < gridDim.y; ++r) total += from[(i64)r * width];
-        if (bias) {
-            if (db2) db2[i % 64] = total;
-        } else if (k < CLASSES) {
-            dw2[k * STRIDE + at] = total;
-        } else if (db1) {
-            db1[at] = total;
-        }
-    }
-    if (threadIdx.x == 0) arrived[blockIdx.x] = 0;
 }
 
 }  // extern "C"

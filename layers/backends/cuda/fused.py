@@ -34,8 +34,8 @@ FORWARD_SIZES = tuple(range(128, 289, 32))
 # Blocks that the largest GPU holds at once, and up to which batch a picture is shared by several.
 FORWARD_BLOCKS, MOST_SPLIT_BATCH = 396, 128
 BACKWARD_PARTS, MOST_WARPS = 264, 10
-# Samples of one slice of the tail's gradients; columns of a block, and how many rows it may take.
-TAIL_SLICE, TAIL_COLUMNS, TAIL_LINES = 16, 64, (8, 4)
+# Columns of a block of the tail's gradients, and up to how many classes 32 rows of them fit.
+TAIL_SPAN, MOST_LINES_CLASSES = 16, 20
 
 
 @binds(Fused)
@@ -152,7 +152,8 @@ def _tail_numbers(b: Binder, op: Fused) -> tuple[Tensor, Any, Any, Defines]:
         "STRIDE": layout.stored[1],
         "CLASSES": entropy.x.shape[1],
         "KIND": ACTIVATIONS.index(act.kind),
-        "LINES": next(lines for lines in TAIL_LINES if lines * (entropy.x.shape[1] + 1) <= 132),
+        "SPAN": TAIL_SPAN,
+        "LINES": 32 if entropy.x.shape[1] <= MOST_LINES_CLASSES else 16,
     }
     return pre, bias, entropy, _defines(values)
 
@@ -186,29 +187,24 @@ def _dense_tail_gradients(b: Binder, op: Fused) -> None:
     pre, bias, entropy, defines = _tail_numbers(b, op)
     weight = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_a)
     metrics, first = part(op, Metrics), part(op, BiasGrad)
-    n, classes = entropy.x.shape
+    n = entropy.x.shape[0]
     stride = b.home(pre).layout.stored[1]
     dpre = b.home(op.narrow[0])
-    slices = -(-n // TAIL_SLICE)
-    width = (classes + 1) * stride + classes
-    sums = b.keep(cupy().zeros(slices * width, "float32"))
     targets = (weight.c, None if first is None else first.db, weight.bias_grad)
     outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
-    columns = -(-stride // TAIL_COLUMNS)
-    arrived = b.keep(cupy().zeros(columns, "int32"))
     arguments = (
         *(b.home(pre).array, _bias(b, bias), b.home(weight.a).array, dpre.array),
-        *(b.private[("rows", entropy.x)], b.home(entropy.target).array, *outs, sums, arrived),
-        *(i32(n), i32(TAIL_SLICE), b.output(entropy.loss).array),
+        *(b.private[("rows", entropy.x)], b.home(entropy.target).array, *outs),
+        *(i32(n), b.output(entropy.loss).array),
         0 if metrics is None else b.home(metrics.sums).array,
         i32(entropy.reduction == "mean"),
     )
     b.kernel(
         op,
         ("dense_tail.cu", TAIL_GRADIENTS, dpre.narrow),
-        (columns + 1, slices),
+        (-(-stride // TAIL_SPAN) + 1,),
         arguments,
-        block=(TAIL_COLUMNS * dict(defines)["LINES"],),
+        block=(TAIL_SPAN * dict(defines)["LINES"],),
         defines=defines,
     )
 
