@@ -42,7 +42,20 @@ CIFAR = (
     LayerSpec("dense", options={"units": 10}),
     LayerSpec("softmax"),
 )
-NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32))}
+DEEP = (
+    LayerSpec("conv2d", options={"filters": 24, "kernel_size": 3, "padding": "same"}),
+    LayerSpec("batch_norm"),
+    LayerSpec("relu"),
+    LayerSpec("conv2d", options={"filters": 24, "kernel_size": 3, "padding": "same"}),
+    LayerSpec("batch_norm"),
+    LayerSpec("relu"),
+    LayerSpec("max_pool2d"),
+    LayerSpec("dropout", options={"rate": 0.2}),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32)), "deep": (DEEP, (3, 16, 16))}
 # A convolution that hardly wants a workspace shows what all else takes.
 WORKSPACE = 1 << 10
 CHOICES = {"layout": "nhwc", "pad": "8", "lanes": "1"}

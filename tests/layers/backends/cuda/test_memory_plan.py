@@ -19,7 +19,7 @@ from dnnstack.layers.backends.cuda.tuner import LAYOUTS
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 @pytest.mark.parametrize("fusion", [True, False])
-@pytest.mark.parametrize("name", ["lenet", "cifar"])
+@pytest.mark.parametrize("name", ["lenet", "cifar", "deep"])
 def test_no_choice_takes_more_than_planned(bound, sections, name, fusion, precision, streamed):
     graphs = sections(name, fusion=fusion)
     plan = plan_memory(graphs, precision, streamed)
