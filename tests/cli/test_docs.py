@@ -19,7 +19,15 @@ DOCUMENTS = [
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in ("commands", "config", "data", "pictures", "reproduction", "benchmarks")
+        for name in (
+            "commands",
+            "config",
+            "data",
+            "pictures",
+            "reproduction",
+            "benchmarks",
+            "results",
+        )
     ),
 ]
 
