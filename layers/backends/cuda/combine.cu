@@ -6,20 +6,6 @@ struct Places {
     int each, row, channels, pixels;
 };
 
-// Philox4x32-10 (Salmon et al. 2011) of the counter (block, turn), both low word first.
-__device__ uint4 philox(unsigned long long block, unsigned long long turn, unsigned k0,
-                        unsigned k1) {
-    unsigned c0 = block, c1 = block >> 32, c2 = turn, c3 = turn >> 32;
-#pragma unroll
-    for (int round = 0; round < 10; ++round) {
-        unsigned high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
-        unsigned high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
-        c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-    }
-    return make_uint4(c0, c1, c2, c3);
-}
-
 __device__ __forceinline__ float4 mapped(int kind, float4 v, float alpha) {
     return make_float4(activate(kind, v.x, alpha), activate(kind, v.y, alpha),
                        activate(kind, v.z, alpha), activate(kind, v.w, alpha));
@@ -57,6 +43,21 @@ __global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i
     for (int t = 2; t < count; ++t) sum += get(terms[t][last]);
     if (kind >= 0) sum = activate(kind, sum, alpha);
     put(y + last, check && last / inner % stored >= columns ? 0.0f : sum);
+}
+
+// The same for two terms without f or with ReLU, which is what a residual block ends in.
+__global__ void add_two(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ y,
+                        unsigned fours, int relu) {
+#pragma unroll 4
+    for (unsigned i = START; i < fours; i += STRIDE) {
+        float4 v = get4(a + i * 4ull), w = get4(b + i * 4ull);
+        v.x += w.x, v.y += w.y, v.z += w.z, v.w += w.w;
+        if (relu) {  // NaN stays
+            v.x = v.x < 0.0f ? 0.0f : v.x, v.y = v.y < 0.0f ? 0.0f : v.y;
+            v.z = v.z < 0.0f ? 0.0f : v.z, v.w = v.w < 0.0f ? 0.0f : v.w;
+        }
+        put4(y + i * 4ull, v);
+    }
 }
 
 __global__ void scale(const T* __restrict__ x, T* __restrict__ y, i64 size, float factor) {
@@ -114,6 +115,41 @@ __global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places*
             put(y + i, counts ? get(x[i]) * keep * scale : 0.0f);
             if (++channel == p.row) channel = 0, ++pixel;
             if (++rest == p.each) rest = channel = pixel = 0, ++sample;
+        }
+    }
+}
+
+// The same for channels-last pictures where channels are stored in fours and a picture has a multiple
+// of four pixels: a thread takes four channels of four pixels, and a block of words serves four.
+__global__ void dropout_squares(const T* __restrict__ x, T* __restrict__ y,
+                                u8* __restrict__ mask, unsigned squares, const Places* places,
+                                const i64* step, int parts, int samples, unsigned k0, unsigned k1,
+                                unsigned threshold, float scale) {
+    const Places p = *places;
+    const i64 now = step[0];
+    const unsigned groups = p.row / 4, fours = p.pixels / 4;
+    const unsigned long long turn = now / parts, size = (i64)p.channels * p.pixels;
+    const unsigned long long first = now % parts * samples * size;
+    for (unsigned i = START; i < squares; i += STRIDE) {
+        unsigned place = i / groups, group = i - place * groups;
+        unsigned sample = place / fours, pixel = (place - sample * fours) * 4;
+        unsigned keep[4][4];  // [channel][pixel]
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            unsigned channel = group * 4 + k;
+            unsigned long long e = first + sample * size + (i64)channel * p.pixels + pixel;
+            uint4 words = philox(e / 4, turn, k0, k1);
+            bool counts = channel < p.channels;
+            keep[k][0] = counts && words.x >= threshold, keep[k][1] = counts && words.y >= threshold;
+            keep[k][2] = counts && words.z >= threshold, keep[k][3] = counts && words.w >= threshold;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            i64 at = ((i64)sample * p.pixels + pixel + j) * p.row + group * 4;
+            float4 v = get4(x + at);
+            *(uchar4*)(mask + at) = make_uchar4(keep[0][j], keep[1][j], keep[2][j], keep[3][j]);
+            put4(y + at, make_float4(v.x * keep[0][j] * scale, v.y * keep[1][j] * scale,
+                                     v.z * keep[2][j] * scale, v.w * keep[3][j] * scale));
         }
     }
 }

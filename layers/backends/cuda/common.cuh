@@ -66,3 +66,17 @@ __device__ __forceinline__ float4 column_sum(float4 mine, int groups, int rows, 
         }
     return sum;
 }
+
+// Philox4x32-10 (Salmon et al. 2011) of the counter (block, turn), both low word first.
+__device__ uint4 philox(unsigned long long block, unsigned long long turn, unsigned k0,
+                        unsigned k1) {
+    unsigned c0 = block, c1 = block >> 32, c2 = turn, c3 = turn >> 32;
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        unsigned high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
+        unsigned high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
+        c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return make_uint4(c0, c1, c2, c3);
+}

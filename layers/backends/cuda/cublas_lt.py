@@ -15,6 +15,7 @@ from .runtime import captured_seconds, cupy, loaded_library
 
 COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 TRANSPOSE_A, TRANSPOSE_B = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB
+BATCH_COUNT, BATCH_OFFSET = 5, 6  # CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, _STRIDED_BATCH_OFFSET
 MOST_WORKSPACE = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 CANDIDATES = 16
 WORKSPACE_BYTES = 32 << 20
@@ -52,14 +53,14 @@ class CublasLt:
         if status:
             raise CublasError("cublasLt", name, STATUS.get(status, f"status {status}"), shown)
 
-    def _new(self, kind: str, *arguments: Any) -> Owned:
+    def new(self, kind: str, *arguments: Any) -> Owned:
         handle = c_void_p()
         self.call(f"cublasLt{kind}Create", byref(handle), *arguments)
         assert handle.value is not None
         destroy = getattr(self._dll, f"cublasLt{kind}Destroy")
         return Owned(handle.value, lambda h: destroy(c_void_p(h)))
 
-    def _set(self, kind: str, owned: Owned, attribute: int, value: Any) -> None:
+    def set(self, kind: str, owned: Owned, attribute: int, value: Any) -> None:
         size = c_size_t(C.sizeof(value))
         name = f"cublasLt{kind}SetAttribute"
         self.call(name, c_void_p(owned.handle), c_int(attribute), byref(value), size)
@@ -68,26 +69,33 @@ class CublasLt:
         """Descriptors of the product and of its matrices as cuBLAS sees them: column by column."""
         p, kind = product, DATA_TYPE[operands]
         compute = COMPUTE_TF32 if tf32 else COMPUTE_FLOAT
-        matmul = self._new("MatmulDesc", c_int(compute), c_int(DATA_TYPE["float32"]))
-        self._set("MatmulDesc", matmul, TRANSPOSE_A, c_int(int(p.transpose_b)))
-        self._set("MatmulDesc", matmul, TRANSPOSE_B, c_int(int(p.transpose_a)))
+        matmul = self.new("MatmulDesc", c_int(compute), c_int(DATA_TYPE["float32"]))
+        self.set("MatmulDesc", matmul, TRANSPOSE_A, c_int(int(p.transpose_b)))
+        self.set("MatmulDesc", matmul, TRANSPOSE_B, c_int(int(p.transpose_a)))
         first = (p.k, p.n) if p.transpose_b else (p.n, p.k)
         second = (p.m, p.k) if p.transpose_a else (p.k, p.m)
         return [
             matmul,
-            self._matrix(kind, *first, p.ldb),
-            self._matrix(kind, *second, p.lda),
-            self._matrix(DATA_TYPE[result], p.n, p.m, p.ldc),
+            self.matrix(kind, *first, p.ldb),
+            self.matrix(kind, *second, p.lda),
+            self.matrix(DATA_TYPE[result], p.n, p.m, p.ldc),
         ]
 
-    def _matrix(self, kind: int, rows: int, columns: int, stride: int) -> Owned:
+    def matrix(
+        self, kind: int, rows: int, columns: int, stride: int, count: int = 1, apart: int = 0
+    ) -> Owned:
+        """``count`` matrices of ``columns`` columns a stride apart; ``apart``: their distance."""
         sizes = (c_uint64(rows), c_uint64(columns), c_int64(stride))
-        return self._new("MatrixLayout", c_int(kind), *sizes)
+        matrix = self.new("MatrixLayout", c_int(kind), *sizes)
+        if count > 1:
+            self.set("MatrixLayout", matrix, BATCH_COUNT, c_int(count))
+            self.set("MatrixLayout", matrix, BATCH_OFFSET, c_int64(apart))
+        return matrix
 
     def algorithms(self, descriptors: list[Owned]) -> list[_Algorithm]:
         """What the heuristics offer, their first choice first."""
-        preference = self._new("MatmulPreference")
-        self._set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
+        preference = self.new("MatmulPreference")
+        self.set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
         matmul, a, b, c = (c_void_p(owned.handle) for owned in descriptors)
         found, count = (_Algorithm * CANDIDATES)(), c_int()
         self.call(

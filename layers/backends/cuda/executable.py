@@ -15,6 +15,7 @@ from ...graph import SHARED, Graph, Tensor
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 from . import (  # noqa: F401  # they register
+    augment,
     classic,
     classic_losses,
     combine,
@@ -24,7 +25,9 @@ from . import (  # noqa: F401  # they register
     linear,
     losses,
     lrn,
+    muon,
     norm,
+    optimizers,
     pointwise,
     pool,
 )
@@ -33,7 +36,7 @@ from .bind import Binder, Lane, Precision, Step
 from .layout import BFLOAT
 from .parameters import Geometry, add_gradients, add_parameters
 from .runtime import captured_seconds, cupy, device, synchronize
-from .store import Buffer, Store
+from .store import PARAMETERS, Buffer, Store
 from .stream import Feeds
 
 AFTER = "the checkpoints saved before are good; resume, with a smaller batch if memory ran out"
@@ -72,6 +75,9 @@ class CudaExecutable:
                 self._store.feeds = Feeds(graphs, self._position)
             rules = Geometry(tuning.choices, precision.narrow)
             add_parameters(self._store, graphs, rules)
+            if precision.narrow and PARAMETERS in self._store.arenas:
+                # Before any section is bound: whoever updates parameters renews their copies.
+                self._store.narrow_arena()
             self._gradients = {
                 name: add_gradients(self._store, name, graph) for name, graph in graphs.items()
             }

@@ -14,18 +14,23 @@ from typing import Any
 from ....common.errors import ConfigError
 from ...graph import Graph, Op, Tensor
 from ...ops import (
+    Average,
     Conv2d,
     Conv2dBackwardData,
     Conv2dBackwardFilter,
     Fused,
+    GatherAugmented,
     GatherBatch,
+    MuonUpdate,
     Pool2d,
     Reshape,
 )
 from ..base import Precision, Residency
+from .augment import FLOATS_A_PIXEL
 from .conv_graph import WORKSPACE_LIMIT
 from .cublas import WORKSPACE_BYTES
-from .layout import padded
+from .layout import Layout, padded, plain
+from .muon import scratch_bytes as muon_bytes
 from .numbers import NARROW, narrow_tensors
 from .parameters import NARROW_ROW, Geometry, updates
 from .runtime import cupy
@@ -122,7 +127,8 @@ def plan_memory(
     data: set[Tensor] = set()
     families: set[str] = set()
     kept: set[Tensor] = set()
-    buffers = trained = 0
+    averaged: dict[Tensor, Tensor] = {}
+    buffers = trained = scratch = 0
     sections = {}
     for name, graph in graphs.items():
         for tensor in graph.tensors():
@@ -138,6 +144,11 @@ def plan_memory(
             families |= set(change.families())
             kept |= set(change.gradients)
             kept |= {tensor for family in change.families().values() for tensor in family}
+            if isinstance(change, MuonUpdate):
+                scratch += muon_bytes([_filters(p, geometry) for p in change.parameters])
+        for op in graph.ops:
+            if isinstance(op, Average):
+                averaged |= dict(zip(op.averages, op.values, strict=True))
         if streamed:
             gathers = [op for op in graph.ops if isinstance(op, GatherBatch)]
             data -= {t for op in gathers for t in (op.images, op.labels, op.order)}
@@ -145,11 +156,12 @@ def plan_memory(
         sections[name] = _section(graph, geometry, narrow)
     # States and gradients lie in arenas of the same form as that of the parameters.
     arena = sum(_bytes(tensor, geometry) for tensor in parameters)
-    states = sum(_bytes(tensor, geometry) for tensor in others - kept)
+    # An average lies as what it is of.
+    states = sum(_bytes(averaged.get(tensor, tensor), geometry) for tensor in others - kept)
     return MemoryPlan(
         parameters=arena + (arena // 2 if narrow else 0),
         gradients=trained * arena,
-        optimizer=len(families) * arena + states,
+        optimizer=len(families) * arena + states + scratch,
         data=sum(tensor.nbytes for tensor in data) + buffers,
         libraries=LANES * WORKSPACE_BYTES + SLACK,
         sections=sections,
@@ -228,13 +240,14 @@ def _section(graph: Graph, geometry: Geometry, narrow: bool) -> SectionNeed:
         for tensor in op.reads():
             if tensor.role in ("input", "scalar"):
                 own[tensor] = _bytes(tensor, geometry)
+    noise = sum(_noise(op) for op in graph.ops)
     # Pooling notes where each maximum came from.
     chosen = sum(tensor.size for op in graph.ops for tensor in _pooled(op))
     copies = sum(_bytes(t, geometry) + (t.nbytes // 2 if narrow else 0) for t in _copied(graph))
     convolves = any(isinstance(op, _CONVOLUTIONS) for op in graph.ops)
     return SectionNeed(
         batch_size=graph.batch_size,
-        activations=int((sum(own.values()) + copies + chosen) * (1 + SCRATCH)),
+        activations=int((sum(own.values()) + copies + chosen + noise) * (1 + SCRATCH)),
         workspace=LANES * WORKSPACE_LIMIT if convolves else 0,
     )
 
@@ -248,6 +261,20 @@ def _copied(graph: Graph) -> set[Tensor]:
         for tensor in (*op.reads(), *op.writes())
         if tensor.role == "activation" and len(tensor.shape) == 4
     }
+
+
+def _noise(op: Op) -> int:
+    """Bytes of the noise that displaces pixels, as it is smoothed."""
+    if not isinstance(op, GatherAugmented) or "elastic" not in {each.kind for each in op.augment}:
+        return 0
+    n, _, height, width = op.x.shape
+    return 4 * FLOATS_A_PIXEL * n * height * width
+
+
+def _filters(tensor: Tensor, geometry: Geometry) -> Layout:
+    if len(tensor.shape) == 4:
+        return geometry.filters(tensor.shape, grouped=False)
+    return plain(tensor.shape)
 
 
 def _pooled(op: Op) -> tuple[Tensor, ...]:

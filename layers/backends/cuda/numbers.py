@@ -27,6 +27,7 @@ from ...ops import (
     Reshape,
     Scale,
     Slice,
+    Views,
 )
 
 # Operations with kernels that read and write bfloat16. All others are bracketed by conversions.
@@ -53,6 +54,7 @@ NARROW: tuple[type[Op], ...] = (
     Reshape,
     Scale,
     Slice,
+    Views,
 )
 
 

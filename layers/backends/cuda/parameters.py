@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ....common.errors import ShapeError
-from ...graph import Graph, Op, Shape, Tensor
-from ...ops import Conv2d, Fused, MatMul, Reshape
+from ...graph import SHARED, Graph, Op, Shape, Tensor
+from ...ops import Accumulate, Average, Conv2d, Fused, MatMul, Reshape
 from ...ops.updates import ParameterUpdate
 from .layout import FLOAT, Layout, padded, plain
-from .store import PARAMETERS, Buffer, Store
+from .store import PARAMETERS, SUMS, Buffer, Store
 
 # Below this, padding would more than double a tensor: pictures, the scores of a few classes.
 FEWEST_CHANNELS, FEWEST_UNITS = 5, 32
@@ -111,9 +111,22 @@ def add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometry
     for op in changed:
         for name, tensors in op.families().items():
             store.add_mirror(name, dict(zip(tensors, op.parameters, strict=True)))
+        if sums := {g: p for g, p in _pairs(op) if g.role in SHARED}:
+            store.add_mirror(SUMS, sums)
     for tensor, layout in layouts.items():
         if tensor not in trained:
             store.buffers[tensor] = Buffer.zeros(layout)
+    _add_averages(store, graphs)
+
+
+def _add_averages(store: Store, graphs: Mapping[str, Graph]) -> None:
+    """Averages lie as what they are of, so that they can take its place."""
+    for op in (op for graph in graphs.values() for op in graph.ops if isinstance(op, Average)):
+        for average, value in zip(op.averages, op.values, strict=True):
+            if average not in store.buffers:
+                held = store.buffers.get(value)
+                layout = plain(value.shape) if held is None else held.layout
+                store.buffers[average] = Buffer.zeros(layout)
 
 
 def add_gradients(store: Store, name: str, graph: Graph) -> dict[Tensor, Buffer]:
@@ -121,11 +134,21 @@ def add_gradients(store: Store, name: str, graph: Graph) -> dict[Tensor, Buffer]
     pairs = {
         gradient: parameter
         for op in updates({name: graph})
-        for gradient, parameter in zip(op.gradients, op.parameters, strict=True)
+        for gradient, parameter in _pairs(op)
+        if gradient.role not in SHARED
     }
+    for op in graph.ops:
+        if isinstance(op, Accumulate):
+            summed = zip(op.gradients, op.sums, strict=True)
+            pairs |= {gradient: total for gradient, total in summed if total in store.spans}
     if pairs:
         store.add_mirror(f"{name}.gradients", pairs)
     return {tensor: store.buffers[tensor] for tensor in pairs}
+
+
+def _pairs(op: ParameterUpdate) -> Iterator[tuple[Tensor, Tensor]]:
+    """Gradients, or their sums, with the parameters."""
+    return zip(op.gradients, op.parameters, strict=True)
 
 
 def updates(graphs: Mapping[str, Graph]) -> list[ParameterUpdate]:

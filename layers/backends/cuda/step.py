@@ -46,13 +46,23 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
 def global_norm(b: Binder, op: GlobalNorm) -> None:
     name, start, stop = b.store.stretch(op.gradients)
     gradients = b.store.arenas[name][start:stop]
+    # Between those that are meant, others may lie: sums of what is trained no longer.
+    meant = np.zeros((stop - start) // TILE, "uint8")
+    for _, first, last in (b.store.spans[g] for g in op.gradients):
+        meant[(first - start) // TILE : (last - start) // TILE] = 1
+    mask = 0 if meant.all() else b.keep(cupy().asarray(meant))
     sums = b.keep(cupy().empty(PARTIAL_SUMS, "float64"))
-    arguments = (gradients, i64(gradients.size), sums)
+    arguments = (gradients, mask, i64(gradients.size), sums)
     kernel = ("update.cu", "square_sums", False)
     b.kernel(op, kernel, (PARTIAL_SUMS,), arguments, shared=THREADS * 8)
     norm = b.output(op.norm).array
-    last = (sums, i32(PARTIAL_SUMS), norm)
-    b.kernel(op, ("update.cu", "norm_of", False), (1,), last, shared=THREADS * 8)
+    b.kernel(
+        op,
+        ("update.cu", "norm_of", False),
+        (1,),
+        (sums, i32(PARTIAL_SUMS), norm),
+        shared=THREADS * 8,
+    )
 
 
 @binds(ClipByNorm)
@@ -83,7 +93,12 @@ def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
     return b.keep(cupy().asarray(table)), start, stop
 
 
-def own_part(b: Binder, op: ParameterUpdate, family: str, start: int, stop: int) -> Any:
+def gradients_of(b: Binder, op: ParameterUpdate) -> str:
+    """The mirror of the arena that holds an update's gradients."""
+    return b.store.spans[op.gradients[0]][0]
+
+
+def own_part(b: Binder, family: str, start: int, stop: int) -> Any:
     """The part of a mirror of the arena that belongs to an update."""
     return b.store.arenas[family][start:stop]
 
@@ -98,8 +113,8 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     if simple and not b.store.has_narrow and gathered == stop - start:
         return _saxpy(b, op, start, stop)
     p = b.store.arenas[PARAMETERS][start:stop]
-    g = own_part(b, op, f"{b.graph.name}.gradients", start, stop)
-    v = own_part(b, op, "momentum", start, stop) if op.momentum else 0
+    g = own_part(b, gradients_of(b, op), start, stop)
+    v = own_part(b, "momentum", start, stop) if op.momentum else 0
     narrow = b.store.narrow_arena()[start:stop] if b.store.has_narrow else 0
     step, after = b.home(op.step).array, 0
     if b.precision.fusion and ("now", op.step) in b.private:
@@ -128,7 +143,7 @@ def _last_advance(b: Binder, op: SgdUpdate) -> Advance | None:
 def _saxpy(b: Binder, op: SgdUpdate, start: int, stop: int) -> None:
     """p = (1 - lr decay) p - lr g."""
     p = b.store.arenas[PARAMETERS][start:stop]
-    g = own_part(b, op, f"{b.graph.name}.gradients", start, stop)
+    g = own_part(b, gradients_of(b, op), start, stop)
     factors, decay = b.keep(cupy().empty(2, "float32")), op.weight_decay[0]
     arguments = (b.data(op.rates), b.home(op.step).array, f32(decay), factors)
     b.kernel(op, ("update.cu", "sgd_factors", False), (1,), arguments, block=(1,))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
 PARAMETERS = "parameters"
+# Sums of gradients over the parts of a batch, which all sections share.
+SUMS = "sums"
 
 
 @dataclass
@@ -107,6 +109,13 @@ class Store:
     def has_narrow(self) -> bool:
         """Whether anybody reads the trained parameters in bfloat16."""
         return f"{PARAMETERS}.bfloat16" in self.arenas
+
+    def narrow_pointer(self, tensor: Tensor) -> int:
+        """Address of the bfloat16 copy, which whoever changes the tensor renews; 0 for none."""
+        name, start, _ = self.spans.get(tensor, ("", 0, 0))
+        if name == PARAMETERS and self.has_narrow:
+            return int(self.narrow_arena()[start:].data.ptr)
+        return self._narrowed[tensor].pointer if tensor in self._narrowed else 0
 
     def renew(self, tensor: Tensor, packed: Any) -> None:
         """Write the bfloat16 copy, if there is one; packed: its flat host array."""

@@ -45,10 +45,12 @@ __global__ void sgd_factors(const float* rates, const i64* step, float decay, fl
     out[1] = 1.0f - lr * decay;
 }
 
-__global__ void square_sums(const float* g, i64 size, double* partial) {
+// meant, if given: whether a tile of 32 counts.
+__global__ void square_sums(const float* g, const u8* meant, i64 size, double* partial) {
     extern __shared__ double totals[];
     double sum = 0.0;
-    LINEAR(i, size) sum += (double)g[i] * g[i];
+    LINEAR(i, size)
+        if (!meant || meant[i / 32]) sum += (double)g[i] * g[i];
     sum = block_sum(sum, totals);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }

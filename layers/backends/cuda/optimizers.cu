@@ -1,0 +1,145 @@
+// Optimizers, averages of the weights, sums of gradients: tensors by the piece. Block i works on
+// four elements a thread of segment where[i].x, from element where[i].y on.
+
+#define EACH(i, size)                                                                   \
+    for (int k = 0, i = where[blockIdx.x].y + threadIdx.x; k < 4; ++k, i += blockDim.x) \
+        if (i < (size))
+
+struct AdamSegment {
+    float* p;
+    const float* g;
+    float *m, *v;
+    bfloat* narrow;  // null, or the copy of p
+    int size;
+    float factor, decay;
+    int start;
+};
+
+struct MeanSegment {
+    float *a, *p;
+    bfloat* narrow;
+    int size, unused;
+};
+
+struct SumSegment {
+    const float* g;
+    float* s;
+    int size, unused;
+};
+
+// A filter is `rows` rows of `row` numbers. x: its matrix, transposed where `tall`, with `stride`
+// numbers from row to row; y: where the iteration ends.
+struct FilterSegment {
+    float* p;
+    const float* g;
+    float* v;
+    bfloat* narrow;
+    T *x, *y;
+    int size, row, stride, tall, first, blocks;
+    float factor, decay, root;
+    int index;
+};
+
+__device__ __forceinline__ int place(const FilterSegment& s, int i) {
+    int r = i / s.row, c = i - r * s.row;
+    return s.tall ? c * s.stride + r : r * s.stride + c;
+}
+
+__device__ __forceinline__ float direction(float g, float v, float momentum, int nesterov) {
+    return nesterov ? fmaf(momentum, v, g) : v;
+}
+
+extern "C" {
+
+__global__ void adam_update(const AdamSegment* segments, const int2* where, const float* rates,
+                            const i64* step, double beta1, double beta2, float eps, int decoupled) {
+    __shared__ float bias[2];
+    const AdamSegment s = segments[where[blockIdx.x].x];
+    if (threadIdx.x == 0) {
+        double t = (double)(step[0] - s.start + 1);
+        bias[0] = 1.0 / (1.0 - pow(beta1, t));
+        bias[1] = 1.0 / sqrt(1.0 - pow(beta2, t));
+    }
+    __syncthreads();
+    float lr = rates[step[0]] * s.factor, rate = lr * bias[0], root = bias[1];
+    float b1 = beta1, rest1 = 1.0 - beta1, b2 = beta2, rest2 = 1.0 - beta2;
+    float keep = decoupled ? 1.0f - lr * s.decay : 1.0f, decay = decoupled ? 0.0f : s.decay;
+    EACH(i, s.size) {
+        float p = s.p[i], g = fmaf(decay, p, s.g[i]);
+        float m = b1 * s.m[i] + rest1 * g;
+        float v = b2 * s.v[i] + rest2 * g * g;
+        p = keep * p - rate * m / (sqrtf(v) * root + eps);
+        s.p[i] = p, s.m[i] = m, s.v[i] = v;
+        if (s.narrow) put(s.narrow + i, p);
+    }
+}
+
+// a = d a + (1 - d) p, and p = a where `pull`; a negative d leaves all as it is.
+__global__ void average(const MeanSegment* segments, const int2* where, const float* decays,
+                        const i64* step, int pull) {
+    float d = decays[step[0]];
+    if (d < 0.0f) return;
+    const MeanSegment s = segments[where[blockIdx.x].x];
+    EACH(i, s.size) {
+        float a = d * s.a[i] + (1.0f - d) * s.p[i];
+        s.a[i] = a;
+        if (!pull) continue;
+        s.p[i] = a;
+        if (s.narrow) put(s.narrow + i, a);
+    }
+}
+
+__global__ void accumulate(const SumSegment* segments, const int2* where, const i64* step, int parts,
+                           float scale) {
+    const SumSegment s = segments[where[blockIdx.x].x];
+    bool first = step[0] % parts == 0;
+    EACH(i, s.size) s.s[i] = first ? scale * s.g[i] : fmaf(scale, s.g[i], s.s[i]);
+}
+
+// v = m v + g; partial[block]: the squares of the direction and of p, summed over the piece.
+__global__ void muon_momentum(const FilterSegment* segments, const int2* where, float momentum,
+                              int nesterov, double2* partial) {
+    __shared__ double shared[256];
+    const FilterSegment s = segments[where[blockIdx.x].x];
+    double direct = 0.0, own = 0.0;
+    EACH(i, s.size) {
+        float g = s.g[i], v = fmaf(momentum, s.v[i], g), p = s.p[i];
+        float u = direction(g, v, momentum, nesterov);
+        s.v[i] = v;
+        direct += (double)u * u, own += (double)p * p;
+    }
+    direct = block_sum(direct, shared), own = block_sum(own, shared);
+    if (threadIdx.x == 0) partial[blockIdx.x] = make_double2(direct, own);
+}
+
+// x = direction / (its norm + eps); norms[index]: that of p.
+__global__ void muon_normalize(const FilterSegment* segments, const int2* where, float momentum,
+                               int nesterov, float eps, const double2* partial, float* norms) {
+    __shared__ double shared[256];
+    const FilterSegment s = segments[where[blockIdx.x].x];
+    double direct = 0.0, own = 0.0;
+    for (int b = threadIdx.x; b < s.blocks; b += blockDim.x) {
+        double2 each = partial[s.first + b];
+        direct += each.x, own += each.y;
+    }
+    direct = block_sum(direct, shared), own = block_sum(own, shared);
+    if (threadIdx.x == 0 && where[blockIdx.x].y == 0) norms[s.index] = sqrt(own);
+    float by = 1.0 / (sqrt(direct) + eps);
+    EACH(i, s.size) put(s.x + place(s, i), direction(s.g[i], s.v[i], momentum, nesterov) * by);
+}
+
+// p = sqrt(O) p / |p| where asked for, then p = (1 - lr decay) p - lr y.
+__global__ void muon_update(const FilterSegment* segments, const int2* where, const float* rates,
+                            const i64* step, const float* norms, int rescale) {
+    const FilterSegment s = segments[where[blockIdx.x].x];
+    float lr = rates[step[0]] * s.factor, norm = norms[s.index];
+    float keep = rescale && norm > 0.0f ? s.root / norm : 1.0f;
+    keep *= 1.0f - lr * s.decay;
+    EACH(i, s.size) {
+        float p = keep * s.p[i] - lr * get(s.y[place(s, i)]);
+        s.p[i] = p;
+        if (s.narrow) put(s.narrow + i, p);
+    }
+}
+
+}  // extern "C"
