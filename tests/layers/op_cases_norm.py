@@ -176,8 +176,20 @@ def after_convolution(d: Draft, channels: int, fuse_relu: bool) -> None:
     )
 
 
+def after_flattening(d: Draft, channels: int) -> None:
+    """Rows that a convolution's pictures became, whose order on a device may be another."""
+    x = laid_out(d, "before", channels)
+    rows = d.out("rows", x.shape[0], x.size // x.shape[0])
+    d.graph.add(Reshape(x=x, y=rows))
+    # Two rows a column: they come close to each other, and their distance loses digits.
+    d.length = 1000
+    norm_of(d, rows, True, True, False)
+
+
 for channels in (5, 20, 33, 260):
     case(f"batch_norm-convolved-{channels}", after_convolution, channels, False)
+for channels in (5, 33):
+    case(f"batch_norm-flattened-{channels}", after_flattening, channels)
 
 # ---------------------------------------------------------------- local response
 

@@ -280,10 +280,12 @@ class Binder:
     def convert(self, source: Buffer, target: Buffer, name: str) -> None:
         """Copy between layouts, in the order of the target's memory."""
         a, b = source.layout, target.layout
-        axes = sorted(range(4), key=lambda axis: -b.strides[axis])
-        sizes = [b.sizes[axis] for axis in axes]
+        _, come = a.among(b)
+        whole, go = b.among(a)
+        axes = sorted(range(4), key=lambda axis: -go[axis])
+        sizes = [whole[axis] for axis in axes]
         cast = self.numbers(
-            *sizes[1:], *(a.strides[axis] for axis in axes), *(b.strides[axis] for axis in axes)
+            *sizes[1:], *(come[axis] for axis in axes), *(go[axis] for axis in axes)
         )
         narrow = BFLOAT in (a.dtype, b.dtype)
         kernel = "convert_same"

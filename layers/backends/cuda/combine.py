@@ -37,6 +37,13 @@ def _common(b: Binder, tensors: tuple[Tensor, ...], y: Tensor) -> Layout:
 def add(b: Binder, op: Add) -> None:
     layout = _common(b, op.terms, op.y)
     terms, y = [b.want(term, layout) for term in op.terms], b.output(op.y, layout)
+    shown = {"terms": len(terms), "activation": op.activation or "none"}
+    if len(terms) == 2 and op.activation in (None, "relu") and layout.size % 4 == 0:
+        fours = layout.size // 4
+        two = (*(term.array for term in terms), y.array, np.uint32(fours))
+        kernel = ("combine.cu", "add_two", y.narrow)
+        relu = i32(op.activation == "relu")
+        return b.kernel(op, kernel, linear_grid(fours), (*two, relu), shown)
     pointers = b.numbers(*(term.pointer for term in terms), dtype="uint64")
     kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
     check = op.activation in RAISED and layout.shape != layout.stored
@@ -46,8 +53,7 @@ def add(b: Binder, op: Add) -> None:
         *(f32(op.activation_alpha), i32(check), i32(columns), i32(stored), i32(inner(layout))),
     )
     kernel = ("combine.cu", "add_terms", y.narrow)
-    shown = {"terms": len(terms), "activation": op.activation or "none"}
-    b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, shown)
+    return b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, shown)
 
 
 @binds(Scale)
@@ -160,13 +166,15 @@ def dropout(b: Binder, op: Dropout) -> None:
         layout = plain(op.x.shape, layout.dtype)
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     mask = b.output(op.mask, replace(layout, dtype="uint8"))
-    key = (np.uint32(op.key[0]), np.uint32(op.key[1]))
-    arguments = (
-        *(x.array, y.array, mask.array, np.uint32(layout.size), _Places.of(layout).on_device(b)),
-        *(b.home(op.step).array, i32(op.parts), *key, np.uint32(op.threshold), f32(op.scale)),
-    )
-    kernel = ("combine.cu", "dropout", y.narrow)
-    b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, {"scale": op.scale})
+    places, step = _Places.of(layout), b.home(op.step).array
+    rule = (*(np.uint32(word) for word in op.key), np.uint32(op.threshold), f32(op.scale))
+    squares = layout.nhwc and places.row % 4 == 0 and places.pixels % 4 == 0
+    size = layout.size // 16 if squares else -(-layout.size // 4)
+    count = np.uint32(size if squares else layout.size)
+    samples = (i32(layout.shape[0]),) * squares
+    begin = (x.array, y.array, mask.array, count, places.on_device(b), step, i32(op.parts))
+    kernel = ("combine.cu", "dropout_squares" if squares else "dropout", y.narrow)
+    b.kernel(op, kernel, linear_grid(size), (*begin, *samples, *rule), {"scale": op.scale})
 
 
 @binds(DropoutBackward)

@@ -69,6 +69,14 @@ class Layout:
             return (self.stored[1], 1, 1, 1)
         return (prod(self.stored), 1, 1, 1)
 
+    def among(self, other: Layout) -> tuple[Shape, Shape]:
+        """``sizes`` and ``strides`` for a copy from or to another layout: of rows that are a
+        flattened picture there, the picture's."""
+        if self.picture is not None or other.picture is None or len(self.shape) != 2:
+            return self.sizes, self.strides
+        _, height, width = other.picture
+        return other.sizes, (self.stored[1], height * width, width, 1)
+
     def same(self, other: Layout) -> bool:
         """Whether the bytes mean the same."""
         steps = [

@@ -55,20 +55,31 @@ __device__ double over_y(double mine, double (*part)[33]) {
     return sum;
 }
 
+// Sums over the rows of a block, pairwise, into row 0.
+__device__ void over_rows(double (*part)[256], int rows, int width, int row) {
+    __syncthreads();
+    for (int n = rows, half; n > 1; n = half) {
+        half = (n + 1) / 2;
+        if (row < n - half)
+            for (int k = 0; k < 4; ++k)
+                part[k][threadIdx.x] += part[k][threadIdx.x + half * width];
+        __syncthreads();
+    }
+}
+
 extern "C" {
 
 // slices[block][0 and 1][channel]: the sum, and the sum of squared deviations from their own mean,
 // of the rows of a block. Every thread counts from its own first value, so that a large mean costs
 // no digits; what threads found is united in double, so that whole numbers have an exact mean.
-__global__ void moments(const T* x, double* slices, const Lines* lines) {
-    __shared__ double sums[4][256];
-    __shared__ float squares[4][256];
+__global__ void moments(const T* __restrict__ x, double* __restrict__ slices, const Lines* lines) {
+    __shared__ double part[4][256];
     const Lines l = *lines;
     const Spot s = spot(l);
     const int first = blockIdx.x * s.count + s.row, steps = gridDim.x * s.count;
+    const int n = s.inside && first < l.rows ? (l.rows - first - 1) / steps + 1 : 0;
     float4 origin = make_float4(0, 0, 0, 0), sum = origin, square = origin;
-    int n = 0;
-    if (s.inside && first < l.rows) {
+    if (n) {
         origin = get4(x + ((i64)first * l.groups + s.group) * 4);
 #pragma unroll 4
         for (int r = first; r < l.rows; r += steps) {
@@ -77,29 +88,30 @@ __global__ void moments(const T* x, double* slices, const Lines* lines) {
             sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
             square.x += v.x * v.x, square.y += v.y * v.y;
             square.z += v.z * v.z, square.w += v.w * v.w;
-            ++n;
         }
     }
-    const float4* found[3] = {&origin, &sum, &square};
-    for (int k = 0; k < 4; ++k) {
-        float from = (&found[0]->x)[k], plus = (&found[1]->x)[k], more = (&found[2]->x)[k];
-        sums[k][threadIdx.x] = (double)n * from + plus;
-        squares[k][threadIdx.x] = n ? fmaxf(more - plus * plus / n, 0.0f) : 0.0f;
-    }
-    __syncthreads();
-    if (s.row || !s.inside) return;
+    const double own[4] = {(double)n * origin.x + sum.x, (double)n * origin.y + sum.y,
+                           (double)n * origin.z + sum.z, (double)n * origin.w + sum.w};
+    const float apart[4] = {square.x - (n ? sum.x * sum.x / n : 0.0f),
+                            square.y - (n ? sum.y * sum.y / n : 0.0f),
+                            square.z - (n ? sum.z * sum.z / n : 0.0f),
+                            square.w - (n ? sum.w * sum.w / n : 0.0f)};
+    for (int k = 0; k < 4; ++k) part[k][threadIdx.x] = own[k];
+    over_rows(part, s.count, l.width, s.row);
     const int total = rows_of(blockIdx.x, gridDim.x, s.count, l.rows);
+    double whole[4];
+    for (int k = 0; k < 4; ++k) whole[k] = part[k][threadIdx.x - s.row * l.width];
+    __syncthreads();
+    for (int k = 0; k < 4; ++k) {
+        double gap = n ? own[k] / n - whole[k] / total : 0.0;
+        part[k][threadIdx.x] = n ? fmaxf(apart[k], 0.0f) + n * gap * gap : 0.0;
+    }
+    over_rows(part, s.count, l.width, s.row);
+    if (s.row || !s.inside) return;
     double* out = slices + ((i64)blockIdx.x * 2 * l.groups + s.group) * 4;
     for (int k = 0; k < 4; ++k) {
-        double whole = 0.0, apart = 0.0;
-        for (int row = 0; row < s.count; ++row) whole += sums[k][row * l.width + threadIdx.x];
-        for (int row = 0; row < s.count && first + row < l.rows; ++row) {
-            int at = row * l.width + threadIdx.x, own = (l.rows - first - row - 1) / steps + 1;
-            double gap = sums[k][at] / own - whole / total;
-            apart += squares[k][at] + own * gap * gap;
-        }
-        out[k] = whole;
-        out[l.groups * 4 + k] = apart;
+        out[k] = whole[k];
+        out[l.groups * 4 + k] = part[k][threadIdx.x];
     }
 }
 
@@ -113,18 +125,17 @@ __global__ void statistics(const double* slices, int blocks, int count, const Li
     const bool counts = channel < l.channels;
     double sum = 0.0, squares = 0.0;
     if (counts)
-        for (int b = threadIdx.y; b < blocks; b += 32) sum += slices[(i64)b * 2 * stored + channel];
-    const double middle = over_y(sum, part) / l.rows;
-    if (counts)
+#pragma unroll 4
         for (int b = threadIdx.y; b < blocks; b += 32) {
             const double* at = slices + (i64)b * 2 * stored + channel;
-            int own = rows_of(b, blocks, count, l.rows);
-            double gap = at[0] / own - middle;
-            squares += at[stored] + own * gap * gap;
+            sum += at[0];
+            squares += at[stored] + at[0] * at[0] / rows_of(b, blocks, count, l.rows);
         }
+    sum = over_y(sum, part);
     squares = over_y(squares, part);
     if (!counts || threadIdx.y) return;
-    const double var = squares / l.rows, unbiased = squares / (l.rows - 1);
+    const double middle = sum / l.rows, apart = fmax(squares - sum * middle, 0.0);
+    const double var = apart / l.rows, unbiased = apart / (l.rows - 1);
     mean[channel] = middle;
     inverse_std[channel] = 1.0 / sqrt(var + eps);
     running_mean[channel] = (1.0 - momentum) * running_mean[channel] + momentum * middle;

@@ -47,6 +47,7 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
         b.precision.fusion
         and op.kind == "max"
         and x.nhwc
+        and geometry(b).nhwc
         and x.stored[1] % 4 == 0
         and x.stored[1] // 4 <= THREADS
         and op.window.area <= MOST_TAPS

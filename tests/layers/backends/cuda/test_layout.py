@@ -45,6 +45,27 @@ def test_rows_of_a_flattened_picture_keep_its_order(n, c, h, w):
     assert np.array_equal(rows.unpack(flat), values)
 
 
+@given(n=SIZES, c=SIZES, h=SIZES, w=SIZES, kinds=st.tuples(st.integers(0, 3), st.integers(0, 3)))
+def test_copies_between_layouts_keep_the_values(n, c, h, w, kinds):
+    """As the kernel that converts copies: by the strides of both for the same sizes."""
+    count = c * h * w
+    rows, picture = (n, count), (c, h, w)
+    made = (
+        *(plain(rows), Layout(rows, (n, count + 3))),
+        *(Layout(rows, rows, picture=picture), Layout(rows, (n, count + 2), picture=picture)),
+    )
+    source, target = (made[kind] for kind in kinds)
+    values = numbered(rows)
+    flat, out = source.pack(values), np.zeros(target.size, np.float32)
+    sizes, go = target.among(source)
+    same, come = source.among(target)
+    assert sizes == same
+    view = np.lib.stride_tricks.as_strided
+    view(out, sizes, [4 * step for step in go])[...] = view(flat, sizes, [4 * s for s in come])
+    assert np.array_equal(target.unpack(out), values)
+    assert np.count_nonzero(out) == values.size
+
+
 def test_bfloat16_rounds_to_the_nearest_even():
     layout = Layout((1, 6), (1, 6), dtype=BFLOAT)
     tie_down, tie_up = 1 + 2**-8, 1 + 3 * 2**-8
