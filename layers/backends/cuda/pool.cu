@@ -131,7 +131,7 @@ struct Windows {
 
 // Four channels from `group` on, as far as they count; `wide`: four lie together and all count.
 __device__ __forceinline__ float4 channels_of(const T* p, const Windows& w, int group, bool wide) {
-    if (wide) return get4(p);
+    if (wide && group * 4 < w.stored) return get4(p);
     float v[4];
     for (int k = 0; k < 4; ++k) v[k] = group * 4 + k < w.channels ? get(p[k]) : 0.0f;
     return make_float4(v[0], v[1], v[2], v[3]);
@@ -166,7 +166,7 @@ __global__ void max_pool(const T* x, T* y, u8* index, int size, const Windows* w
             if (relu && !(best[k] > 0.0f) && !isnan(best[k])) best[k] = 0.0f;
         }
         i64 at = (i64)out * p.stored + group * 4;
-        if (wide) {
+        if (wide && group * 4 < p.stored) {
             put4(y + at, make_float4(best[0], best[1], best[2], best[3]));
             *(uchar4*)(index + at) = make_uchar4(tap[0], tap[1], tap[2], tap[3]);
             continue;
@@ -239,7 +239,7 @@ __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T
                 if (!(v.w > 0.0f)) d.w = 0.0f;
             }
             uchar4 t = make_uchar4(0, 0, 0, 0);
-            if (wide) {
+            if (wide && group * 4 < p.stored) {
                 t = *(const uchar4*)(index + at);
             } else {
                 for (int k = 0; k < 4 && group * 4 + k < p.channels; ++k)

@@ -175,7 +175,7 @@ def test_what_does_not_repeat_is_found_out(cuda, monkeypatch):
         turns.append(plan)
         if len(turns) == 2:
             output = pointers[graph._ids["y"]]
-            cupy().cuda.runtime.memset(output, 1, 4)
+            cupy().cuda.runtime.memsetAsync(output, 1, 4, device().stream.ptr)
 
     monkeypatch.setattr(graph, "_execute", drifting)
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
