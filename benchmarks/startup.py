@@ -1,10 +1,10 @@
 """Seconds and peak memory of starting: the help, and `train` to the end of its first step.
 
-    python3 benchmarks/startup.py --config lenet.yaml
+    python3 benchmarks/startup.py --config lenet.yaml [--device cuda]
 
 Each figure is the median over processes of their own; the first step's is the time until its line
 of the log is read. Warm: the decoded data set and the tuning are cached by an earlier start; cold:
-with an empty cache (the system's file cache stays warm). Needs the config's data (DNNSTACK_DATA).
+with empty caches, also of compiled kernels (the system's file cache stays warm). Needs the config's data (DNNSTACK_DATA).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from statistics import median
 def measured(command: list[str], cache: Path, folder: Path, until: str = "") -> tuple[float, float]:
     """Seconds to the first line that begins with ``until``, or to the end, and peak resident MB."""
     environment = {**os.environ, "DNNSTACK_CACHE": str(cache), "PYTHONUNBUFFERED": "1"}
+    environment["CUPY_CACHE_DIR"] = str(cache / "cupy")
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
@@ -49,10 +50,11 @@ def show(what: str, figures: list[tuple[float, float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="lenet.yaml")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--starts", type=int, default=10)
     options = parser.parse_args()
     tool = [sys.executable, "-m", "dnnstack.cli"]
-    train = [*tool, "train", "--config", options.config, "--device", "cpu"]
+    train = [*tool, "train", "--config", options.config, "--device", options.device]
     train += ["--set", "train.max_steps=1", "--set", "train.log_every=1"]
     step = "step 1/"
     with tempfile.TemporaryDirectory() as name:
