@@ -16,7 +16,7 @@ from .graph import Shape
 from .initializers import TORCH_UNIFORM, Initializer
 from .layer import Layer
 
-_CHUNK = 250
+_CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -90,21 +90,31 @@ class Whiten(Initializer):
     def from_pictures(self, shape: Shape, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
         """The filters. shape: (filters, C, kh, kw); pictures: (n, C, H, W), normalised."""
         patch = prod(shape[1:])
-        moments = np.zeros((patch, patch))
-        count = 0
-        for start in range(0, len(pictures), _CHUNK):
-            windows = np.lib.stride_tricks.sliding_window_view(
-                pictures[start : start + _CHUNK].astype(np.float64), shape[2:], (2, 3)
-            )
-            patches = windows.transpose(0, 2, 3, 1, 4, 5).reshape(-1, patch)
-            moments += patches.T @ patches
-            count += len(patches)
+        moments, count = _moments(pictures, shape)
         values, vectors = np.linalg.eigh(moments / count)
         rows = vectors.T[::-1]
         largest = rows[np.arange(patch), np.abs(rows).argmax(1)]
         rows = rows * np.sign(largest)[:, None] / np.sqrt(values[::-1, None].clip(0.0) + self.eps)
         filters = rows if shape[0] == patch else np.concatenate([rows, -rows])
         return filters.reshape(shape).astype(np.float32)
+
+
+def _moments(pictures: NDArray[np.float32], shape: Shape) -> tuple[NDArray[np.float64], int]:
+    """P^T P of all n patches of the pictures, and n."""
+    _, channels, kernel_h, kernel_w = shape
+    height = pictures.shape[2] - kernel_h + 1
+    width = pictures.shape[3] - kernel_w + 1
+    patch = channels * kernel_h * kernel_w
+    moments = np.zeros((patch, patch))
+    # A patch is a column: pixels of a channel are then copied as they lie.
+    columns = np.empty((patch, min(_CHUNK, len(pictures)), height, width))
+    for start in range(0, len(pictures), _CHUNK):
+        part = pictures[start : start + _CHUNK]
+        for row, (channel, y, x) in enumerate(np.ndindex(channels, kernel_h, kernel_w)):
+            columns[row, : len(part)] = part[:, channel, y : y + height, x : x + width]
+        chosen = columns[:, : len(part)].reshape(patch, -1)
+        moments += chosen @ chosen.T
+    return moments, len(pictures) * height * width
 
 
 def check_whitening(layers: Sequence[Layer]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.layers.backends.base import Backend
 from dnnstack.layers.backends.select import open_backend
@@ -66,6 +67,14 @@ def reference() -> Backend:
 @pytest.fixture
 def onednn() -> Backend:
     return _open("onednn")
+
+
+@pytest.fixture(scope="session")
+def cuda() -> Backend:
+    try:
+        return open_backend("cuda", None, lambda text: None)
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
 
 
 def _open(name: str) -> Backend:

@@ -98,7 +98,9 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
         scratch = b.keep(cupy().empty(size, "float32"))
     count = len(op.augment)
     sample, channel, _, pixel = layout.strides
-    sizes = (n, channels, height, width, steps, placed, count, inside.start, inside.stop)
+    # Without a resampling everything comes behind one of nothing.
+    begin, end = (inside.start, inside.stop) if inside else (0, 0)
+    sizes = (n, channels, height, width, steps, placed, count, begin, end)
     frame = b.numbers(*sizes, elastic, sample, channel, pixel)
     arguments = (
         *(b.data(op.images), b.data(op.labels), order, keyed, b.home(op.step).array, x.array),

@@ -1,0 +1,153 @@
+"""Optimizers on a GPU: whole trainings against the reference, and the copies in bfloat16."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.layout import _from_bfloat, _to_bfloat
+from dnnstack.layers.backends.cuda.runtime import cupy
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.training.adam import Adam
+from dnnstack.training.groups import Group
+from dnnstack.training.muon import Muon
+from dnnstack.training.network import Network, Preprocessing
+from dnnstack.training.optimizer import Optimizer, as_optimizer
+from dnnstack.training.sgd import Sgd
+
+pytestmark = pytest.mark.cuda
+
+COUNT, BATCH, STEPS, TOTAL = 96, 32, 7, 50
+# Numbers of channels that are padded; filters wide and tall as matrices.
+NET = (
+    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
+    LayerSpec("batch_norm"),
+    LayerSpec("relu"),
+    LayerSpec("max_pool2d"),
+    LayerSpec("conv2d", options={"filters": 33, "kernel_size": 1, "use_bias": False}),
+    LayerSpec("tanh"),
+    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3, "padding": "same"}),
+    LayerSpec("avg_pool2d"),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 30}),
+    LayerSpec("tanh"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+SGD = Sgd(momentum=0.9, nesterov=True, weight_decay=0.01)
+FROZEN = Group(names=("conv2d_1.*",), freeze_after=1.0)
+LATE = Group(names=("conv2d_2.*", "dense_1.bias"), freeze_until=1.0, lr_factor=3.0)
+RULES = {
+    "sgd in groups": Optimizer(SGD, (FROZEN, Group(kinds=("bias",), lr_factor=4.0), LATE)),
+    "adam": Adam(beta1=0.8, beta2=0.9, weight_decay=0.1, clip_norm=1.0),
+    "adamw in groups": Optimizer(Adam(decoupled=True, weight_decay=0.1), (FROZEN, LATE)),
+    "muon": Muon(rest=SGD, rescale=True, weight_decay=0.1, iterations=3),
+    "muon, adam": Muon(rest=Adam(), momentum=0.6, nesterov=False, iterations=4),
+    "averages": Optimizer(SGD, (FROZEN,), ema=True, lookahead=True),
+    "parts": Optimizer(Sgd(momentum=0.9, clip_norm=0.3), (FROZEN, LATE), ema=True, parts=4),
+}
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def trained(backend, rule, precision):
+    """Losses, what was learned, the state, an evaluation's sums, and the executable."""
+    shape = (3, 12, 12)
+    network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
+    scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
+    rule, per_epoch = as_optimizer(rule), COUNT // BATCH
+    parameters = network.parameters()
+    statistics = tuple(s.tensor for s in network.statistics())
+    phases = []
+    for first in rule.phases(parameters, per_epoch, TOTAL):
+        graph = network.train_graph(
+            BATCH, "train", COUNT, per_epoch, TOTAL, scaling, rule, first_step=first
+        )
+        update = network.update_graph(rule, TOTAL, per_epoch, first) if rule.parts > 1 else None
+        phases.append((first, graph, update))
+    evaluate = network.evaluate_graph(COUNT, "train", COUNT, 1, scaling)
+    evaluate = rule.evaluated(evaluate, parameters, statistics)
+    graphs = [graph for phase in phases for graph in phase[1:] if graph is not None]
+    sections = {graph.name: graph for graph in (*graphs, evaluate)}
+    executable = backend.compile(sections, Options(precision, tune=False))
+    train = phases[0][1]
+    draw = np.random.default_rng(3)
+    executable.write(train["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
+    executable.write(train["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
+    executable.write(train["order"], draw.permutation(COUNT).astype(np.int32))
+    executable.write(evaluate["order"], np.arange(COUNT, dtype=np.int32))
+    decays = np.where(np.arange(TOTAL) % 2 == 1, 0.7, -1.0).astype(np.float32)
+    for name, tensor in (phases[0][2] or train).results.items():
+        if tensor.name.startswith("rates"):
+            executable.write(tensor, np.full(TOTAL, 0.02, np.float32))
+        elif name.endswith(".decays"):
+            executable.write(tensor, np.full(TOTAL, 0.8, np.float32) if "ema" in name else decays)
+    values = network.initial_values(1)
+    for tensor, array in values.items():
+        executable.write(tensor, array)
+    for average, of in rule.averages(parameters, statistics).items():
+        executable.write(average, values[of])
+    losses = []
+    for step in range(STEPS):
+        _, graph, update = [phase for phase in phases if phase[0] <= step][-1]
+        executable.run(graph.name, rule.parts)
+        if update is not None:
+            executable.run(update.name)
+        losses.append(float(executable.read(graph["loss"])[0]))
+    executable.run(evaluate.name)
+    tensors = (*network.learned(), *rule.state(parameters, statistics))
+    found = {tensor.name: executable.read(tensor) for tensor in tensors}
+    return losses, found, executable.read(evaluate["sums"]), executable, parameters
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_training_follows_the_reference(cuda, rule):
+    wanted, values, sums, _, _ = trained(ReferenceBackend(2), RULES[rule], "fp64")
+    losses, got, others, executable, _ = trained(cuda, RULES[rule], "fp32")
+    np.testing.assert_allclose(losses, wanted, rtol=2e-5)
+    np.testing.assert_allclose(others, sums, rtol=2e-5)
+    for name, want in values.items():
+        size = max(1e-3, float(np.abs(want).max()))
+        np.testing.assert_allclose(got[name], want, rtol=0, atol=2e-4 * size, err_msg=name)
+    executable.close()
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_copies_in_bfloat16_are_renewed(cuda, rule):
+    """After any update, and what training does with them stays near the reference."""
+    wanted, _, _, _, _ = trained(ReferenceBackend(2), RULES[rule], "fp64")
+    losses, got, _, executable, parameters = trained(cuda, RULES[rule], "bf16")
+    np.testing.assert_allclose(losses, wanted, rtol=0.05)
+    copies = 0
+    for parameter in parameters:
+        tensor = parameter.tensor
+        copy = executable._store._narrowed.get(tensor)
+        if copy is None:
+            continue
+        copies += 1
+        held = copy.layout.unpack(cupy().asnumpy(copy.array))
+        rounded = _from_bfloat(_to_bfloat(got[tensor.name]))
+        np.testing.assert_array_equal(held, rounded, tensor.name)
+        own = executable._store.buffers[tensor]
+        stored = cupy().asnumpy(own.array)
+        assert np.count_nonzero(stored) <= tensor.size, f"{tensor.name}: padding is not zero"
+    assert copies >= 5
+    executable.close()
+
+
+@pytest.mark.parametrize("rule", ["muon", "averages", "parts"])
+def test_two_runs_are_bit_equal(cuda, rule):
+    runs = [trained(cuda, RULES[rule], "tf32") for _ in range(2)]
+    assert runs[0][0] == runs[1][0]
+    for name, values in runs[0][1].items():
+        np.testing.assert_array_equal(values, runs[1][1][name], name)
