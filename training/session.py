@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -71,6 +72,8 @@ class Session:
         self._data = data
         self._scaling = scaling
         self._epoch = -1
+        self._worker = ThreadPoolExecutor(1, "dnnstack-order")
+        self._ahead: dict[int, Future[NDArray[np.int32]]] = {}
         rule = optimizer(config)
         parameters = network.parameters()
         statistics = tuple(statistic.tensor for statistic in network.statistics())
@@ -176,7 +179,7 @@ class Session:
         if done + steps > self.plan.steps_per_epoch:
             raise ValueError(f"{steps} steps from step {self.step} leave epoch {epoch}")
         if epoch != self._epoch:
-            self.executable.write(self._train["order"], self._order(epoch))
+            self.executable.write(self._train["order"], self._next_order(epoch))
             self._epoch = epoch
         end = self.step + steps
         while self.step < end:
@@ -279,6 +282,7 @@ class Session:
 
     def close(self) -> None:
         """Free the executable."""
+        self._worker.shutdown(cancel_futures=True)
         self.executable.close()
 
     def _go_to(self, step: int) -> None:
@@ -289,6 +293,15 @@ class Session:
 
     def _order(self, epoch: int) -> NDArray[np.int32]:
         return epoch_order(self.plan.train, self._seed, epoch, self.plan.batch_size)
+
+    def _next_order(self, epoch: int) -> NDArray[np.int32]:
+        """The order of an epoch; that of the next is computed while this one trains."""
+        ahead, following = self._ahead.pop(epoch, None), epoch + 1
+        order = self._order(epoch) if ahead is None else ahead.result()
+        self._ahead.clear()
+        if following * self.plan.steps_per_epoch < self.plan.total_steps:
+            self._ahead[following] = self._worker.submit(self._order, following)
+        return order
 
     def _put_arrays(
         self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]
