@@ -1,4 +1,7 @@
-"""Local response normalisation by cuDNN, across channels and around a pixel."""
+"""Local response normalisation by cuDNN, across channels and around a pixel.
+
+cuDNN wants float32 in planes. Across channels, a kernel of ours takes pictures as they lie.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,14 @@ from typing import Any
 from ...ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from .bind import Binder, binds
 from .cudnn_library import ACROSS_CHANNELS, PRECOMPUTED_MEANS
+from .kernels import THREADS, f32, i32
+from .layout import BFLOAT, Layout
+from .linear import geometry
+from .norm import channels_last
 from .runtime import cupy
 
+# Enough to fill the largest GPU.
+LRN_BLOCKS = 2112
 LocalNorm = Lrn | LrnBackward | DivisiveNorm | DivisiveNormBackward
 
 
@@ -30,19 +39,46 @@ def _call(b: Binder, op: LocalNorm, function: str, arguments: tuple[Any, ...]) -
     b.add(op, "cuDNN", function, launch, shown)
 
 
+def _as_they_lie(b: Binder, op: Lrn | LrnBackward, dtype: str) -> Layout | None:
+    """The layout for the kernel of ours, or None where the library's plain way is to be taken."""
+    if not b.precision.fusion or not geometry(b).nhwc:
+        return None
+    layout = channels_last(b, op.x, dtype)
+    return layout if layout.stored[1] // 4 <= THREADS else None
+
+
+def _own(b: Binder, op: Lrn | LrnBackward, name: str, layout: Layout, arrays: list[Any]) -> None:
+    rows, groups = layout.size // layout.stored[1], layout.stored[1] // 4
+    blocks = max(1, min(LRN_BLOCKS, -(-rows // (THREADS // groups))))
+    numbers = (i32(rows), i32(groups), i32(op.size // 2))
+    rule = (f32(op.alpha / op.size), f32(op.beta), f32(op.k))
+    kernel = ("lrn.cu", name, layout.dtype == BFLOAT)
+    shown = {"size": op.size, "alpha": op.alpha, "beta": op.beta, "k": op.k}
+    b.kernel(op, kernel, (blocks,), (*arrays, *numbers, *rule), shown)
+
+
 @binds(Lrn)
 def lrn(b: Binder, op: Lrn) -> None:
+    layout = _as_they_lie(b, op, b.number(op.y))
+    if layout is not None:
+        arrays = [b.want(op.x, layout).array, b.output(op.y, layout).array]
+        return _own(b, op, "lrn_forward", layout, arrays)
     norm, tensor = _descriptors(b, op)
     x, y, cudnn = b.floats(op.x), b.output(op.y), b.here.cudnn
     arguments = (
         *(norm, c_int(ACROSS_CHANNELS), cudnn.one, tensor, c_void_p(x.pointer)),
         *(cudnn.zero, tensor, c_void_p(y.pointer)),
     )
-    _call(b, op, "cudnnLRNCrossChannelForward", arguments)
+    return _call(b, op, "cudnnLRNCrossChannelForward", arguments)
 
 
 @binds(LrnBackward)
 def lrn_backward(b: Binder, op: LrnBackward) -> None:
+    layout = _as_they_lie(b, op, b.number(op.dx))
+    if layout is not None:
+        arrays = [b.want(each, layout).array for each in (op.x, op.y, op.dy)]
+        arrays.append(b.output(op.dx, layout).array)
+        return _own(b, op, "lrn_backward", layout, arrays)
     norm, tensor = _descriptors(b, op)
     x, y, dy = (b.floats(each) for each in (op.x, op.y, op.dy))
     dx, cudnn = b.output(op.dx), b.here.cudnn
@@ -51,7 +87,7 @@ def lrn_backward(b: Binder, op: LrnBackward) -> None:
         *(norm, c_int(ACROSS_CHANNELS), cudnn.one, *operands),
         *(cudnn.zero, tensor, c_void_p(dx.pointer)),
     )
-    _call(b, op, "cudnnLRNCrossChannelBackward", arguments)
+    return _call(b, op, "cudnnLRNCrossChannelBackward", arguments)
 
 
 @binds(DivisiveNorm)

@@ -1,0 +1,90 @@
+// Local response normalisation across the channels of channels-last pictures: rows of 4 * groups
+// stored channels, of which those that do not count are zero and stay so. A block takes as many rows
+// at a time as there is room for, and holds their squares in shared memory.
+
+// The sums over the `reach` neighbours to both sides of four channels, from the first to the last.
+__device__ __forceinline__ float4 nearby(const float4* line, int group, int groups, int reach) {
+    const int far = (reach + 3) / 4;
+    float sum[4] = {0, 0, 0, 0};
+    for (int q = max(group - far, 0); q <= min(group + far, groups - 1); ++q) {
+        float4 v = line[q];
+        float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+                if (abs((q - group) * 4 + j - k) <= reach) sum[k] += e[j];
+    }
+    return make_float4(sum[0], sum[1], sum[2], sum[3]);
+}
+
+// s^-beta; for Krizhevsky's 3/4 without a logarithm.
+__device__ __forceinline__ float damped(float s, float beta) {
+    float root = 1.0f / sqrtf(s);
+    return beta == 0.75f ? root * sqrtf(root) : powf(s, -beta);
+}
+
+__device__ __forceinline__ float4 squared(float4 v) {
+    return make_float4(v.x * v.x, v.y * v.y, v.z * v.z, v.w * v.w);
+}
+
+extern "C" {
+
+// s = k + share times the sum of squares nearby, y = x s^-beta.
+__global__ void lrn_forward(const T* __restrict__ x, T* __restrict__ y, int rows, int groups,
+                            int reach, float share, float beta, float k) {
+    __shared__ float4 squares[256];
+    const int lines = blockDim.x / groups, line = threadIdx.x / groups;
+    const int group = threadIdx.x - line * groups;
+    for (int base = blockIdx.x * lines; base < rows; base += gridDim.x * lines) {
+        const bool inside = line < lines && base + line < rows;
+        const i64 at = ((i64)(base + line) * groups + group) * 4;
+        float4 v = inside ? get4(x + at) : make_float4(0, 0, 0, 0);
+        squares[threadIdx.x] = squared(v);
+        __syncthreads();
+        if (inside) {
+            float4 s = nearby(squares + line * groups, group, groups, reach);
+            put4(y + at, make_float4(v.x * damped(k + share * s.x, beta),
+                                     v.y * damped(k + share * s.y, beta),
+                                     v.z * damped(k + share * s.z, beta),
+                                     v.w * damped(k + share * s.w, beta)));
+        }
+        __syncthreads();
+    }
+}
+
+// dx = dy s^-beta - 2 share beta x times the sum of dy y / s nearby.
+__global__ void lrn_backward(const T* __restrict__ x, const T* __restrict__ y,
+                             const T* __restrict__ dy, T* __restrict__ dx, int rows, int groups,
+                             int reach, float share, float beta, float k) {
+    __shared__ float4 squares[256], shares[256];
+    const int lines = blockDim.x / groups, line = threadIdx.x / groups;
+    const int group = threadIdx.x - line * groups;
+    for (int base = blockIdx.x * lines; base < rows; base += gridDim.x * lines) {
+        const bool inside = line < lines && base + line < rows;
+        const i64 at = ((i64)(base + line) * groups + group) * 4;
+        const float4 zero = make_float4(0, 0, 0, 0);
+        float4 v = inside ? get4(x + at) : zero, d = inside ? get4(dy + at) : zero;
+        float4 out = inside ? get4(y + at) : zero, s = zero;
+        squares[threadIdx.x] = squared(v);
+        __syncthreads();
+        if (inside) {
+            s = nearby(squares + line * groups, group, groups, reach);
+            s.x = k + share * s.x, s.y = k + share * s.y;
+            s.z = k + share * s.z, s.w = k + share * s.w;
+            shares[threadIdx.x] = make_float4(d.x * out.x / s.x, d.y * out.y / s.y,
+                                              d.z * out.z / s.z, d.w * out.w / s.w);
+        }
+        __syncthreads();
+        if (inside) {
+            float4 r = nearby(shares + line * groups, group, groups, reach);
+            const float twice = 2.0f * share * beta;
+            put4(dx + at, make_float4(d.x * damped(s.x, beta) - twice * v.x * r.x,
+                                      d.y * damped(s.y, beta) - twice * v.y * r.y,
+                                      d.z * damped(s.z, beta) - twice * v.z * r.z,
+                                      d.w * damped(s.w, beta) - twice * v.w * r.w));
+        }
+    }
+}
+
+}  // extern "C"
