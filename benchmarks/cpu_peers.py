@@ -2,12 +2,14 @@
 
     python3 -m pip install '.[bench]'
     python3 benchmarks/cpu_peers.py --threads 2
+    python3 benchmarks/cpu_peers.py --threads 2 --precision bf16
 
-Same network, batch, threads and float32 on both sides, plain SGD. A round times every variant once,
-each for at least SLICE seconds after one step that is not counted, so that drift of the machine
-meets all of them alike; the ratio is the median over rounds of peer / ours. PyTorch's inputs lie
-ready as float tensors; ours are gathered from bytes, normalised, and counted for accuracy, in
-every step. The fraction of the limit is GFLOP/s by the fastest gemm seen in the same run.
+Same network, batch, threads and precision on both sides, plain SGD. In bf16 both keep parameters in
+float32 and compute in bfloat16, PyTorch under autocast. A round times every variant once, each for
+at least SLICE seconds after one step that is not counted, so that drift of the machine meets all of
+them alike; the ratio is the median over rounds of peer / ours. PyTorch's inputs lie ready as float
+tensors; ours are gathered from bytes, normalised, and counted for accuracy, in every step. The
+fraction of the limit is GFLOP/s by the fastest gemm in float32 seen in the same run.
 """
 
 from __future__ import annotations
@@ -103,9 +105,10 @@ NETS: dict[str, tuple[Layers, tuple[int, int, int], int]] = {
 Step = Callable[[], Any]
 
 
-def ours(name: str, threads: int) -> tuple[Step, int, Any]:
+def ours(name: str, threads: int, precision: str) -> tuple[Step, int, Any]:
     """A step of ours, its FLOPs, and the backend."""
     import numpy as np
+    from dnnstack.layers.backends.base import Options
     from dnnstack.layers.backends.select import open_backend
     from dnnstack.layers.build import LayerSpec, build_layers
     from dnnstack.layers.losses import CrossEntropyLoss
@@ -125,7 +128,7 @@ def ours(name: str, threads: int) -> tuple[Step, int, Any]:
     scaling = Preprocessing.standardize([0.0] * shape[0], [1.0] * shape[0])
     graph = network.train_graph(batch, "train", count, 16, steps, scaling, Sgd())
     backend = open_backend("cpu", threads)
-    executable = backend.compile({"train": graph})
+    executable = backend.compile({"train": graph}, Options(precision))  # type: ignore[arg-type]
     draw = np.random.default_rng(1)
     images = draw.integers(0, 256, (count, *shape), dtype=np.uint8)
     executable.write(graph["images"], images)
@@ -186,7 +189,9 @@ def torch_net(spec: Layers, x: Any) -> Any:
     return nn.Sequential(*modules)
 
 
-def torch_step(name: str, *, channels_last: bool, fused: bool, compiled: bool = False) -> Step:
+def torch_step(
+    name: str, precision: str, *, channels_last: bool, fused: bool, compiled: bool = False
+) -> Step:
     """A step of PyTorch: forward, cross-entropy, backward, SGD."""
     import torch
     from torch import nn
@@ -202,7 +207,8 @@ def torch_step(name: str, *, channels_last: bool, fused: bool, compiled: bool = 
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, fused=fused)
 
     def forward(inputs: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(net(inputs), target)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            return nn.functional.cross_entropy(net(inputs), target)
 
     run = torch.compile(forward) if compiled else forward
 
@@ -226,21 +232,21 @@ def slice_time(step: Step, once: float) -> float:
     return (time.perf_counter() - begin) / count
 
 
-def compare(name: str, threads: int, rounds: int, compiled: bool) -> dict[str, Any]:
+def compare(name: str, threads: int, rounds: int, compiled: bool, precision: str) -> dict[str, Any]:
     """Time all variants of one network in alternation."""
-    step, flops, backend = ours(name, threads)
+    step, flops, backend = ours(name, threads, precision)
     variants: dict[str, Step] = {
         "dnnstack": step,
-        "torch eager": torch_step(name, channels_last=False, fused=False),
-        "torch fused SGD": torch_step(name, channels_last=False, fused=True),
+        "torch eager": torch_step(name, precision, channels_last=False, fused=False),
+        "torch fused SGD": torch_step(name, precision, channels_last=False, fused=True),
     }
     if name != "mlp-256":
         variants["torch channels_last, fused SGD"] = torch_step(
-            name, channels_last=True, fused=True
+            name, precision, channels_last=True, fused=True
         )
     if compiled:
         variants["torch.compile, fused SGD"] = torch_step(
-            name, channels_last=False, fused=True, compiled=True
+            name, precision, channels_last=False, fused=True, compiled=True
         )
     once: dict[str, float] = {}
     for key, variant in variants.items():
@@ -271,7 +277,7 @@ def compare(name: str, threads: int, rounds: int, compiled: bool) -> dict[str, A
 
 def show(name: str, result: dict[str, Any]) -> None:
     peak, work = result["peak_gflops"], result["gflop_per_step"]
-    print(f"\n{name}: {work:.3f} GFLOP a step, gemm peak {peak:.0f} GFLOP/s")
+    print(f"\n{name}: {work:.3f} GFLOP a step, gemm peak {peak:.0f} GFLOP/s in float32")
     print(f"  {'':32}{'median ms':>10}{'min ms':>10}{'ratio':>8}{'GFLOP/s':>10}{'of peak':>9}")
     for key, row in result["rows"].items():
         print(
@@ -284,6 +290,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("nets", nargs="*", default=list(NETS), help=", ".join(NETS))
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--compile", action="store_true", help="torch.compile too (slow to start)")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
@@ -294,10 +301,13 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(options.threads)
-    print(f"PyTorch {torch.__version__}, {options.threads} threads, {options.rounds} rounds")
+    settings = f"{options.precision}, {options.threads} threads, {options.rounds} rounds"
+    print(f"PyTorch {torch.__version__}, {settings}")
     results = {}
     for name in options.nets:
-        results[name] = compare(name, options.threads, options.rounds, options.compile)
+        results[name] = compare(
+            name, options.threads, options.rounds, options.compile, options.precision
+        )
         show(name, results[name])
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=1), "utf-8")

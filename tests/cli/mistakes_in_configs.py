@@ -35,6 +35,13 @@ def without_cupy(patch: pytest.MonkeyPatch) -> None:
     cupy_as(runtime.cupy.__wrapped__)(patch)
 
 
+def without_bfloat16(patch: pytest.MonkeyPatch) -> None:
+    from dnnstack.layers.backends.onednn.library import library
+
+    avx2 = 7
+    patch.setattr(library(), "_isa", lambda: avx2)
+
+
 def no_devices() -> object:
     return SimpleNamespace(
         cuda=SimpleNamespace(
@@ -312,9 +319,21 @@ CONFIGS = [
     ),
     # The machine.
     Mistake(
-        "bf16 on the CPU",
+        "bf16 on a CPU without it",
         "train --config tiny.yaml --device cpu --threads 1 --set run.precision=bf16",
-        ("precision 'bf16': oneDNN computes in fp32", "set run.precision to auto or fp32"),
+        (
+            "precision 'bf16': this processor has neither AVX512_BF16 nor AMX (oneDNN uses avx",
+            "set run.precision to auto or fp32",
+        ),
+        prepare=without_bfloat16,
+    ),
+    Mistake(
+        "tf32 on the CPU",
+        "train --config tiny.yaml --device cpu --threads 1 --set run.precision=tf32",
+        (
+            "precision 'tf32': oneDNN computes in fp32 or bf16",
+            "set run.precision to auto, fp32 or bf16",
+        ),
     ),
     Mistake(
         "bf16 in NumPy",

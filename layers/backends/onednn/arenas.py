@@ -16,7 +16,7 @@ from .store import Store
 
 
 def plan_arenas(
-    store: Store, graphs: Mapping[str, Graph], choices: Mapping[str, str]
+    store: Store, graphs: Mapping[str, Graph], choices: Mapping[str, str], narrow: bool = False
 ) -> dict[str, dict[Tensor, Memory]]:
     """Lay out what the sections train: parameters, gradients, the optimizer's state, averages.
 
@@ -27,7 +27,7 @@ def plan_arenas(
     own = _parameters_of(ops)
     layouts: dict[Tensor, Descriptor] = {}
     for graph in graphs.values():
-        for gradient, layout in planned_layouts(graph, choices).items():
+        for gradient, layout in planned_layouts(graph, choices, narrow).items():
             if gradient in own:
                 layouts.setdefault(own[gradient], layout)
     trained = _order(updates)

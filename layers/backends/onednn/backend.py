@@ -9,7 +9,7 @@ from functools import cache
 from ....common.errors import BackendUnavailableError
 from ...graph import Graph
 from ...rewrites import OWN_KERNELS, REWRITES, rewritten
-from ..base import Limits, Options
+from ..base import Limits, Options, Precision
 from ..tuning import Tuning, fingerprint, settle, training_sections
 from .constants import DST, SRC, WEIGHTS
 from .executable import OneDnnExecutable
@@ -38,27 +38,24 @@ class OneDnnBackend:
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> OneDnnExecutable:
         options = options or Options()
-        if options.precision not in ("auto", "fp32"):
-            raise BackendUnavailableError(
-                f"precision '{options.precision}': oneDNN computes in fp32 here; "
-                "set run.precision to auto or fp32"
-            )
+        precision = _checked(options.precision)
         names = self.rewrites if options.fusion else ()
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
-        tuning, notices = self._tuned(graphs, options)
-        return OneDnnExecutable(graphs, tuning, self.threads, notices)
+        tuning, notices = self._tuned(graphs, options, precision)
+        return OneDnnExecutable(graphs, tuning, self.threads, notices, precision == "bf16")
 
     def _tuned(
-        self, graphs: Mapping[str, Graph], options: Options
+        self, graphs: Mapping[str, Graph], options: Options, precision: Precision
     ) -> tuple[Tuning, tuple[str, ...]]:
         trained = training_sections(graphs)
         mark = fingerprint(trained) if trained else ""
         choices = default_choices(graphs.values())
-        present = Tuning(NAME, self.versions(), mark, choices)
+        environment = {**self.versions(), "precision": precision}
+        present = Tuning(NAME, environment, mark, choices)
 
         def seconds(graph: Graph, choices: Mapping[str, str], repeats: int) -> float:
             options.interrupt()
-            return self._seconds(graph, choices, repeats)
+            return self._seconds(graph, choices, repeats, precision)
 
         def find() -> Mapping[str, str]:
             return search(next(iter(trained.values())), choices, seconds)
@@ -66,11 +63,13 @@ class OneDnnBackend:
         worth = options.tune and any(convolutions(g) for g in trained.values())
         return settle(present, options.tuning, bool(trained), find if worth else None)
 
-    def _seconds(self, graph: Graph, choices: Mapping[str, str], repeats: int) -> float:
+    def _seconds(
+        self, graph: Graph, choices: Mapping[str, str], repeats: int, precision: Precision
+    ) -> float:
         """Seconds of one step of a section compiled with these choices; data calls left out."""
-        executable = OneDnnExecutable(
-            {graph.name: graph}, Tuning(NAME, choices=choices), self.threads
-        )
+        tuning = Tuning(NAME, choices=choices)
+        narrow = precision == "bf16"
+        executable = OneDnnExecutable({graph.name: graph}, tuning, self.threads, narrow=narrow)
         seconds = executable.step_seconds(graph.name, repeats)
         executable.close()
         return seconds
@@ -95,6 +94,23 @@ class OneDnnBackend:
             "processor": _processor(),
             "threads": str(self.threads),
         }
+
+
+def _checked(wanted: Precision) -> Precision:
+    """fp32 or bf16; raises BackendUnavailableError for another, or where the processor lacks it."""
+    if wanted in ("auto", "fp32"):
+        return "fp32"
+    if wanted != "bf16":
+        raise BackendUnavailableError(
+            f"precision '{wanted}': oneDNN computes in fp32 or bf16; "
+            "set run.precision to auto, fp32 or bf16"
+        )
+    if not library().has_bfloat16():
+        raise BackendUnavailableError(
+            "precision 'bf16': this processor has neither AVX512_BF16 nor AMX (oneDNN uses "
+            f"{library().isa()} here); set run.precision to auto or fp32"
+        )
+    return "bf16"
 
 
 def _fastest(primitive: Primitive, repeats: int = 15) -> float:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ....common.errors import DnnlError, ShapeError
 from ...graph import SHARED, Graph, Op, Shape, Tensor
+from ...ops import Reshape
 from ..base import BoundCall
 from .constants import DST, SRC
 from .library import library
@@ -21,13 +22,23 @@ from .store import Store
 OpT = TypeVar("OpT", bound=Op)
 Kernel = Callable[["Binder", Any], None]
 KERNELS: dict[type[Op], Kernel] = {}
+# The operations whose kernels can be bound in bfloat16; the others compute in float32.
+NARROW: set[type[Op]] = set()
 
 
-def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Kernel]:
-    """Register the function that binds one type of operation."""
+def binds(
+    kind: type[OpT], narrow: bool = False
+) -> Callable[[Callable[[Binder, OpT], None]], Kernel]:
+    """Register the function that binds one type of operation.
+
+    A ``narrow`` one takes activations by ``source`` and ``layout``, in the type that the binder
+    has for it, which may be bfloat16.
+    """
 
     def register(kernel: Callable[[Binder, OpT], None]) -> Kernel:
         KERNELS[kind] = kernel
+        if narrow:
+            NARROW.add(kind)
         return kernel
 
     return register
@@ -48,12 +59,19 @@ class Binder:
 
     ``choices`` are the layouts of convolutions by layer name. ``prologue`` holds the copies of
     parameters that this section does not change: they run when the section is entered.
+
+    ``narrow``: activations and their gradients are bfloat16 between the operations that have a
+    primitive for it. ``dtype`` is the type in which the operation that is bound now computes.
     """
 
-    def __init__(self, graph: Graph, store: Store, choices: Mapping[str, str]) -> None:
+    def __init__(
+        self, graph: Graph, store: Store, choices: Mapping[str, str], narrow: bool = False
+    ) -> None:
         self.graph = graph
         self.store = store
         self.choices = choices
+        self.narrow = narrow
+        self.dtype = "float32"
         self.steps: list[Step] = []
         self.prologue: list[Step] = []
         self.memories: dict[Tensor, Memory] = {}
@@ -70,6 +88,7 @@ class Binder:
         """Bind every operation in order. Raises DnnlError or ShapeError for one that cannot be."""
         for position, op in enumerate(self.graph.ops):
             self._position = position
+            self.dtype = "bfloat16" if self.narrow and type(op) in NARROW else "float32"
             KERNELS[type(op)](self, op)
 
     # ------------------------------------------------------------ tensors
@@ -88,15 +107,50 @@ class Binder:
         return lambda: arrays[tensor]
 
     def home(self, tensor: Tensor) -> Memory:
-        """The memory that holds a float32 tensor; one that comes from outside starts row-major."""
+        """A float tensor in float32, in its own layout: its memory, or a copy of a bfloat16 one."""
+        return self._typed(tensor, "float32")
+
+    def source(self, tensor: Tensor) -> Memory:
+        """An activation in its own layout, in the type of the operation that is bound now."""
+        return self._typed(tensor, self.dtype)
+
+    def layout(self, shape: Shape, name: str = "plain") -> Descriptor:
+        """A descriptor in the type of the operation that is bound now."""
+        return Descriptor.of(shape, name, self.dtype)
+
+    def written_type(self, tensor: Tensor) -> str:
+        """The type to write an output in: bfloat16 where the operation and a reader have it."""
+        if self.dtype == "float32" or tensor.role != "activation":
+            return "float32"
+        readers = self.graph.consumers(tensor)
+        if not readers:
+            # Nobody but, where it is a result, the world outside.
+            return "float32" if tensor in self.graph.results.values() else self.dtype
+        return self.dtype if any(self._reads_narrow(reader) for reader in readers) else "float32"
+
+    def _reads_narrow(self, reader: Op) -> bool:
+        if isinstance(reader, Reshape):
+            return self.written_type(reader.y) != "float32"
+        return type(reader) in NARROW
+
+    def _typed(self, tensor: Tensor, dtype: str) -> Memory:
+        memory = self._home(tensor)
+        known = memory.descriptor
+        return memory if known.dtype == dtype else self.want(tensor, known.retyped(dtype))
+
+    def _home(self, tensor: Tensor) -> Memory:
+        """The memory that holds a float tensor; one that comes from outside starts row-major."""
         held = self.store.memories if tensor.role in SHARED else self.memories
         if tensor not in held:
             held[tensor] = Memory.plain(tensor.shape)
         return held[tensor]
 
     def want(self, tensor: Tensor, descriptor: Descriptor) -> Memory:
-        """The tensor in this layout: a view of its home, or a copy made before the next call."""
-        home = self.home(tensor)
+        """The tensor in this layout and type: a view of its home, or a copy made before the call.
+
+        A copy from one type to the other is how operations without bfloat16 are fed.
+        """
+        home = self._home(tensor)
         if home.descriptor == descriptor and home.descriptor.shape == descriptor.shape:
             # Equal descriptors may differ in strides of size-1 dimensions, which decide the kernel.
             return home.view(descriptor)
@@ -105,7 +159,7 @@ class Binder:
                 return copied
         source = home
         if len(home.descriptor.shape) != len(descriptor.shape):
-            source = home.view(Descriptor.of(descriptor.shape))
+            source = home.view(Descriptor.of(descriptor.shape, "plain", home.descriptor.dtype))
         copied = Memory(descriptor)
         self._copies[tensor].append(copied)
         constant = tensor.role in SHARED and tensor not in self._updated
@@ -120,7 +174,7 @@ class Binder:
         return copied
 
     def plain(self, tensor: Tensor) -> Memory:
-        """The tensor in row-major order."""
+        """The tensor in row-major order, in float32."""
         return self.want(tensor, Descriptor.of(tensor.shape))
 
     def output(self, tensor: Tensor, descriptor: Descriptor) -> Memory:
@@ -143,7 +197,7 @@ class Binder:
 
     def may_overwrite(self, tensor: Tensor) -> bool:
         """Whether nobody needs the tensor's bytes after the operation that is bound now."""
-        buffer = self.home(tensor).buffer.ctypes.data
+        buffer = self._home(tensor).buffer.ctypes.data
         later = self.graph.ops[self._position + 1 :]
         results = set(self.graph.results.values())
         return all(

@@ -17,7 +17,7 @@ from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, reorder_desc
 
 
-@binds(Add)
+@binds(Add, narrow=True)
 def add(b: Binder, op: Add) -> None:
     """Two terms by a binary primitive, which takes an activation along; more by a sum."""
     post, count = post_ops(op), len(op.terms)
@@ -53,37 +53,37 @@ def add(b: Binder, op: Add) -> None:
 
 def _free(b: Binder, term: Tensor, layout: Descriptor) -> bool:
     """Whether the sum may be written over a term, which is laid out like it."""
-    return b.home(term).descriptor == layout and b.may_overwrite(term)
+    return b.source(term).descriptor == layout and b.may_overwrite(term)
 
 
-@binds(Concat)
+@binds(Concat, narrow=True)
 def concat(b: Binder, op: Concat) -> None:
     for name in _names(b, op.parts[0]):
-        desc = _joined([part.shape for part in op.parts], op.y, name)
+        desc = _joined(b, [part.shape for part in op.parts], op.y, name)
         if desc is not None:
-            parts = [b.want(part, Descriptor.of(part.shape, name)) for part in op.parts]
+            parts = [b.want(part, b.layout(part.shape, name)) for part in op.parts]
             return _join(b, op, desc, parts)
     return reference(b, op)
 
 
-@binds(PadChannels)
+@binds(PadChannels, narrow=True)
 def pad_channels(b: Binder, op: PadChannels) -> None:
     """Concatenation with channels of zeros, which stay as they are."""
     n, channels, *rest = op.y.shape
     zeros = (n, channels - op.x.shape[1], *rest)
     for name in _names(b, op.x):
-        desc = _joined([op.x.shape, zeros], op.y, name)
+        desc = _joined(b, [op.x.shape, zeros], op.y, name)
         if desc is not None:
-            empty = Memory(Descriptor.of(zeros, name))
-            empty.array()[:] = 0.0
-            return _join(b, op, desc, [b.want(op.x, Descriptor.of(op.x.shape, name)), empty])
+            empty = Memory(b.layout(zeros, name))
+            empty.buffer[:] = 0
+            return _join(b, op, desc, [b.want(op.x, b.layout(op.x.shape, name)), empty])
     return reference(b, op)
 
 
-def _joined(shapes: Sequence[Shape], y: Tensor, name: str) -> PrimitiveDesc | None:
+def _joined(b: Binder, shapes: Sequence[Shape], y: Tensor, name: str) -> PrimitiveDesc | None:
     # The array holds their handles alone, so they must live until the library has read it.
-    parts = [Descriptor.of(shape, name) for shape in shapes]
-    arguments = (Descriptor.of(y.shape, name), len(parts), 1, _handles(parts), None)
+    parts = [b.layout(shape, name) for shape in shapes]
+    arguments = (b.layout(y.shape, name), len(parts), 1, _handles(parts), None)
     return attempt("concat", [lambda: arguments], {"parts": len(shapes)})
 
 
@@ -94,17 +94,17 @@ def _join(
     b.primitive(op, desc, {**sources, DST: b.output(op.y, desc.descriptor(DST))}, {"axis": 1})
 
 
-@binds(Slice)
+@binds(Slice, narrow=True)
 def slice_channels(b: Binder, op: Slice) -> None:
     """A copy out of a part of the tensor."""
     offsets = (0, op.begin, *[0] * (len(op.x.shape) - 2))
     for name in _names(b, op.x):
-        layout = Descriptor.of(op.x.shape, name)
+        layout = b.layout(op.x.shape, name)
         part = _part(layout, op.y.shape, offsets)
         if part is None:
             continue
         source = b.want(op.x, layout).view(part)
-        target = b.output(op.y, Descriptor.of(op.y.shape, name))
+        target = b.output(op.y, b.layout(op.y.shape, name))
         desc = reorder_desc(part, target.descriptor)
         return b.primitive(op, desc, {SRC: source, DST: target}, {"begin": op.begin})
     return reference(b, op)
@@ -114,17 +114,17 @@ def _names(b: Binder, tensor: Tensor) -> tuple[str, ...]:
     """The layouts to try: the one that the tensor has, then those that fit any channels."""
     if len(tensor.shape) != 4:
         return ("plain",)
-    known = b.home(tensor).descriptor
+    known = b.source(tensor).descriptor
     if len(known.shape) != 4:
         return ("nhwc", "plain")
     all_names = ("nChw16c", "nChw8c", "nhwc", "plain")
-    own = [name for name in all_names if Descriptor.of(tensor.shape, name) == known]
+    own = [name for name in all_names if b.layout(tensor.shape, name) == known]
     return tuple(dict.fromkeys((*own[:1], "nhwc", "plain")))
 
 
 def _layouts(b: Binder, tensor: Tensor) -> list[Descriptor]:
-    known = b.home(tensor).descriptor
-    plain = Descriptor.of(tensor.shape)
+    known = b.source(tensor).descriptor
+    plain = b.layout(tensor.shape)
     return [known, plain] if len(known.shape) == len(tensor.shape) else [plain]
 
 

@@ -19,7 +19,7 @@ MAX_NDIMS = 12
 ENGINE_CPU = 1
 STREAM_IN_ORDER = 1
 
-DATA_TYPES = {"float32": 3, "int32": 4, "uint8": 6}
+DATA_TYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "uint8": 6}
 F32 = DATA_TYPES["float32"]
 DATA_TYPE_NAMES = {2: "bf16", 3: "f32", 4: "s32", 5: "s8", 6: "u8"}
 
@@ -104,4 +104,4 @@ ISA_NAMES = {
     4079: "avx512_core_amx",
     8175: "avx512_core_amx_fp16",
 }
-AVX512_BIT = 32
+AVX512_BIT, AVX512_BF16_BIT = 32, 128

@@ -16,7 +16,7 @@ from .memory import Descriptor, Memory
 from .primitive import Attributes
 
 
-@binds(Dropout)
+@binds(Dropout, narrow=True)
 def dropout(b: Binder, op: Dropout) -> None:
     mask = np.zeros(prod(op.x.shape), np.uint8)
     key, threshold, parts = random.Key(*op.key), op.threshold, op.parts
@@ -31,14 +31,14 @@ def dropout(b: Binder, op: Dropout) -> None:
     _multiply(b, op, op.x, op.mask, op.y, op.scale)
 
 
-@binds(DropoutBackward)
+@binds(DropoutBackward, narrow=True)
 def dropout_backward(b: Binder, op: DropoutBackward) -> None:
     _multiply(b, op, op.dy, op.mask, op.dx, op.scale)
 
 
 def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: float) -> None:
     """y = scale x mask in row-major order, in which the mask was drawn."""
-    layout = Descriptor.of(x.shape)
+    layout = b.layout(x.shape)
     chosen = Descriptor.of(x.shape, "plain", "uint8")
     arguments = (BINARY_MUL, layout, chosen, layout, Attributes(scales=(SRC,)))
     desc = attempt("binary", [lambda: arguments], {"src": layout})
@@ -47,7 +47,7 @@ def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: floa
     factor = Memory(Descriptor.of((1,)))
     factor.array()[0] = scale
     memories = {
-        SRC: b.plain(x),
+        SRC: b.want(x, layout),
         SRC_1: Memory(chosen, b.array(mask).reshape(-1).view(np.uint8)),
         DST: b.output(y, layout),
         ATTR_SCALES | SRC: factor,

@@ -17,6 +17,7 @@ from ..tuning import Tuning
 # Their import enters their kernels into the table.
 from . import (  # noqa: F401
     augment,
+    bias,
     classic,
     combine,
     dropout,
@@ -37,7 +38,10 @@ from .store import Store, load_plain, store_plain
 
 
 class OneDnnExecutable:
-    """Sections bound to oneDNN primitives over shared arenas; see base.Executable."""
+    """Sections bound to oneDNN primitives over shared arenas; see base.Executable.
+
+    ``narrow``: with activations and their gradients in bfloat16.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class OneDnnExecutable:
         tuning: Tuning,
         threads: int,
         notices: Sequence[str] = (),
+        narrow: bool = False,
     ) -> None:
         self.tuning = tuning
         self.graphs = graphs
@@ -53,9 +58,9 @@ class OneDnnExecutable:
         self._store = Store()
         self._sections: dict[str, Binder] = {}
         library().set_threads(threads)
-        gradients = plan_arenas(self._store, graphs, tuning.choices)
+        gradients = plan_arenas(self._store, graphs, tuning.choices, narrow)
         for name, graph in graphs.items():
-            binder = Binder(graph, self._store, tuning.choices)
+            binder = Binder(graph, self._store, tuning.choices, narrow)
             binder.memories.update(gradients[name])
             binder.bind()
             self._sections[name] = binder

@@ -7,12 +7,19 @@ from typing import Any
 
 from ...graph import Op, Tensor
 from ..reference.kernels import KERNELS
+from . import bind
 from .bind import Binder
 from .memory import Descriptor
 
 
 def reference(b: Binder, op: Op) -> None:
-    """Bind the reference backend's kernel of an operation; what it updates must be state."""
+    """Bind the reference backend's kernel of an operation; what it updates must be state.
+
+    Where the operation was tried in bfloat16, oneDNN's primitive for float32 comes first.
+    """
+    if b.dtype != "float32":
+        b.dtype = "float32"
+        return bind.KERNELS[type(op)](b, op)
     fetch = [_fetcher(b, getattr(op, field)) for field in (*op.inputs, *op.updates)]
     store = [_writer(b, getattr(op, field)) for field in (*op.outputs, *op.updates)]
     kernel = KERNELS[type(op)]
@@ -22,7 +29,7 @@ def reference(b: Binder, op: Op) -> None:
         for put, value in zip(store, values if len(store) > 1 else (values,), strict=True):
             put(value)
 
-    b.host(op, run, kernel.function, {"reason": "oneDNN has no fast kernel for it"})
+    return b.host(op, run, kernel.function, {"reason": "oneDNN has no fast kernel for it"})
 
 
 def _fetcher(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[], Any]:

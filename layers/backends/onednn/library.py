@@ -14,7 +14,7 @@ from typing import Any
 
 from ....common.errors import BackendUnavailableError, DnnlError
 from ....common.native import Owned
-from .constants import ENGINE_CPU, ISA_NAMES, MAX_NDIMS, STATUS, STREAM_IN_ORDER
+from .constants import AVX512_BF16_BIT, ENGINE_CPU, ISA_NAMES, MAX_NDIMS, STATUS, STREAM_IN_ORDER
 
 Dims = c_int64 * MAX_NDIMS
 _P, _I, _F = c_void_p, c_int, c_float
@@ -178,8 +178,15 @@ class Library:
 
     def isa(self) -> str:
         """The instruction set that oneDNN uses here, such as avx512_core."""
-        number = int(self.dll.dnnl_get_effective_cpu_isa())
+        number = self._isa()
         return ISA_NAMES.get(number, f"isa_{number:#x}")
+
+    def has_bfloat16(self) -> bool:
+        """Whether that set multiplies numbers in bfloat16: AVX512_BF16, which AMX includes."""
+        return bool(self._isa() & AVX512_BF16_BIT)
+
+    def _isa(self) -> int:
+        return int(self.dll.dnnl_get_effective_cpu_isa())
 
 
 def status_name(status: int) -> str:

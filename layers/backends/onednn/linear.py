@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any
 
 from ...graph import Graph, Op, Shape, Tensor
-from ...ops import Add, BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
-from .bind import Binder, attempt, binds, channel_shape
+from ...ops import Add, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
+from .bind import Binder, attempt, binds
 from .constants import (
     BIAS,
-    BINARY_ADD,
     CONVOLUTION_DIRECT,
     DIFF_BIAS,
     DIFF_DST,
@@ -23,15 +23,15 @@ from .constants import (
     FORWARD_TRAINING,
     SCALED_TANH,
     SRC,
-    SRC_1,
     WEIGHTS,
 )
 from .fallback import reference
 from .library import Dims, library
-from .memory import Descriptor, Memory
+from .memory import Descriptor
 from .primitive import Attributes, PrimitiveDesc
 
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
+Types = tuple[str, str, str]
 
 
 def eltwise(kind: str, alpha: float) -> tuple[int, float]:
@@ -71,15 +71,20 @@ def default_layout(channels: int) -> str:
 
 
 class ConvDescriptors:
-    """The descriptors of one convolution for a layout: source, weights, bias, destination."""
+    """The descriptors of one convolution for a layout: source, weights, bias, destination.
 
-    def __init__(self, x: Tensor, w: Tensor, y: Tensor, groups: int, layout: str) -> None:
+    ``types``: of source, weights and destination.
+    """
+
+    def __init__(
+        self, x: Tensor, w: Tensor, y: Tensor, groups: int, layout: str, types: Types
+    ) -> None:
         blocked = layout.startswith("nChw")
         # Oihw16o kernels read pictures of 1 or 3 channels unblocked.
         source = "nchw" if blocked and x.shape[1] < 8 else layout
-        self.src = Descriptor.of(x.shape, source)
-        self.dst = Descriptor.of(y.shape, layout)
-        self.weights = Descriptor.of(filter_shape(w, groups), "any")
+        self.src = Descriptor.of(x.shape, source, types[0])
+        self.weights = Descriptor.of(filter_shape(w, groups), "any", types[1])
+        self.dst = Descriptor.of(y.shape, layout, types[2])
         self.bias = Descriptor.of((w.shape[0],))
 
 
@@ -110,13 +115,14 @@ def _forward_desc(
     y: Tensor,
     op: Convolution,
     layouts: Iterable[str],
+    types: Types,
     prop: int = FORWARD_TRAINING,
     bias: bool = False,
     post: Attributes | None = None,
 ) -> PrimitiveDesc | None:
     def candidate(layout: str) -> Callable[[], tuple[Any, ...]]:
         def arguments() -> tuple[Any, ...]:
-            d = ConvDescriptors(x, w, y, op.groups, layout)
+            d = ConvDescriptors(x, w, y, op.groups, layout, types)
             shared = d.bias if bias else None
             return (prop, CONVOLUTION_DIRECT, d.src, d.weights, shared, d.dst, *_slide(op), post)
 
@@ -135,7 +141,7 @@ def _forward_layouts(op: Convolution, choices: Mapping[str, str], x: Tensor) -> 
     return _layouts(choices, layer_of(op), x.shape[1])
 
 
-@binds(Conv2d)
+@binds(Conv2d, narrow=True)
 def conv2d(b: Binder, op: Conv2d) -> None:
     desc = _forward_desc(
         op.x,
@@ -143,6 +149,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
         op.y,
         op,
         _forward_layouts(op, b.choices, op.x),
+        (b.dtype, b.dtype, b.written_type(op.y)),
         _forward_kind(b.graph),
         op.bias is not None,
         post_ops(op),
@@ -159,16 +166,18 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     return b.primitive(op, desc, arguments, _details(op))
 
 
-@binds(Conv2dBackwardData)
+@binds(Conv2dBackwardData, narrow=True)
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     layouts = _layouts(b.choices, f"{layer_of(op)}/data", op.dx.shape[1])
-    hint = _forward_desc(op.dx, op.w, op.dy, op, _forward_layouts(op, b.choices, op.dx))
+    forward = _forward_layouts(op, b.choices, op.dx)
+    hint = _forward_desc(op.dx, op.w, op.dy, op, forward, (b.dtype,) * 3)
     if hint is None:
         return reference(b, op)
 
     def candidate(layout: str) -> Callable[[], tuple[Any, ...]]:
         def arguments() -> tuple[Any, ...]:
-            d = ConvDescriptors(op.dx, op.w, op.dy, op.groups, layout)
+            types = (b.written_type(op.dx), b.dtype, b.dtype)
+            d = ConvDescriptors(op.dx, op.w, op.dy, op.groups, layout, types)
             return (CONVOLUTION_DIRECT, d.src, d.weights, d.dst, *_slide(op), hint, None)
 
         return arguments
@@ -186,17 +195,22 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
 
 
 def filter_gradient_desc(
-    op: Conv2dBackwardFilter, choices: Mapping[str, str]
+    op: Conv2dBackwardFilter, choices: Mapping[str, str], dtype: str
 ) -> PrimitiveDesc | None:
-    """The filter gradient's primitive: its layout of the weights is the parameters' layout."""
+    """The filter gradient's primitive: its layout of the weights is the parameters' layout.
+
+    The gradient is float32, whatever the type of x and dy.
+    """
     layouts = _layouts(choices, f"{layer_of(op)}/filter", op.x.shape[1])
-    hint = _forward_desc(op.x, op.dw, op.dy, op, _forward_layouts(op, choices, op.x))
+    forward = _forward_layouts(op, choices, op.x)
+    hint = _forward_desc(op.x, op.dw, op.dy, op, forward, (dtype,) * 3)
     if hint is None:
         return None
 
     def candidate(layout: str) -> Callable[[], tuple[Any, ...]]:
         def arguments() -> tuple[Any, ...]:
-            d = ConvDescriptors(op.x, op.dw, op.dy, op.groups, layout)
+            types = (dtype, "float32", dtype)
+            d = ConvDescriptors(op.x, op.dw, op.dy, op.groups, layout, types)
             bias = d.bias if op.bias_grad is not None else None
             return (CONVOLUTION_DIRECT, d.src, d.weights, bias, d.dst, *_slide(op), hint, None)
 
@@ -206,9 +220,9 @@ def filter_gradient_desc(
     return attempt(kind, [candidate(layout) for layout in layouts], _details(op))
 
 
-@binds(Conv2dBackwardFilter)
+@binds(Conv2dBackwardFilter, narrow=True)
 def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
-    desc = filter_gradient_desc(op, b.choices)
+    desc = filter_gradient_desc(op, b.choices, b.dtype)
     if desc is None:
         return reference(b, op)
     arguments = {
@@ -224,29 +238,42 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
 # ---------------------------------------------------------------- dense
 
 
-def _rows(*shape: int) -> Descriptor:
-    return Descriptor.of(shape)
+def _rows(*shape: int, dtype: str = "float32") -> Descriptor:
+    return Descriptor.of(shape, "plain", dtype)
 
 
 def _inner_forward(
-    rows: int, units: int, inputs: int, prop: int, bias: bool, post: Attributes | None
+    rows: int,
+    units: int,
+    inputs: int,
+    prop: int,
+    bias: bool,
+    post: Attributes | None,
+    dtype: str,
+    written: str,
 ) -> PrimitiveDesc | None:
-    weights, shared = Descriptor.of((units, inputs), "any"), _rows(units) if bias else None
-    arguments = (prop, _rows(rows, inputs), weights, shared, _rows(rows, units), post)
+    """``dtype``: of source and weights; ``written``: of the destination."""
+    source, target = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=written)
+    weights = Descriptor.of((units, inputs), "any", dtype)
+    arguments = (prop, source, weights, _rows(units) if bias else None, target, post)
     shown = {"M": rows, "N": units, "K": inputs}
     return attempt("inner_product_forward", [lambda: arguments], shown)
 
 
-def weight_gradient_desc(op: MatMul) -> PrimitiveDesc | None:
-    """The weight gradient's primitive: its layout of the weights is the parameters' layout."""
+def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc | None:
+    """The weight gradient's primitive: its layout of the weights is the parameters' layout.
+
+    The gradient is float32, whatever the type of the factors.
+    """
     rows, units = op.a.shape
     inputs = op.b.shape[1]
-    hint = _inner_forward(rows, units, inputs, FORWARD_TRAINING, True, None)
+    hint = _inner_forward(rows, units, inputs, FORWARD_TRAINING, True, None, dtype, dtype)
     if hint is None:
         return None
     weights = Descriptor.of((units, inputs), "any")
     bias = _rows(units) if op.bias_grad is not None else None
-    arguments = (_rows(rows, inputs), weights, bias, _rows(rows, units), hint, None)
+    x, dy = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=dtype)
+    arguments = (x, weights, bias, dy, hint, None)
     return attempt("inner_product_backward_weights", [lambda: arguments], _mnk(op))
 
 
@@ -258,19 +285,22 @@ def _mnk(op: MatMul) -> dict[str, object]:
     return shown
 
 
-@binds(MatMul)
+@binds(MatMul, narrow=True)
 def matmul(b: Binder, op: MatMul) -> None:
     if op.transpose_a and not op.transpose_b and op.bias is None and op.activation is None:
         return _weight_gradient(b, op)
     if op.bias_grad is not None or op.transpose_a:
         return reference(b, op)
     m, n, k = op.mnk
+    written = b.written_type(op.c)
     if op.transpose_b:
-        desc = _inner_forward(m, n, k, _forward_kind(b.graph), op.bias is not None, post_ops(op))
+        prop, bias, post = _forward_kind(b.graph), op.bias is not None, post_ops(op)
+        desc = _inner_forward(m, n, k, prop, bias, post, b.dtype, written)
         source, weights, target = SRC, WEIGHTS, DST
     elif op.bias is None and op.activation is None:
-        hint = _inner_forward(m, k, n, FORWARD_TRAINING, False, None)
-        arguments = (_rows(m, n), Descriptor.of((k, n), "any"), _rows(m, k), hint, None)
+        hint = _inner_forward(m, k, n, FORWARD_TRAINING, False, None, b.dtype, b.dtype)
+        dx, dy = _rows(m, n, dtype=written), _rows(m, k, dtype=b.dtype)
+        arguments = (dx, b.layout((k, n), "any"), dy, hint, None)
         desc = attempt("inner_product_backward_data", [lambda: arguments], _mnk(op))
         source, weights, target = DIFF_DST, WEIGHTS, DIFF_SRC
     else:
@@ -288,7 +318,7 @@ def matmul(b: Binder, op: MatMul) -> None:
 
 
 def _weight_gradient(b: Binder, op: MatMul) -> None:
-    desc = weight_gradient_desc(op)
+    desc = weight_gradient_desc(op, b.dtype)
     if desc is None:
         return reference(b, op)
     memories = {
@@ -301,63 +331,20 @@ def _weight_gradient(b: Binder, op: MatMul) -> None:
     return b.primitive(op, desc, memories, _mnk(op))
 
 
-# ---------------------------------------------------------------- bias
-
-
-@binds(BiasAdd)
-def bias_add(b: Binder, op: BiasAdd) -> None:
-    spread = Descriptor.of(channel_shape(op.x))
-
-    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
-        return lambda: (BINARY_ADD, layout, spread, layout, None)
-
-    layouts = [b.home(op.x).descriptor]
-    layouts += [Descriptor.of(op.x.shape, tag) for tag in ("nhwc", "nchw") if len(op.x.shape) == 4]
-    desc = attempt("binary", [candidate(layout) for layout in layouts], {"src": layouts[0]})
-    if desc is None:
-        return reference(b, op)
-    layout = desc.descriptor(SRC)
-    memories = {
-        SRC: b.want(op.x, layout),
-        SRC_1: b.home(op.b).view(spread),
-        DST: b.output(op.y, layout),
-    }
-    return b.primitive(op, desc, memories)
-
-
-@binds(BiasGrad)
-def bias_grad(b: Binder, op: BiasGrad) -> None:
-    """db = 1^T dy, a matrix product with a row of ones over dy as (N H W, C)."""
-    channels = op.dy.shape[1]
-    rows = op.dy.size // channels
-    layout = "nhwc" if len(op.dy.shape) == 4 else "plain"
-    ones, target = _rows(1, rows), _rows(1, channels)
-    arguments = (ones, _rows(rows, channels), None, target, None)
-    desc = attempt("matmul", [lambda: arguments], {"M": 1, "N": channels, "K": rows})
-    if desc is None:
-        return reference(b, op)
-    row = Memory(ones)
-    row.array()[:] = 1.0
-    memories = {
-        SRC: row,
-        WEIGHTS: b.want(op.dy, Descriptor.of(op.dy.shape, layout)).view(_rows(rows, channels)),
-        DST: b.output(op.db, Descriptor.of(op.db.shape)).view(target),
-    }
-    return b.primitive(op, desc, memories, {"M": 1, "N": channels, "K": rows})
-
-
 # ---------------------------------------------------------------- planning
 
 
-def planned_layouts(graph: Graph, choices: Mapping[str, str]) -> dict[Tensor, Descriptor]:
+def planned_layouts(
+    graph: Graph, choices: Mapping[str, str], narrow: bool = False
+) -> dict[Tensor, Descriptor]:
     """The layout of every gradient in a section, as its operation will write it."""
     planned: dict[Tensor, Descriptor] = {}
-    for op in graph.ops:
+    for op, dtype in product(graph.ops, ("bfloat16", "float32") if narrow else ("float32",)):
         desc: PrimitiveDesc | None = None
         if isinstance(op, Conv2dBackwardFilter):
-            desc, gradient = filter_gradient_desc(op, choices), op.dw
+            desc, gradient = filter_gradient_desc(op, choices, dtype), op.dw
         elif isinstance(op, MatMul) and op.c.role == "gradient":
-            desc, gradient = weight_gradient_desc(op), op.c
+            desc, gradient = weight_gradient_desc(op, dtype), op.c
         if desc is not None:
-            planned[gradient] = desc.descriptor(DIFF_WEIGHTS)
+            planned.setdefault(gradient, desc.descriptor(DIFF_WEIGHTS))
     return planned

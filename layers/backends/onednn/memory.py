@@ -88,6 +88,20 @@ class Descriptor(Owned):
     __hash__ = None  # type: ignore[assignment]  # equality is the library's, and has no hash
 
     @property
+    def dtype(self) -> str:
+        """The type's name as ``of`` takes it."""
+        number = self._number(QUERY_DATA_TYPE)
+        return next(name for name, known in DATA_TYPES.items() if known == number)
+
+    def retyped(self, dtype: str) -> Descriptor:
+        """The same layout for another type; row-major where it has no name."""
+        shape, own = self.shape, self.dtype
+        # NHWC first: pictures of one channel are laid out alike in both, with faster kernels here.
+        names = ("nhwc", "nchw", "nChw16c", "nChw8c") if len(shape) == 4 else ()
+        alike = (name for name in names if Descriptor.of(shape, name, own) == self)
+        return Descriptor.of(shape, next(alike, "plain"), dtype)
+
+    @property
     def nbytes(self) -> int:
         return int(library().dll.dnnl_memory_desc_get_size(self.handle))
 

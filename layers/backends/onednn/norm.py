@@ -44,13 +44,15 @@ def _picture(shape: Shape) -> Shape:
 
 
 def _input(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
-    return b.want(tensor, layout) if len(tensor.shape) == 4 else b.plain(tensor).view(layout)
+    if len(tensor.shape) == 4:
+        return b.want(tensor, layout)
+    return b.want(tensor, Descriptor.of(tensor.shape, "plain", layout.dtype)).view(layout)
 
 
 def _output(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
     if len(tensor.shape) == 4:
         return b.output(tensor, layout)
-    return b.output(tensor, Descriptor.of(tensor.shape)).view(layout)
+    return b.output(tensor, Descriptor.of(tensor.shape, "plain", layout.dtype)).view(layout)
 
 
 def _over(b: Binder, source: Tensor, memory: Memory, target: Tensor) -> Memory | None:
@@ -74,12 +76,12 @@ def _flags(op: Norm, shift: bool) -> int:
 def _forward_desc(b: Binder, op: Norm, prop: int, flags: int) -> PrimitiveDesc | None:
     """Forward in the layout that x has, else in one of the library's favourites."""
     shape = _picture(op.x.shape)
-    layouts = [Descriptor.of(shape, name) for name in (*candidate_layouts(), "nchw")]
+    layouts = [b.layout(shape, name) for name in (*candidate_layouts(), "nchw")]
     if len(op.x.shape) == 4:
-        layouts.insert(0, b.home(op.x).descriptor)
+        layouts.insert(0, b.source(op.x).descriptor)
     else:
         # A layout whose bytes are those of the flat samples.
-        layouts = [Descriptor.of(shape, "nhwc")]
+        layouts = [b.layout(shape, "nhwc")]
 
     def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
         return lambda: (prop, layout, layout, op.eps, flags, None)
@@ -92,7 +94,7 @@ def _details(op: Norm) -> dict[str, object]:
     return {"fused": "relu"} if op.fuse_relu else {}
 
 
-@binds(BatchNorm)
+@binds(BatchNorm, narrow=True)
 def batch_norm(b: Binder, op: BatchNorm) -> None:
     flags = _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_TRAINING, flags)
@@ -134,7 +136,7 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     return b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
 
 
-@binds(BatchNormInference)
+@binds(BatchNormInference, narrow=True)
 def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags)
@@ -155,7 +157,7 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     return b.primitive(op, desc, arguments, _details(op))
 
 
-@binds(BatchNormBackward)
+@binds(BatchNormBackward, narrow=True)
 def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     flags = _flags(op, op.db is not None)
     known = b.forwards.get(op.mean)

@@ -55,19 +55,20 @@ def _pool_desc(
 ) -> PrimitiveDesc | None:
     def arguments() -> tuple[Any, ...]:
         prop = FORWARD_TRAINING if trains else FORWARD_INFERENCE
-        result = Descriptor.of(target.shape, "any")
+        result = Descriptor.of(target.shape, "any", source.dtype)
         return (prop, POOLING[op.kind], source, result, *_slide(op), None)
 
     return attempt("pooling_forward", [arguments], {"window": op.window, "src": source})
 
 
-@binds(Pool2d)
+@binds(Pool2d, narrow=True)
 def pool2d(b: Binder, op: Pool2d) -> None:
     readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Pool2dBackward)]
-    desc = _pool_desc(op, b.home(op.x).descriptor, op.y, bool(readers))
+    x = b.source(op.x)
+    desc = _pool_desc(op, x.descriptor, op.y, bool(readers))
     if desc is None:
         return reference(b, op)
-    arguments = {SRC: b.home(op.x), DST: b.output(op.y, desc.descriptor(DST))}
+    arguments = {SRC: x, DST: b.output(op.y, desc.descriptor(DST))}
     if readers:
         workspace = Memory(desc.descriptor(WORKSPACE)) if op.kind == "max" else None
         if workspace is not None:
@@ -76,7 +77,7 @@ def pool2d(b: Binder, op: Pool2d) -> None:
     return b.primitive(op, desc, arguments, {"window": op.window})
 
 
-@binds(Pool2dBackward)
+@binds(Pool2dBackward, narrow=True)
 def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     known = b.forwards.get(op.y) if op.y is not None else None
     hint, workspace = known if known is not None else _pool_again(b, op)
@@ -99,17 +100,18 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
 def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc | None, Memory | None]:
     """The forward primitive where this section has none: max-pooling must find its maxima anew."""
     if op.kind == "avg" or op.x is None:
-        known = b.home(op.dy).descriptor
+        known = b.source(op.dy).descriptor
         for layout in ("nchw", "nhwc", "nChw16c", "nChw8c"):
-            if Descriptor.of(op.dy.shape, layout) == known:
-                return _pool_desc(op, Descriptor.of(op.dx.shape, layout), op.dy, True), None
-        return _pool_desc(op, Descriptor.of(op.dx.shape), op.dy, True), None
-    desc = _pool_desc(op, b.home(op.x).descriptor, op.dy, True)
+            if b.layout(op.dy.shape, layout) == known:
+                return _pool_desc(op, b.layout(op.dx.shape, layout), op.dy, True), None
+        return _pool_desc(op, b.layout(op.dx.shape), op.dy, True), None
+    x = b.source(op.x)
+    desc = _pool_desc(op, x.descriptor, op.dy, True)
     if desc is None:
         return None, None
     workspace = Memory(desc.descriptor(WORKSPACE))
     pooled = Memory(desc.descriptor(DST))
-    arguments = {SRC: b.home(op.x), DST: pooled, WORKSPACE: workspace}
+    arguments = {SRC: x, DST: pooled, WORKSPACE: workspace}
     b.primitive(op, desc, arguments, {"window": op.window})
     return desc, workspace
 
@@ -124,12 +126,12 @@ def _eltwise_desc(b: Binder, tensor: Tensor, kind: str, alpha: float) -> Primiti
         algorithm, slope = eltwise(kind, alpha)
         return lambda: (FORWARD_TRAINING, algorithm, layout, layout, slope, 0.0, None)
 
-    layouts = (b.home(tensor).descriptor, Descriptor.of(tensor.shape))
+    layouts = (b.source(tensor).descriptor, b.layout(tensor.shape))
     candidates = [candidate(layout) for layout in layouts]
     return attempt("eltwise_forward", candidates, {"kind": kind})
 
 
-@binds(Activation)
+@binds(Activation, narrow=True)
 def activation(b: Binder, op: Activation) -> None:
     if op.kind == "scaled_tanh":
         return scaled_tanh(b, op)
@@ -141,7 +143,7 @@ def activation(b: Binder, op: Activation) -> None:
     return b.primitive(op, desc, memories, {"kind": op.kind})
 
 
-@binds(ActivationBackward)
+@binds(ActivationBackward, narrow=True)
 def activation_backward(b: Binder, op: ActivationBackward) -> None:
     if op.kind == "scaled_tanh":
         return scaled_tanh_backward(b, op)
@@ -167,12 +169,12 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     return b.primitive(op, desc, memories, {"kind": op.kind})
 
 
-@binds(Scale)
+@binds(Scale, narrow=True)
 def scale(b: Binder, op: Scale) -> None:
     def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
         return lambda: (FORWARD_INFERENCE, ELTWISE_LINEAR, layout, layout, op.factor, 0.0, None)
 
-    layouts = (b.home(op.x).descriptor, Descriptor.of(op.x.shape))
+    layouts = (b.source(op.x).descriptor, b.layout(op.x.shape))
     details = {"alpha": op.factor}
     desc = attempt("eltwise_forward", [candidate(layout) for layout in layouts], details)
     if desc is None:
@@ -182,16 +184,18 @@ def scale(b: Binder, op: Scale) -> None:
     return b.primitive(op, desc, memories, details)
 
 
-@binds(Reshape)
+@binds(Reshape, narrow=True)
 def reshape(b: Binder, op: Reshape) -> None:
     """Row-major in, the same bytes out: at most one copy between layouts."""
     if op.y in b.memories:
         # A gradient's place in the arena is fixed: it is copied there.
-        source, target = b.plain(op.x), b.memories[op.y]
-        source = source.view(Descriptor.of(op.y.shape))
+        source, target = b.want(op.x, b.layout(op.x.shape)), b.memories[op.y]
+        source = source.view(b.layout(op.y.shape))
         desc = reorder_desc(source.descriptor, target.descriptor)
         return b.primitive(op, desc, {SRC: source, DST: target})
-    return b.alias(op.y, b.plain(op.x).view(Descriptor.of(op.y.shape)))
+    dtype = b.written_type(op.y)
+    source = b.want(op.x, Descriptor.of(op.x.shape, "plain", dtype))
+    return b.alias(op.y, source.view(Descriptor.of(op.y.shape, "plain", dtype)))
 
 
 @binds(Softmax)

@@ -1,0 +1,258 @@
+"""Training in bfloat16 on the processor: every operation, small networks, what they are bound to.
+
+Activations and their gradients are rounded to eight digits between operations. Parameters, their
+gradients, statistics, losses and what enters or leaves are float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.onednn.bind import NARROW
+from dnnstack.layers.backends.onednn.library import library
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.layers.build import LayerSpec
+from op_cases import CASES
+
+FP32 = float(np.finfo(np.float32).eps)
+# Half a unit in the last place of eight digits.
+ROUNDING = 2.0**-9
+NET = (
+    LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3, "use_bias": False}),
+    LayerSpec("batch_norm"),
+    LayerSpec("relu"),
+    LayerSpec("max_pool2d"),
+    LayerSpec("conv2d", options={"filters": 18, "kernel_size": 3}),
+    LayerSpec("gelu"),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 32}),
+    LayerSpec("tanh"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+
+
+@pytest.fixture(autouse=True)
+def bfloat16(onednn):
+    if not library().has_bfloat16():
+        pytest.skip(f"this processor has no bfloat16 ({library().isa()})")
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows."""
+    from dnnstack.layers.backends.onednn import memory
+
+    zeroed = memory.aligned
+
+    def filled(nbytes):
+        buffer = zeroed(nbytes)
+        buffer[...] = 0xFF
+        return buffer
+
+    monkeypatch.setattr(memory, "aligned", filled)
+
+
+def rounded(array):
+    """The nearest numbers that bfloat16 has, halves to even."""
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    up = 0x7FFF + ((bits >> 16) & 1)
+    return ((bits + up.astype(np.uint32)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def drafted(rng, name, law, inside):
+    draft = CASES[name](rng, law)
+    if any(type(op) in NARROW for op in draft.graph.ops):
+        for tensor, value in draft.values.items():
+            if value.dtype == np.float32:
+                draft.values[tensor] = rounded(value)
+    if inside:
+        # Nobody outside asks for what it computes, as in the middle of a network.
+        draft.graph.results.clear()
+    return draft
+
+
+def outcomes(executable, draft, inside):
+    for tensor, value in draft.values.items():
+        executable.write(tensor, value.copy())
+    executable.run(draft.graph.name, draft.steps)
+    written = dict.fromkeys(t for op in draft.graph.ops for t in op.writes())
+    # The memory of what is read again may then be given away.
+    kept = [t for t in written if not inside or not draft.graph.consumers(t)]
+    return {tensor: executable.read(tensor) for tensor in kept}
+
+
+@pytest.mark.usefixtures("poison")
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_operation(onednn, name, inside):
+    """Against the reference in float64, on values that bfloat16 holds exactly.
+
+    An operation without a kernel for bfloat16 has no more error than in float32.
+    """
+    rng = np.random.default_rng(len(name))
+    executable = None
+    for law in ("normal", "ties", "zeros"):
+        draft = drafted(rng, name, law, inside)
+        sections = {draft.graph.name: draft.graph}
+        bf16 = Options("bf16", fusion=False, tune=False)
+        executable = executable or onednn.compile(sections, bf16)
+        got = outcomes(executable, draft, inside)
+        exactly = ReferenceBackend(1).compile(sections, Options("fp64", fusion=False))
+        want = outcomes(exactly, draft, inside)
+        narrow = any(type(op) in NARROW for op in draft.graph.ops)
+        step = ROUNDING * (2.0 + 2.0 * np.sqrt(draft.length))
+        exact = FP32 * (16.0 + 4.0 * np.sqrt(draft.length))
+        for tensor, value in want.items():
+            assert got[tensor].dtype == tensor.dtype
+            if value.dtype.kind != "f":
+                np.testing.assert_array_equal(got[tensor], value, tensor.name)
+                continue
+            size = max(1.0, float(np.abs(value).max(initial=0.0)))
+            tolerance = (step if narrow else exact) * size
+            np.testing.assert_allclose(
+                got[tensor], value, rtol=0.0, atol=tolerance, err_msg=f"{law} {tensor.name}"
+            )
+
+
+def table(make, precision, layout, specs=NET):
+    """A tuning table that fits, with one layout for all convolutions."""
+    _, _, trial = make(specs, options=Options(precision, tune=False))
+    choices = dict.fromkeys(trial.tuning.choices, layout)
+    return Tuning("onednn", trial.tuning.environment, trial.tuning.graph, choices)
+
+
+def losses(executable, graph, steps):
+    """The loss of every step."""
+    found = []
+    for _ in range(steps):
+        executable.run("train")
+        found.append(float(executable.read(graph["loss"])[0]))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nChw16c"])
+def test_losses_follow_those_of_fp32(make, layout):
+    """Ten epochs of four steps, 64 pictures of noise learnt by heart.
+
+    The first loss is within 0.1%, each of the first 16 within 0.03, an epoch's mean within 0.05.
+    """
+    curves = {}
+    for precision in ("fp32", "bf16"):
+        tuning = table(make, precision, layout)
+        _, graphs, executable = make(NET, options=Options(precision, tuning=tuning))
+        assert not executable.notices
+        curves[precision] = losses(executable, graphs["train"], 40)
+    exact, narrow = curves["fp32"], curves["bf16"]
+    epochs = exact.reshape(10, 4).mean(1)
+    assert epochs[-1] < 0.1 * epochs[0]
+    assert not np.array_equal(exact, narrow), "nothing was computed in bfloat16"
+    assert abs(narrow[0] - exact[0]) < 1e-3 * exact[0]
+    np.testing.assert_allclose(narrow[:16], exact[:16], rtol=0, atol=0.03)
+    np.testing.assert_allclose(narrow.reshape(10, 4).mean(1), epochs, rtol=0, atol=0.05)
+
+
+def state(network, graphs, executable):
+    """All that a checkpoint keeps."""
+    tensors = [t for t in graphs["train"].tensors() if t.role in ("parameter", "state")]
+    assert {p.tensor for p in network.parameters()} < set(tensors)
+    return {tensor: executable.read(tensor) for tensor in tensors}
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nChw16c"])
+def test_going_on_gives_equal_bits(make, layout):
+    """What bfloat16 rounded away is in no checkpoint, and need not be."""
+    options = Options("bf16", tuning=table(make, "bf16", layout))
+    network, graphs, whole = make(NET, options=options)
+    whole.run("train", 13)
+    _, _, half = make(NET, options=options)
+    half.run("train", 6)
+    _, _, rest = make(NET, options=options)
+    for tensor, value in state(network, graphs, half).items():
+        rest.write(tensor, value)
+    rest.run("train", 7)
+    want, got = (state(network, graphs, each) for each in (whole, rest))
+    for tensor, value in want.items():
+        assert got[tensor].tobytes() == value.tobytes(), tensor.name
+
+
+def types(call):
+    """The type of every argument that is a memory: src=bf16 and the like."""
+    return {name: text.split()[0] for name, text in call.arguments.items()}
+
+
+def test_what_is_narrow_and_what_is_not(make):
+    network, _, executable = make(NET, options=Options("bf16", tune=False))
+    wide = {"bias", "mean", "variance", "scale", "shift"}
+    wide |= {f"diff_{name}" for name in ("weights", "bias", "scale", "shift")}
+    narrow = {"src", "weights", "diff_src", "diff_dst"}
+    seen = set()
+    for call in executable.calls("train"):
+        kind = call.function.removeprefix("dnnl_")
+        if call.library != "oneDNN" or kind == "reorder":
+            continue
+        if call.op.origin[0].layer not in {layer.name for layer in network.layers}:
+            assert "bf16" not in types(call).values(), kind
+            continue
+        assert not call.implementation.startswith("ref")
+        assert "bf16" in call.implementation or kind.startswith("pooling"), kind
+        for name, dtype in types(call).items():
+            if name in wide:
+                assert dtype == "f32", (kind, name)
+            elif name in narrow:
+                assert dtype == "bf16", (kind, name)
+                seen.add(kind)
+    assert len(seen) == 12, seen
+    outputs = {c.op.label(): types(c)["dst"] for c in executable.calls("train") if is_product(c)}
+    # The scores go into the loss, which takes nothing but float32.
+    assert list(outputs.values()) == ["bf16", "f32"]
+
+
+def is_product(call):
+    return call.function == "dnnl_inner_product_forward"
+
+
+def test_casts_are_calls_of_the_operation_that_needs_them(make):
+    """Trainable pooling has no primitive that reads bfloat16: a copy into float32, and one back."""
+    specs = (
+        LayerSpec("conv2d", options={"filters": 16, "kernel_size": 3}),
+        LayerSpec("scaled_subsampling"),
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 10}),
+    )
+    _, _, executable = make(specs, options=Options("bf16", tune=False))
+    casts = {
+        (call.op.label(), types(call)["src"], types(call)["dst"])
+        for call in executable.calls("train")
+        if call.function == "dnnl_reorder" and types(call)["src"] != types(call)["dst"]
+    }
+    assert ("ChannelScale(scaled_subsampling_1)", "bf16", "f32") in casts
+    assert ("Conv2d(conv2d_1)", "f32", "bf16") in casts
+
+
+@pytest.mark.parametrize("section", ["train", "evaluate"])
+def test_other_types_stay_out_of_fp32(make, section):
+    _, _, executable = make(NET, options=Options(tune=False), evaluate=True)
+    assert executable.tuning.environment["precision"] == "fp32"
+    for call in executable.calls(section):
+        assert "bf16" not in types(call).values()
+
+
+def test_a_table_for_another_precision_is_a_misfit(make):
+    given = Options("bf16", tuning=table(make, "fp32", "nhwc"))
+    _, _, executable = make(NET, options=given)
+    (notice,) = executable.notices
+    assert "precision was fp32, now it is bf16" in notice
+
+
+def test_a_processor_without_it_is_named(make, monkeypatch):
+    monkeypatch.setattr(library(), "_isa", lambda: 39)
+    with pytest.raises(BackendUnavailableError) as caught:
+        make(options=Options("bf16"))
+    assert str(caught.value) == (
+        "precision 'bf16': this processor has neither AVX512_BF16 nor AMX (oneDNN uses "
+        "avx512_core here); set run.precision to auto or fp32"
+    )
