@@ -16,8 +16,8 @@ __device__ __forceinline__ float4 mapped(int kind, float4 v, float alpha) {
 
 extern "C" {
 
-// y = f(sum of the terms), from the first to the last; kind -1 is no f. All lie alike. `check`: f(0)
-// is not 0, so the channels that do not count, (i / inner) % stored >= columns, are set to 0.
+// y = f(sum of the terms), from the first to the last; kind -1 is no f. All lie alike. `check`:
+// f(0) is not 0, so channels that do not count, (i / inner) % stored >= columns, are set to 0.
 __global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i64 size, int kind,
                           float alpha, int check, int columns, int stored, int inner) {
     const T* a = terms[0];
@@ -105,7 +105,8 @@ __global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places*
             bool counts = channel < p.channels && pixel < p.pixels;
             unsigned keep = 0;
             if (counts) {
-                unsigned long long e = first + sample * sample_size + (i64)channel * p.pixels + pixel;
+                unsigned long long e =
+                    first + sample * sample_size + (i64)channel * p.pixels + pixel;
                 if (e / 4 != drawn) drawn = e / 4, words = philox(drawn, turn, k0, k1);
                 int k = e & 3;
                 unsigned word = k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w;
@@ -119,8 +120,9 @@ __global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places*
     }
 }
 
-// The same for channels-last pictures where channels are stored in fours and a picture has a multiple
-// of four pixels: a thread takes four channels of four pixels, and a block of words serves four.
+// The same for channels-last pictures where channels are stored in fours and a picture has a
+// multiple of four pixels: a thread takes four channels of four pixels, and a block of words serves
+// four elements.
 __global__ void dropout_squares(const T* __restrict__ x, T* __restrict__ y,
                                 u8* __restrict__ mask, unsigned squares, const Places* places,
                                 const i64* step, int parts, int samples, unsigned k0, unsigned k1,
@@ -140,8 +142,9 @@ __global__ void dropout_squares(const T* __restrict__ x, T* __restrict__ y,
             unsigned long long e = first + sample * size + (i64)channel * p.pixels + pixel;
             uint4 words = philox(e / 4, turn, k0, k1);
             bool counts = channel < p.channels;
-            keep[k][0] = counts && words.x >= threshold, keep[k][1] = counts && words.y >= threshold;
-            keep[k][2] = counts && words.z >= threshold, keep[k][3] = counts && words.w >= threshold;
+            unsigned drawn[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+            for (int j = 0; j < 4; ++j) keep[k][j] = counts && drawn[j] >= threshold;
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j) {

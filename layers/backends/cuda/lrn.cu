@@ -1,6 +1,6 @@
 // Local response normalisation across the channels of channels-last pictures: rows of 4 * groups
-// stored channels, of which those that do not count are zero and stay so. A block takes as many rows
-// at a time as there is room for, and holds their squares in shared memory.
+// stored channels, of which those that do not count are zero and stay so. A block takes as many
+// rows at a time as there is room for, and holds their squares in shared memory.
 
 // The sums over the `reach` neighbours to both sides of four channels, from the first to the last.
 __device__ __forceinline__ float4 nearby(const float4* line, int group, int groups, int reach) {

@@ -1,6 +1,7 @@
 """Local response normalisation by cuDNN, across channels and around a pixel.
 
-cuDNN wants float32 in planes. Across channels, a kernel of ours takes pictures as they lie.
+cuDNN wants float32 in planes. Across channels a kernel of ours, slower by itself, takes pictures as
+they lie, which saves more in conversions.
 """
 
 from __future__ import annotations
