@@ -59,7 +59,12 @@ class Watch:
         return bool(np.isfinite(self._session.sums()).all())
 
     def look(self) -> bool:
-        """Whether the whole state is finite; reads it, so that it is the last good one."""
+        """Whether the whole state is finite; reads it, so that it is the last good one.
+
+        A state that was read already, at the same step, is not read again.
+        """
+        if self._session.step == self.good.step:
+            return True
         began = perf_counter()
         now = self._session.snapshot()
         sound = _finite(now)

@@ -369,19 +369,28 @@ def test_looking_takes_a_hundredth_of_the_time(monkeypatch: pytest.MonkeyPatch) 
     class Slow:
         """Reading the state takes two seconds."""
 
+        step = 0
+
         def sums(self) -> np.ndarray:
             return np.zeros(3)
 
         def snapshot(self) -> Snapshot:
             now[0] += 2.0
             looks.append(now[0])
-            return Snapshot(1, np.zeros(3), {})
+            return Snapshot(self.step, np.zeros(3), {})
 
     monkeypatch.setattr(divergence, "perf_counter", lambda: now[0])
-    watch = divergence.Watch(Slow())  # type: ignore[arg-type]
+    session = Slow()
+    watch = divergence.Watch(session)  # type: ignore[arg-type]
+    watch.start()
+    looks.clear()
+    now[0] = 0.0
     for _ in range(1000):
+        session.step += 1
         now[0] += 1.0
         assert watch.glance()
     assert looks[:3] == [3.0, 205.0, 407.0]
+    session.step += 1
     assert watch.look()
+    assert watch.look(), "a state that was read already is not read again"
     assert len(looks) == 6
