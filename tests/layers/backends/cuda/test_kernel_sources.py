@@ -62,9 +62,12 @@ def test_kernels_compile_and_keep_to_their_registers(
         executable.close()
     assert len(modules) > 5
     wanted = (f"--gpu-architecture={architecture}", "--ptxas-options=-v")
+    said = 0
     for library in libraries():
         for code, options in modules:
             log = compile_source(library, code, (*options, *wanted))
             spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
-            assert spilled
-            assert max(spilled) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
+            # NVRTC 13 says nothing of what it finds in its own cache.
+            said += len(spilled)
+            assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
+    assert said
