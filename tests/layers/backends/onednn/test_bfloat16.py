@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.onednn import backend
 from dnnstack.layers.backends.onednn.bind import NARROW
 from dnnstack.layers.backends.onednn.library import library
+from dnnstack.layers.backends.onednn.memory import Descriptor
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec
@@ -239,6 +241,52 @@ def test_other_types_stay_out_of_fp32(make, section):
     assert executable.tuning.environment["precision"] == "fp32"
     for call in executable.calls(section):
         assert "bf16" not in types(call).values()
+
+
+def test_layouts_are_timed_in_the_precision_asked_for(make, monkeypatch):
+    timed = []
+
+    class Watched(backend.OneDnnExecutable):
+        def step_seconds(self, section, repeats):
+            timed.append(any("bf16" in types(call).values() for call in self.calls(section)))
+            return super().step_seconds(section, 1)
+
+    monkeypatch.setattr(backend, "OneDnnExecutable", Watched)
+    for precision in ("fp32", "bf16"):
+        timed.clear()
+        make(NET, options=Options(precision))
+        assert len(timed) > 2
+        assert set(timed) == {precision == "bf16"}
+
+
+@pytest.mark.parametrize("name", ["nhwc", "nchw", "nChw16c", "nChw8c"])
+def test_a_copy_of_another_type_keeps_the_layout(name):
+    for shape in ((2, 20, 5, 3), (2, 1, 5, 3)):
+        narrow = Descriptor.of(shape, name, "bfloat16")
+        assert narrow.retyped("float32") == Descriptor.of(shape, name)
+        assert (narrow.dtype, narrow.retyped("float32").dtype) == ("bfloat16", "float32")
+
+
+def test_memory_is_not_overwritten_while_somebody_needs_it(make):
+    """A sum is read as it is by one branch, and by a cast of it by the other."""
+    inner = [LayerSpec("tanh"), LayerSpec("conv2d", options={"filters": 16, "kernel_size": 1})]
+    specs = (
+        LayerSpec("conv2d", options={"filters": 16, "kernel_size": 3}),
+        LayerSpec("residual", options={"body": [LayerSpec("scaled_tanh")]}),
+        LayerSpec("tanh"),
+        LayerSpec("residual", options={"body": [LayerSpec("scaled_tanh"), *inner]}),
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 10}),
+    )
+    values = []
+    for precision in ("fp32", "bf16"):
+        network, graphs, executable = make(specs, options=Options(precision, tune=False))
+        executable.run("train")
+        gradients = [p.tensor for p in network.parameters()]
+        values.append([executable.read(graphs["train"].gradient(p)) for p in gradients])
+    for exact, narrow in zip(*values, strict=True):
+        size = float(np.abs(exact).max())
+        np.testing.assert_allclose(narrow, exact, rtol=0, atol=0.02 * size)
 
 
 def test_a_table_for_another_precision_is_a_misfit(make):

@@ -78,6 +78,9 @@ def test_lrn_of_a_picture_with_channels_last(
         for tensor in given:
             executable.write(tensor, draw.integers(-8, 9, shape).astype(np.float32) / 4)
         executable.run("one")
+    if size <= 5:
+        # Where the gradient in bfloat16 is wrong, that in float32 is not, and fast.
+        assert {call.library for call in tried.calls("one")} == {"oneDNN"}
     for tensor in (y, dx):
         want = exact.read(tensor)
         np.testing.assert_allclose(tried.read(tensor), want, 0, 0.03 if narrow else 1e-5)
