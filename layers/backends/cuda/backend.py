@@ -12,11 +12,12 @@ from ...graph import Graph
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
 from ..tuning import Tuning, fingerprint, settle, training_sections
-from .bind import Lane, Precision
+from .bind import Precision
 from .cublas import Cublas, Product
 from .cublas_lt import CublasLt
 from .cudnn_library import Cudnn
 from .executable import CudaExecutable
+from .lanes import Lane
 from .memory_plan import check_fits, choose_residency, free_bytes
 from .runtime import cupy, device, frontend, module_version, synchronize
 from .tuner import search

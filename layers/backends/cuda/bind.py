@@ -12,12 +12,10 @@ from ....common.errors import BackendUnavailableError, ShapeError
 from ...graph import SHARED, Graph, Op, Tensor
 from ...ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
 from ...rewrites_fused import TAIL_GRADIENTS
-from ..base import BoundCall
 from .conv_graph import ConvGraph
-from .cublas import Cublas
-from .cublas_lt import CublasLt, LtProduct
-from .cudnn_library import Cudnn
-from .kernels import THREADS, Defines, Grid, Kernel, i64, linear_grid
+from .cublas_lt import LtProduct
+from .kernels import i64, linear_grid
+from .lanes import Lane, LaunchList
 from .layout import BFLOAT, FLOAT, Layout, plain
 from .numbers import narrow_tensors
 from .runtime import cupy
@@ -41,16 +39,6 @@ def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
 
 
 @dataclass(frozen=True)
-class Lane:
-    """A stream with the library handles that work on it."""
-
-    stream: Any
-    cublas: Cublas
-    cudnn: Cudnn
-    cublas_lt: CublasLt
-
-
-@dataclass(frozen=True)
 class Precision:
     """exact: no operand rounded to TF32. narrow: activations and copies of weights in bfloat16."""
 
@@ -58,15 +46,6 @@ class Precision:
     narrow: bool
     deterministic: bool
     fusion: bool
-
-
-@dataclass(frozen=True)
-class Step:
-    """One entry of the list: a launch on a lane, and what it is; None where it only waits."""
-
-    launch: Callable[[], None]
-    lane: int
-    call: BoundCall | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +62,7 @@ class _Slices:
     size: int
 
 
-class Binder:
+class Binder(LaunchList):
     """Binds a section; ``choices`` say how pictures lie on the device and which plans run."""
 
     def __init__(
@@ -94,29 +73,23 @@ class Binder:
         precision: Precision,
         choices: Mapping[str, str],
     ) -> None:
+        super().__init__(lanes)
         self.graph = graph
         self.store = store
-        self.lanes = lanes
         self.precision = precision
         self.choices = choices
-        self.steps: list[Step] = []
         self.buffers: dict[Tensor, Buffer] = {}
         self.convolutions: dict[str, ConvGraph] = {}
         self.variants: dict[str, tuple[str, Callable[[], ConvGraph]]] = {}
         self.products: dict[str, LtProduct] = {}
         self.done: set[int] = set()
         self.private: dict[object, Any] = {}
-        self.lane = 0
         self._narrow = narrow_tensors(graph) if precision.narrow else frozenset[Tensor]()
         self._workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
         self._op: Op = graph.ops[0] if graph.ops else Op()
         self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
         self._writers: dict[Tensor, int] = {}
-        self._counts = [0] * len(lanes)
-        # -1: not even begun, so that the first launch of a lane waits for the main one.
-        self._seen = [[-1] * len(lanes) for _ in lanes]
         self._pending: list[_Slices] = []
-        self._keep: list[Any] = []
 
     def bind(self) -> None:
         """Bind every operation in order, then the workspace of every lane."""
@@ -126,7 +99,7 @@ class Binder:
         for op in self.graph.ops:
             if type(op) in EARLY:
                 self._op = op
-                self._join([0])
+                self.join([0])
                 EARLY[type(op)](self, op)
         for op in self.graph.ops:
             if id(op) in self.done:
@@ -147,28 +120,14 @@ class Binder:
             self._writers.update(dict.fromkeys(op.writes(), self.lane))
         self.lane = 0
         self.add_up()
-        self._join(range(len(self.lanes)))
+        self.join(range(len(self.lanes)))
         for wanted in self._workspaces.values():
             size = max((size for size, _ in wanted), default=0)
             workspace = self.keep(cupy().empty(max(size, 16), "uint8"))
             for _, bind in wanted:
                 bind(int(workspace.data.ptr))
 
-    def keep(self, thing: Any) -> Any:
-        """Hold something alive as long as the section."""
-        self._keep.append(thing)
-        return thing
-
-    def numbers(self, *values: float, dtype: str = "int32") -> Any:
-        """A few numbers on the device."""
-        return self.keep(cupy().asarray(values, dtype))
-
-    # ------------------------------------------------------------ lanes
-
-    @property
-    def here(self) -> Lane:
-        """The lane of the operation that is bound now."""
-        return self.lanes[self.lane]
+    # ------------------------------------------------------------ order
 
     def _aside(self) -> set[int]:
         """Operations that only gradients of parameters come from, with others to run beside them:
@@ -179,38 +138,10 @@ class Binder:
 
     def _wait_for(self, op: Op) -> None:
         if self.lane:
-            self._join([0])
+            self.join([0])
         if _changes(op):
-            self._join(range(len(self.lanes)))
-        self._join({self._writers[t] for t in op.reads() if t in self._writers})
-
-    def _join(self, others: Any) -> None:
-        """Let the present lane wait for what the others have been given so far."""
-        for other in others:
-            if other == self.lane or self._seen[self.lane][other] == self._counts[other]:
-                continue
-            if other and not self._counts[other]:
-                continue
-            self._seen[self.lane][other] = self._counts[other]
-            event = cupy().cuda.Event(disable_timing=True)
-            ahead, behind = self.lanes[other].stream, self.here.stream
-
-            def wait(event: Any = event, ahead: Any = ahead, behind: Any = behind) -> None:
-                event.record(ahead)
-                behind.wait_event(event)
-
-            self.steps.append(Step(wait, self.lane))
-
-    def mark(self) -> Any:
-        """An event behind what the present lane has been given so far."""
-        event, stream = cupy().cuda.Event(disable_timing=True), self.here.stream
-        self.steps.append(Step(lambda: event.record(stream), self.lane))
-        return event
-
-    def wait_for_mark(self, event: Any) -> None:
-        """Let the present lane wait for a mark of another."""
-        stream = self.here.stream
-        self.steps.append(Step(lambda: stream.wait_event(event), self.lane))
+            self.join(range(len(self.lanes)))
+        self.join({self._writers[t] for t in op.reads() if t in self._writers})
 
     # ------------------------------------------------------------ tensors
 
@@ -246,7 +177,7 @@ class Binder:
         key = (tensor, layout)
         if key in self._copies and tensor.role in ("activation", "gradient"):
             copy, lane = self._copies[key]
-            self._join([lane])
+            self.join([lane])
             return copy
         copy = self._copies[key][0] if key in self._copies else Buffer.zeros(layout)
         self._copies[key] = (copy, self.lane)
@@ -301,42 +232,6 @@ class Binder:
             {"tensor": name, "from": a.dtype, "to": b.dtype},
         )
 
-    # ------------------------------------------------------------ launches
-
-    def add(
-        self,
-        op: Op,
-        library: str,
-        function: str,
-        launch: Callable[[], None],
-        details: Mapping[str, object] | None = None,
-        implementation: str = "",
-    ) -> None:
-        """Append a launch on the present lane."""
-        shown = {key: str(value) for key, value in (details or {}).items()}
-        if self.lane:
-            shown["lane"] = str(self.lane)
-        self._counts[self.lane] += 1
-        call = BoundCall(op, library, function, implementation, shown)
-        self.steps.append(Step(launch, self.lane, call))
-
-    def kernel(
-        self,
-        op: Op,
-        kernel: tuple[str, str, bool],
-        grid: Grid,
-        arguments: Sequence[Any],
-        details: Mapping[str, object] | None = None,
-        block: Grid = (THREADS,),
-        shared: int = 0,
-        defines: Defines = (),
-    ) -> None:
-        """Append a launch of one of our kernels: (file, name, activations in bfloat16)."""
-        found = Kernel(*kernel, defines)
-        launch = found.launch(self.here.stream, grid, block, arguments, shared)
-        shown = {**dict(defines), **(details or {})}
-        self.add(op, "dnnstack", kernel[1], launch, shown, kernel[0])
-
     def workspace(self, size: int, bind: Callable[[int], None]) -> None:
         """Ask for bytes of the lane's workspace; ``bind`` gets its address."""
         self._workspaces.setdefault(self.lane, []).append((size, bind))
@@ -363,7 +258,7 @@ class Binder:
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        self._join({p.lane for p in pending})
+        self.join({p.lane for p in pending})
         counts = [(name, "i4") for name in ("slices", "stride", "size", "unused")]
         segment = np.dtype([("in", "u8"), ("out", "u8"), *counts])
         table = np.zeros(len(pending), segment)

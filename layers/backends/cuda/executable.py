@@ -32,7 +32,8 @@ from . import (  # noqa: F401  # they register
     pool,
 )
 from . import step as ends  # noqa: F401
-from .bind import Binder, Lane, Precision, Step
+from .bind import Binder, Precision
+from .lanes import Lane, Step
 from .layout import BFLOAT
 from .parameters import Geometry, add_gradients, add_parameters
 from .runtime import captured_seconds, cupy, device, synchronize

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from dnnstack.layers.backends.cuda import convolution, kernels, runtime
 from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.bind import Lane, Precision
+from dnnstack.layers.backends.cuda.bind import Precision
 from dnnstack.layers.backends.cuda.executable import CudaExecutable
+from dnnstack.layers.backends.cuda.lanes import Lane
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
