@@ -1,0 +1,124 @@
+"""Augmentation and optimizers bound on the stand-in: memory as planned, addresses as meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.layers.augment import Cutout, Elastic, RandomCrop, Rotate
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.bind import Binder
+from dnnstack.layers.backends.cuda.cublas import WORKSPACE_BYTES
+from dnnstack.layers.backends.cuda.layout import Layout, plain
+from dnnstack.layers.backends.cuda.memory_plan import LANES, plan_memory
+from dnnstack.layers.backends.cuda.muon import Matrices, matrices
+from dnnstack.layers.ops.updates import ParameterUpdate
+from dnnstack.layers.rewrites import rewritten
+from dnnstack.training.adam import Adam
+from dnnstack.training.augmentation import TEST_TIME
+from dnnstack.training.groups import Group
+from dnnstack.training.muon import Muon
+from dnnstack.training.network import Preprocessing
+from dnnstack.training.optimizer import Optimizer
+from dnnstack.training.sgd import Sgd
+
+COUNT, EPOCH, TOTAL = 640, 10, 20
+LATE = Group(kinds=("bias",), freeze_until=1.0)
+RULES = {
+    "adam": Optimizer(Adam(clip_norm=1.0), (LATE,), ema=True),
+    "muon": Optimizer(Muon(rest=Sgd(momentum=0.9)), lookahead=True),
+    "parts": Optimizer(Sgd(momentum=0.9), (LATE,), ema=True, lookahead=True, parts=4),
+}
+AUGMENT = (RandomCrop(2), Rotate(10.0), Elastic(3.0, 1.0), Cutout(4))
+
+
+@pytest.fixture
+def graphs(sections):
+    """Makes the sections of the small net for CIFAR with everything around it."""
+    network = sections.network("cifar")
+    scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
+
+    def make(rule):
+        parameters = network.parameters()
+        found = []
+        for first in rule.phases(parameters, EPOCH, TOTAL):
+            given = (64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
+            found.append(network.train_graph(*given, augment=AUGMENT, first_step=first))
+            if rule.parts > 1:
+                found.append(network.update_graph(rule, TOTAL, EPOCH, first))
+        views = TEST_TIME["mirror+translate"]
+        evaluate = network.evaluate_graph(64, "data", COUNT, EPOCH, scaling, views)
+        found.append(rule.evaluated(evaluate, parameters, ()))
+        return {graph.name: rewritten(graph, CudaBackend.rewrites) for graph in found}
+
+    return make
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("rule", list(RULES))
+def test_no_more_memory_than_planned(bound, graphs, rule, precision, streamed):
+    made = graphs(RULES[rule])
+    plan = plan_memory(made, precision, streamed)
+    choices = {"layout": "nhwc", "pad": "32", "lanes": "3"}
+    executable, taken = bound(made, precision, choices, streamed)
+    executable.close()
+    workspaces = sum(need.workspace for need in plan.sections.values())
+    planned = plan.total - LANES * WORKSPACE_BYTES - workspaces
+    assert 0.5 * planned <= taken <= planned
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_averages_and_sums_lie_as_their_parameters(bound, graphs, rule):
+    made = graphs(RULES[rule])
+    choices = {"layout": "nhwc", "pad": "8", "lanes": "1"}
+    executable, _ = bound(made, "bf16", choices)
+    held = executable._store.buffers
+    for average, value in _averages(made):
+        assert held[average].layout.same(held[value].layout), average.name
+    for graph in made.values():
+        for op in graph.ops:
+            if isinstance(op, ParameterUpdate):
+                for gradient, parameter in zip(op.gradients, op.parameters, strict=True):
+                    layout = executable._buffer(gradient).layout
+                    assert layout.same(held[parameter].layout), gradient.name
+    executable.close()
+
+
+def _averages(graphs):
+    ops = [op for graph in graphs.values() for op in graph.ops if hasattr(op, "averages")]
+    return [pair for op in ops for pair in zip(op.averages, op.values, strict=True)]
+
+
+def test_filters_of_one_height_go_together():
+    def filters(*shape):
+        return Layout(shape, shape, True)
+
+    wide = [filters(64, 24, 3, 3), filters(64, 64, 3, 3), filters(256, 256, 3, 3)]
+    assert matrices([*wide, filters(256, 64, 3, 3)]) == [
+        Matrices(256, 2304, (2, 3)),
+        Matrices(64, 576, (1, 0)),
+    ]
+    # Tall ones lie on their side; much shorter rows stay apart; sides are padded.
+    assert matrices([filters(200, 3, 2, 2), plain((10, 500)), plain((12, 30))]) == [
+        Matrices(16, 504, (1, 0)),
+        Matrices(16, 32, (2,)),
+    ]
+
+
+def test_a_streamed_epoch_is_as_long_as_the_data_set(bound, graphs, monkeypatch):
+    """The kernel is told how many steps an epoch has, whatever part of the order it sees."""
+    seen = []
+    real = Binder.numbers
+
+    def remember(self, *values, dtype="int32"):
+        seen.append(values)
+        return real(self, *values, dtype=dtype)
+
+    monkeypatch.setattr(Binder, "numbers", remember)
+    made = graphs(RULES["muon"])
+    for streamed, placed in ((False, EPOCH), (True, 1)):
+        seen.clear()
+        executable, _ = bound(made, "tf32", {"layout": "nhwc", "pad": "8", "lanes": "1"}, streamed)
+        executable.close()
+        frame = next(values for values in seen if len(values) == 13)
+        np.testing.assert_array_equal(frame[:9], (64, 3, 32, 32, EPOCH, placed, 4, 1, 3))
