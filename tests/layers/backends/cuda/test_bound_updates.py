@@ -10,7 +10,7 @@ from dnnstack.layers.backends.cuda.bind import Binder
 from dnnstack.layers.backends.cuda.cublas import WORKSPACE_BYTES
 from dnnstack.layers.backends.cuda.layout import Layout, plain
 from dnnstack.layers.backends.cuda.memory_plan import LANES, plan_memory
-from dnnstack.layers.backends.cuda.muon import Matrices, matrices
+from dnnstack.layers.backends.cuda.muon import Matrices, matrices, scratch_bytes
 from dnnstack.layers.ops.updates import ParameterUpdate
 from dnnstack.layers.rewrites import rewritten
 from dnnstack.training.adam import Adam
@@ -37,12 +37,12 @@ def graphs(sections):
     network = sections.network("cifar")
     scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
 
-    def make(rule):
+    def make(rule, augment=AUGMENT):
         parameters = network.parameters()
         found = []
         for first in rule.phases(parameters, EPOCH, TOTAL):
             given = (64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
-            found.append(network.train_graph(*given, augment=AUGMENT, first_step=first))
+            found.append(network.train_graph(*given, augment=augment, first_step=first))
             if rule.parts > 1:
                 found.append(network.update_graph(rule, TOTAL, EPOCH, first))
         views = TEST_TIME["mirror+translate"]
@@ -65,6 +65,21 @@ def test_no_more_memory_than_planned(bound, graphs, rule, precision, streamed):
     workspaces = sum(need.workspace for need in plan.sections.values())
     planned = plan.total - LANES * WORKSPACE_BYTES - workspaces
     assert 0.5 * planned <= taken <= planned
+
+
+def test_the_plan_counts_averages_matrices_and_noise(graphs):
+    momentum = Optimizer(Sgd(momentum=0.9))
+    plain_sgd = plan_memory(graphs(momentum))
+    slow = plan_memory(graphs(Optimizer(Sgd(momentum=0.9), lookahead=True)))
+    # Each allocation of its own is rounded up, by 512 bytes at most; rates and decays are data.
+    gap = slow.optimizer - plain_sgd.optimizer
+    assert plain_sgd.parameters <= gap <= plain_sgd.parameters + 20 * 512
+    muon = plan_memory(graphs(Optimizer(Muon(rest=Sgd(momentum=0.9)))))
+    layouts = [Layout(shape, shape, True) for shape in ((64, 3, 3, 3), (64, 64, 3, 3))]
+    assert muon.optimizer - plain_sgd.optimizer == scratch_bytes(layouts) > 2 * 4 * 64 * 576
+    still = plan_memory(graphs(momentum, (RandomCrop(2), Rotate(10.0))))
+    noise = plain_sgd.sections["train"].activations - still.sections["train"].activations
+    assert noise >= 4 * 4 * 64 * 32 * 32
 
 
 @pytest.mark.parametrize("rule", list(RULES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.augment import AlternatingFlip, Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.cuda.layout import _from_bfloat, _to_bfloat
@@ -61,7 +62,7 @@ def cuda():
         pytest.skip(str(error))
 
 
-def trained(backend, rule, precision):
+def trained(backend, rule, precision, residency="device", augment=()):
     """Losses, what was learned, the state, an evaluation's sums, and the executable."""
     shape = (3, 12, 12)
     network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
@@ -72,7 +73,9 @@ def trained(backend, rule, precision):
     phases = []
     for first in rule.phases(parameters, per_epoch, TOTAL):
         graph = network.train_graph(
-            BATCH, "train", COUNT, per_epoch, TOTAL, scaling, rule, first_step=first
+            *(BATCH, "train", COUNT, per_epoch, TOTAL, scaling, rule),
+            augment=augment,
+            first_step=first,
         )
         update = network.update_graph(rule, TOTAL, per_epoch, first) if rule.parts > 1 else None
         phases.append((first, graph, update))
@@ -80,7 +83,7 @@ def trained(backend, rule, precision):
     evaluate = rule.evaluated(evaluate, parameters, statistics)
     graphs = [graph for phase in phases for graph in phase[1:] if graph is not None]
     sections = {graph.name: graph for graph in (*graphs, evaluate)}
-    executable = backend.compile(sections, Options(precision, tune=False))
+    executable = backend.compile(sections, Options(precision, tune=False, residency=residency))
     train = phases[0][1]
     draw = np.random.default_rng(3)
     executable.write(train["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
@@ -152,3 +155,17 @@ def test_two_runs_are_bit_equal(cuda, rule):
     assert runs[0][0] == runs[1][0]
     for name, values in runs[0][1].items():
         np.testing.assert_array_equal(values, runs[1][1][name], name)
+
+
+def test_streamed_pictures_are_augmented_alike(cuda):
+    """Samples are known by their own rows and epochs, wherever the pictures are."""
+    augment = (RandomCrop(2), AlternatingFlip(), Rotate(20.0), Elastic(4.0, 1.5), Cutout(3))
+    runs = [
+        trained(cuda, RULES["averages"], "bf16", residency, augment)
+        for residency in ("device", "stream")
+    ]
+    assert runs[0][0] == runs[1][0]
+    for name, values in runs[0][1].items():
+        np.testing.assert_array_equal(values, runs[1][1][name], name)
+    wanted, *_ = trained(ReferenceBackend(2), RULES["averages"], "fp64", augment=augment)
+    np.testing.assert_allclose(runs[0][0], wanted, rtol=0.05)
