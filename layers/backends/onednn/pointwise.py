@@ -187,15 +187,15 @@ def scale(b: Binder, op: Scale) -> None:
 @binds(Reshape, narrow=True)
 def reshape(b: Binder, op: Reshape) -> None:
     """Row-major in, the same bytes out: at most one copy between layouts."""
-    if op.y in b.memories:
-        # A gradient's place in the arena is fixed: it is copied there.
-        source, target = b.want(op.x, b.layout(op.x.shape)), b.memories[op.y]
-        source = source.view(b.layout(op.y.shape))
-        desc = reorder_desc(source.descriptor, target.descriptor)
-        return b.primitive(op, desc, {SRC: source, DST: target})
     dtype = b.written_type(op.y)
     source = b.want(op.x, Descriptor.of(op.x.shape, "plain", dtype))
-    return b.alias(op.y, source.view(Descriptor.of(op.y.shape, "plain", dtype)))
+    source = source.view(Descriptor.of(op.y.shape, "plain", dtype))
+    if op.y in b.memories:
+        # A gradient's place in the arena is fixed: it is copied there.
+        target = b.memories[op.y]
+        desc = reorder_desc(source.descriptor, target.descriptor)
+        return b.primitive(op, desc, {SRC: source, DST: target})
+    return b.alias(op.y, source)
 
 
 @binds(Softmax)

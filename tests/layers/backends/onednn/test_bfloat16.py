@@ -17,6 +17,7 @@ from dnnstack.layers.backends.onednn.memory import Descriptor
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec
+from dnnstack.layers.ops import Reshape
 from op_cases import CASES
 
 FP32 = float(np.finfo(np.float32).eps)
@@ -211,6 +212,32 @@ def test_what_is_narrow_and_what_is_not(make):
     outputs = {c.op.label(): types(c)["dst"] for c in executable.calls("train") if is_product(c)}
     # The scores go into the loss, which takes nothing but float32.
     assert list(outputs.values()) == ["bf16", "f32"]
+
+
+def test_gradients_and_scores_are_never_rounded(make, onednn):
+    """Not on their way through a change of shape either: filters of im2col, scores of a flatten."""
+    unrolled = {"filters": 16, "kernel_size": 3, "algorithm": "im2col"}
+    whole = {"filters": 10, "kernel_size": 10}
+    specs = (
+        LayerSpec("conv2d", options=unrolled),
+        LayerSpec("tanh"),
+        LayerSpec("conv2d", options=whole),
+        LayerSpec("flatten"),
+    )
+    network, _, executable = make(specs, options=Options("bf16", tune=False))
+    shapes = 0
+    for call in executable.calls("train"):
+        if any(t.role == "gradient" for t in call.op.tensors(call.op.outputs)):
+            shapes += isinstance(call.op, Reshape)
+            if call.function == "dnnl_reorder" and isinstance(call.op, Reshape):
+                assert "bf16" not in types(call).values()
+    assert shapes
+    infer = network.infer_graph(4)
+    tried = onednn.compile({infer.name: infer}, Options("bf16"))
+    for calls in (executable.calls("train"), tried.calls(infer.name)):
+        (scores,) = (c for c in calls if c.function == "dnnl_convolution_forward")
+        assert types(scores)["src"] == "bf16"
+        assert types(scores)["dst"] == "f32"
 
 
 def is_product(call):
