@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -61,9 +61,11 @@ class Watch:
     def look(self) -> bool:
         """Whether the whole state is finite; reads it, so that it is the last good one.
 
-        A state that was read already, at the same step, is not read again.
+        A state that was read already, at the same step, is not read again: only the sums of the
+        metrics, which a line of the log sets to zero between two steps.
         """
         if self._session.step == self.good.step:
+            self.good = replace(self.good, sums=self._session.sums())
             return True
         began = perf_counter()
         now = self._session.snapshot()

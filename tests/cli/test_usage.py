@@ -94,7 +94,10 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["tr"], ["plain,train"]),
         (["train", "--resu"], ["plain,--resume"]),
         (["eval", "--split", "v"], ["plain,validation"]),
-        (["train", "--config", "le"], ["plain,lenet.yaml", "plain,lenet5.yaml"]),
+        (
+            ["train", "--config", "le"],
+            ["plain,lenet.yaml", "plain,lenet5-1998.yaml", "plain,lenet5.yaml"],
+        ),
         (["train", "--config", "t"], ["plain,tiny.yaml"]),
         (["train", "--config", "../x"], ["file,../x"]),
         (["eval", "--run", "t"], ["plain,tiny"]),

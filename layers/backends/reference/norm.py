@@ -33,9 +33,15 @@ def _spread(values: Array, x: Array) -> Array:
     return values.reshape(1, -1, *[1] * (x.ndim - 2))
 
 
+def _centred(x: Array, mean: Array) -> Array:
+    """x - mean, subtracted in the precision of the mean, kept in that of x."""
+    return np.subtract(x, _spread(mean, x), out=np.empty_like(x), casting="same_kind")
+
+
 def _affine(x: Array, factor: Array, weight: Array | None, bias: Array | None) -> Array:
-    y = x * _spread(factor if weight is None else factor * weight, x)
-    return y if bias is None else y + _spread(bias, x)
+    scale = factor if weight is None else factor * weight
+    y = x * _spread(scale.astype(x.dtype), x)
+    return y if bias is None else np.asarray(y + _spread(bias, x))
 
 
 @kernel(BatchNorm, "mean, multiply")
@@ -49,18 +55,21 @@ def batch_norm(
 ) -> tuple[Array, ...]:
     # Sums over a whole batch: in float32 they would lose digits that the formula does not.
     mean = x.mean(_axes(x), np.float64)
-    deviation = x - _spread(mean, x)
-    var = np.square(deviation).mean(_axes(x))
+    deviation = _centred(x, mean)
+    var = np.square(deviation).mean(_axes(x), np.float64)
     inverse_std = 1.0 / np.sqrt(var + op.eps)
     y = _affine(deviation, inverse_std, weight, bias)
     count = x.size // x.shape[1]
     m = op.momentum
-    return (
-        np.maximum(y, 0.0) if op.fuse_relu else y,
+    statistics = (
         mean,
         inverse_std,
         (1.0 - m) * running_mean + m * mean,
         (1.0 - m) * running_var + m * var * count / (count - 1),
+    )
+    return (
+        np.maximum(y, 0.0) if op.fuse_relu else y,
+        *(array.astype(x.dtype) for array in statistics),
     )
 
 
@@ -93,7 +102,8 @@ def batch_norm_backward(
     db = g.sum(_axes(x), np.float64)
     dw = (g * h).sum(_axes(x), np.float64)
     count = x.size // x.shape[1]
-    centred = g - _spread(db / count, x) - h * _spread(dw / count, x)
+    dw, db, slope, offset = (a.astype(x.dtype) for a in (dw, db, dw / count, db / count))
+    centred = g - _spread(offset, x) - h * _spread(slope, x)
     return _affine(centred, inverse_std, weight, None), dw, db
 
 

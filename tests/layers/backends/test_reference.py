@@ -204,12 +204,12 @@ def test_float32_stays_float32(name: str) -> None:
             for f in fields
         ]
         result = KERNELS[type(op)].compute(op, *values)
-        flat = [a for r in (result if isinstance(result, tuple) else (result,)) for a in _leaves(r)]
-        for array, tensor in zip(flat, op.writes(), strict=True):
-            assert array.dtype == tensor.dtype, tensor.name
+        names = (*op.outputs, *op.updates)
+        for field, value in zip(names, result if len(names) > 1 else (result,), strict=True):
+            for array, tensor in zip(_leaves(value), _leaves(getattr(op, field)), strict=False):
+                assert array.dtype == tensor.dtype, tensor.name
 
 
-def _leaves(value: object) -> list[np.ndarray]:
-    if isinstance(value, tuple):
-        return list(value)
-    return [value] if isinstance(value, np.ndarray) else []
+def _leaves(value: object) -> tuple:
+    """The arrays or tensors of a field: none, one or several of them."""
+    return value if isinstance(value, tuple) else () if value is None else (value,)
