@@ -39,10 +39,9 @@ class ParameterUpdate(Op):
 
     def check(self) -> None:
         count = len(self.parameters)
-        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
-            same(self, parameter, gradient)
-        for state in self.families().values():
-            for parameter, tensor in zip(self.parameters, state, strict=True):
+        for tensors in (self.gradients, *self.families().values()):
+            need(self, len(tensors) == count, *self.parameters, *tensors)
+            for parameter, tensor in zip(self.parameters, tensors, strict=True):
                 same(self, parameter, tensor)
         need(self, len(self.weight_decay) == count, *self.parameters)
         need(self, len(self.lr_factor) in (0, count), *self.parameters)
@@ -142,6 +141,7 @@ class Average(Op):
     pull: bool = False
 
     def check(self) -> None:
+        need(self, len(self.averages) == len(self.values), *self.averages, *self.values)
         for average, value in zip(self.averages, self.values, strict=True):
             same(self, average, value)
 
@@ -168,6 +168,7 @@ class Accumulate(Op):
     scale: float = 1.0
 
     def check(self) -> None:
+        need(self, len(self.gradients) == len(self.sums), *self.gradients, *self.sums)
         for gradient, total in zip(self.gradients, self.sums, strict=True):
             same(self, gradient, total)
         need(self, self.parts >= 1, *self.sums)
