@@ -112,8 +112,9 @@ def ours(name: str, threads: int, precision: str) -> tuple[Step, int, Any]:
     from dnnstack.layers.backends.select import open_backend
     from dnnstack.layers.build import LayerSpec, build_layers
     from dnnstack.layers.losses import CrossEntropyLoss
-    from dnnstack.training.network import Network, Preprocessing
-    from dnnstack.training.sgd import Sgd
+    from dnnstack.training.network import Network
+    from dnnstack.training.optimizers.sgd import Sgd
+    from dnnstack.training.preprocessing import Preprocessing
 
     def specs(layers: Layers) -> list[LayerSpec]:
         return [

@@ -10,8 +10,9 @@ from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.select import open_backend
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 from gpu_worker import CLASSES, DECAY, MOMENTUM, Built, Net, data, order, rate
 
 STEPS = 1 << 18

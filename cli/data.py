@@ -44,10 +44,10 @@ def data(
 
     from ..configs import load_config
     from ..datasets import data_root
-    from ..training.contact_sheet import check_png
-    from ..training.data_report import report
-    from ..training.data_samples import save_samples
-    from ..training.data_text import as_text
+    from ..training.reports.contact_sheet import check_png
+    from ..training.reports.data_report import report
+    from ..training.reports.data_samples import save_samples
+    from ..training.reports.data_text import as_text
 
     if save is not None:
         check_png(save)

@@ -79,7 +79,7 @@ def evaluate(
     from ..datasets import data_root
     from ..layers.backends.select import open_backend
     from ..training import evaluate as evaluation
-    from ..training.evaluate_text import as_text
+    from ..training.reports.evaluate_text import as_text
     from ..training.trained import find_trained
 
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
@@ -107,7 +107,7 @@ def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
 def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool) -> None:
     """Name the pictures after the text, or on stderr beside JSON; failing is not the end."""
     from ..common.errors import DatasetError
-    from ..training.evaluate_plots import draw_plots
+    from ..training.reports.evaluate_plots import draw_plots
 
     if folder is None:
         console.note(

@@ -47,9 +47,9 @@ def explain(
 
     from ..configs import load_config
     from ..layers.backends.select import open_backend
-    from ..training import explain as explaining
-    from ..training.explain_json import as_json as to_json
-    from ..training.explain_text import as_text
+    from ..training.reports import explain as explaining
+    from ..training.reports.explain_json import as_json as to_json
+    from ..training.reports.explain_text import as_text
 
     loaded = load_config(reference, overrides)
     machine = loaded.config.run

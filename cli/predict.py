@@ -83,7 +83,7 @@ def predict(
     from ..layers.backends.select import open_backend
     from ..training.predict import COLUMNS, InputFolder
     from ..training.predict import predict as predictions
-    from ..training.predict_text import wanted
+    from ..training.reports.predict_text import wanted
     from ..training.trained import find_trained
 
     if as_json and as_csv:
@@ -128,7 +128,7 @@ def _names(paths: tuple[str, ...]) -> Iterator[str]:
 def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) -> str:
     import json
 
-    from ..training.predict_text import as_text
+    from ..training.reports.predict_text import as_text
 
     if as_json:
         return json.dumps(answer.to_json())

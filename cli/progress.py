@@ -19,8 +19,8 @@ from . import console
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..training.listener import Progress, Started, Summary
     from ..training.metrics import Metrics
-    from ..training.report import Progress, Started, Summary
 
 
 _ECHO = 3

@@ -36,8 +36,8 @@ def summary(
     import json
 
     from ..configs import load_config
-    from ..training.summary import summarize
-    from ..training.summary_text import as_text
+    from ..training.reports.summary import summarize
+    from ..training.reports.summary_text import as_text
 
     loaded = load_config(reference, overrides)
     result = summarize(loaded.config, loaded.path, batch_size)

@@ -65,7 +65,7 @@ def train(
     from ..configs import load_config
     from ..datasets import data_root
     from ..layers.backends.select import open_backend
-    from ..training.plots import draw_curves
+    from ..training.reports.plots import draw_curves
     from ..training.resume import open_resume
     from ..training.runs import find_run, latest_run_of
     from ..training.trainer import train as run_training

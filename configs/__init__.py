@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .find import packaged_configs
     from .load import LoadedConfig, load_config, parse_config
-    from .schema import RunConfig
-    from .schema_json import json_schema
+    from .schema.json_schema import json_schema
+    from .schema.run import RunConfig
     from .write import differences, effective_yaml
 
 _HOMES = {
-    "RunConfig": "schema",
+    "RunConfig": "schema.run",
     "LoadedConfig": "load",
     "load_config": "load",
     "parse_config": "load",
     "packaged_configs": "find",
     "effective_yaml": "write",
     "differences": "write",
-    "json_schema": "schema_json",
+    "json_schema": "schema.json_schema",
 }
 
 __all__ = [

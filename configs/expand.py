@@ -22,9 +22,8 @@ from dataclasses import dataclass, field, replace
 
 from .blocks import PARAMETER, REPEAT, Block, read_blocks
 from .document import Node, Place, Problem
-from .schema_base import LARGEST
-from .schema_composites import NESTED
-from .schema_layers import LAYER_KINDS
+from .schema.base import LARGEST
+from .schema.composites import LAYER_KINDS, NESTED
 from .suggest import did_you_mean, nearest
 
 MOST_LAYERS = 10_000

@@ -19,7 +19,7 @@ from .expand import Expander
 from .find import find_config, read_text
 from .overrides import apply_override, override_block
 from .scalars import resolve
-from .schema import RunConfig
+from .schema.run import RunConfig
 from .validate import raise_problems, safe_name, validate
 
 _LOG = logging.getLogger("dnnstack.configs")

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from .document import Node, Place, Problem
-from .schema import RunConfig
-from .schema_base import Model, NamedModel, TypedModel
-from .shape import field_models, keys, kinds
+from .schema.base import Model, NamedModel, TypedModel
+from .schema.run import RunConfig
+from .schema.shape import field_models, keys, kinds
 from .suggest import did_you_mean
 
 Compose = Callable[[str, str, Place, list[Problem]], "Node | None"]

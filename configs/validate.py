@@ -11,11 +11,11 @@ from pydantic_core import ErrorDetails
 
 from ..common.errors import ConfigError
 from .document import Node, Place, Problem
-from .schema import RunConfig
-from .schema_base import Model, NamedModel, TypedModel
-from .schema_composites import NESTED
-from .schema_layer_base import LayerConfig
-from .shape import field_models, keys, kind_word, kinds
+from .schema.base import Model, NamedModel, TypedModel
+from .schema.composites import NESTED
+from .schema.layer_base import LayerConfig
+from .schema.run import RunConfig
+from .schema.shape import field_models, keys, kind_word, kinds
 from .suggest import did_you_mean, listed, nearest
 
 _MOST_LINES = 50

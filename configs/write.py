@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import Any
 
 from .scalars import as_yaml
-from .schema import RunConfig
-from .schema_composites import NESTED
+from .schema.composites import NESTED
+from .schema.run import RunConfig
 
 _WIDTH = 100
 

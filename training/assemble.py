@@ -25,19 +25,20 @@ from ..layers.build import LayerSpec, build_layers
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
 from ..layers.whitening import Dirac, Whiten
-from .adam import Adam
-from .groups import RATES, Group
-from .muon import Muon
-from .network import Network, Preprocessing
-from .optimizer import Optimizer
-from .rules import DecayOn, Rule
-from .sgd import Sgd
+from .network import Network
+from .optimizers.adam import Adam
+from .optimizers.groups import RATES, Group
+from .optimizers.muon import Muon
+from .optimizers.optimizer import Optimizer
+from .optimizers.rules import DecayOn, Rule
+from .optimizers.sgd import Sgd
+from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
-    from ..configs.schema_base import Model
-    from ..configs.schema_optimizer import GroupConfig, Rest
-    from ..configs.schema_optimizer import Optimizer as OptimizerConfig
+    from ..configs.schema.base import Model
+    from ..configs.schema.optimizer import GroupConfig, Rest
+    from ..configs.schema.optimizer import Optimizer as OptimizerConfig
+    from ..configs.schema.run import RunConfig
 
 
 def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
@@ -170,7 +171,7 @@ def _group(group: GroupConfig, lr: float, index: int) -> Group:
 
 def _layer_specs(layers: Sequence[Any]) -> list[LayerSpec]:
     """Specifications of layers, composites with those of the layers that they are made of."""
-    from ..configs.schema_composites import NESTED
+    from ..configs.schema.composites import NESTED
 
     specs = []
     for layer in layers:

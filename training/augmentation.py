@@ -12,8 +12,8 @@ from ..layers.graph import Graph, Shape, Tensor
 from ..layers.ops import AverageViews, GatherAugmented, GatherBatch, View, Views
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
-    from .network import Preprocessing
+    from ..configs.schema.run import RunConfig
+    from .preprocessing import Preprocessing
 
 
 def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:

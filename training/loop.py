@@ -15,10 +15,10 @@ import numpy as np
 from .checkpoint_store import CheckpointWriter
 from .divergence import Watch
 from .keeper import Keeper
+from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
 from .pace import Pace
 from .recovery import Diverged, Recovery
-from .report import EndState, Listener, Progress, Started, Summary
 from .resume import Resume
 from .run_log import RunLog
 from .runs import Run
@@ -26,7 +26,7 @@ from .session import Session
 from .state import State
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
+    from ..configs.schema.run import RunConfig
 
 # How long a thread may keep the interpreter while another waits for it.
 SWITCH_SECONDS = 2e-4

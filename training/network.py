@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,29 +17,11 @@ from ..layers.ops import Advance, Softmax
 from ..layers.softmax import SoftmaxLayer
 from ..layers.whitening import Whiten, check_whitening
 from .augmentation import PLAIN, TestTime, gather
-from .optimizer import Optimizer, as_optimizer
-from .rules import Rule
+from .optimizers.optimizer import Optimizer, as_optimizer
+from .optimizers.rules import Rule
+from .preprocessing import Preprocessing
 
 Pictures = Callable[[int], NDArray[np.float32]]
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """x = pixel * scale + shift, one number a channel; pixels are 0 to 255."""
-
-    scale: tuple[float, ...]
-    shift: tuple[float, ...]
-
-    @classmethod
-    def standardize(cls, mean: Sequence[float], std: Sequence[float]) -> Preprocessing:
-        """x = (pixel / 255 - mean) / std."""
-        scale = tuple(1.0 / (255.0 * s) for s in std)
-        return cls(scale, tuple(-m / s for m, s in zip(mean, std, strict=True)))
-
-    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """images: (..., C, H, W) -> float32 of the same shape."""
-        scale, shift = (np.array(v, np.float32)[:, None, None] for v in (self.scale, self.shift))
-        return np.asarray(images.astype(np.float32) * scale + shift)
 
 
 def section_name(kind: str, first_step: int) -> str:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError
 from ..datasets import split_validation, steps_per_epoch
-from .groups import RATES
-from .optimizer import EMA, LOOKAHEAD
-from .schedules import learning_rates, lookahead_decays, training_steps
+from .optimizers.groups import RATES
+from .optimizers.optimizer import EMA, LOOKAHEAD
+from .optimizers.schedules import learning_rates, lookahead_decays, training_steps
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
-    from ..configs.schema_optimizer import Optimizer
+    from ..configs.schema.optimizer import Optimizer
+    from ..configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)

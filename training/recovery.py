@@ -8,7 +8,7 @@ from typing import Literal
 from ..common.errors import NonFiniteError
 from .divergence import Finding, Watch
 from .keeper import Keeper
-from .report import Listener
+from .listener import Listener
 from .run_log import RunLog
 from .session import Session
 

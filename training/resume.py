@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ..common.errors import CheckpointError
 from .checkpoint import Checkpoint
 from .checkpoint_store import checkpoint_steps, named_checkpoint, newest_checkpoint
+from .optimizers.schedules import ends_with_training
 from .runs import Run, is_run, reopen_run, run_of_checkpoint
-from .schedules import ends_with_training
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
+    from ..configs.schema.run import RunConfig
 
 # What decides which sample is seen at which step, and what the arrays mean.
 _FIXED = (

@@ -21,15 +21,16 @@ from ..layers.graph import Graph, Shape
 from .assemble import optimizer
 from .augmentation import TEST_TIME, augmentations
 from .checkpoint import Checkpoint
-from .groups import RATES
 from .metrics import Metrics
-from .network import Network, Preprocessing
+from .network import Network
+from .optimizers.groups import RATES
 from .pace import next_chunk
 from .phases import make_phases, phase_at
 from .plan import Plan
+from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
+    from ..configs.schema.run import RunConfig
 
 _LOG = logging.getLogger("dnnstack.training")
 SOURCE = "train"

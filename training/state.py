@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..layers.backends.tuning import Tuning
 from ..layers.graph import Shape
 from .metrics import Metrics
-from .network import Preprocessing
+from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
-    from ..configs.schema import GoalConfig
+    from ..configs.schema.run import GoalConfig
 
 
 @dataclass(frozen=True)

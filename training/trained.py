@@ -18,7 +18,7 @@ from .network import Network
 from .runs import find_run
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
+    from ..configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)

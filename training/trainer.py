@@ -14,9 +14,9 @@ from ..layers.backends.base import Backend
 from . import interrupt
 from .assemble import build_network, describe_data, load_data, optimizer, preprocessing
 from .augmentation import augmentations
+from .listener import Listener, Silent, Summary
 from .loop import Loop
 from .plan import make_plan
-from .report import Listener, Silent, Summary
 from .resume import Resume, check_config
 from .room import check_room, checkpoint_bytes
 from .run_log import RunLog, cut_log
@@ -26,7 +26,7 @@ from .state import State
 from .statistics import mean_and_deviation
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
+    from ..configs.schema.run import RunConfig
 
 
 def train(

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from .schema_base import LARGEST, Pair, is_whole, problem
-from .schema_layer_base import Initializer, LayerConfig, ScaledInitializerConfig
+from .base import LARGEST, Pair, is_whole, problem
+from .layer_base import Initializer, LayerConfig, ScaledInitializerConfig
 
 _TABLES = ("lenet5",)
 

@@ -1,8 +1,10 @@
-"""Layers made of layers."""
+"""Layers made of layers, the union of all kinds of layers, and their names."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     BeforeValidator,
@@ -12,11 +14,35 @@ from pydantic import (
     WrapValidator,
 )
 
-from .schema_base import problem, tupled
-from .schema_layer_base import LayerConfig
-
-if TYPE_CHECKING:
-    from .schema_layers import Layer
+from .base import Named, problem, tupled
+from .classic import (
+    HeavisideConfig,
+    Pad2dConfig,
+    RbfConfig,
+    ScaledSubsamplingConfig,
+    ScaledTanhConfig,
+)
+from .layer_base import LayerConfig
+from .layers import (
+    AvgPool2dConfig,
+    Conv2dConfig,
+    DenseConfig,
+    EluConfig,
+    FlattenConfig,
+    GeluConfig,
+    GlobalAvgPool2dConfig,
+    LeakyReluConfig,
+    MaxPool2dConfig,
+    ReluConfig,
+    ScaleConfig,
+    SigmoidConfig,
+    SiluConfig,
+    SoftmaxConfig,
+    SoftplusConfig,
+    TanhConfig,
+)
+from .norm import BatchNormConfig, DropoutConfig, LcnConfig, LrnConfig
+from .shape import kinds, models_in
 
 SHORTCUTS = ("identity", "projection", "padding")
 
@@ -81,3 +107,72 @@ class ConcatConfig(LayerConfig):
 
 NESTED = {"sequential": ("layers",), "residual": ("body", "shortcut"), "concat": ("branches",)}
 """The options that hold layers, or lists of layers, in the order in which layers are counted."""
+
+
+Layer = Annotated[
+    Annotated[
+        DenseConfig
+        | Conv2dConfig
+        | MaxPool2dConfig
+        | AvgPool2dConfig
+        | GlobalAvgPool2dConfig
+        | FlattenConfig
+        | ScaleConfig
+        | SoftmaxConfig
+        | BatchNormConfig
+        | LrnConfig
+        | LcnConfig
+        | DropoutConfig
+        | ReluConfig
+        | LeakyReluConfig
+        | SigmoidConfig
+        | TanhConfig
+        | EluConfig
+        | SoftplusConfig
+        | SiluConfig
+        | GeluConfig
+        | ScaledTanhConfig
+        | HeavisideConfig
+        | Pad2dConfig
+        | ScaledSubsamplingConfig
+        | RbfConfig
+        | SequentialConfig
+        | ResidualConfig
+        | ConcatConfig,
+        Field(discriminator="type"),
+    ],
+    Named("layer", "relu or dense: {units: 10}"),
+]
+
+for _composite in (SequentialConfig, ResidualConfig, ConcatConfig):
+    _composite.model_rebuild()
+
+LAYER_KINDS = tuple(kind for model in models_in(Layer) for kind in kinds(model))
+
+
+def layer_names(
+    layers: Sequence[Layer], counts: Counter[str] | None = None, prefix: str = ""
+) -> list[str]:
+    """The name of each layer: its ``name``, else ``<type>_<n>``, n counted from 1 per type.
+
+    Each is followed by those of the layers that it is made of, which begin with its own and a dot.
+    """
+    counts = Counter() if counts is None else counts
+    names = []
+    for layer in layers:
+        counts[layer.type] += 1
+        name = prefix + (layer.name or f"{layer.type}_{counts[layer.type]}")
+        names.append(name)
+        for key in NESTED.get(layer.type, ()):
+            inner = getattr(layer, key)
+            for each in inner if key == "branches" else [inner]:
+                names += [] if isinstance(each, str) else layer_names(each, counts, f"{name}.")
+    return names
+
+
+def unique_names(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """The layers as they are; two of one name are an error."""
+    for name, count in Counter(layer_names(layers)).items():
+        if count > 1:
+            raise problem(f"{count} layers are called '{name}'; give each its own name, or none")
+    return layers

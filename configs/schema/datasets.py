@@ -13,7 +13,7 @@ from pydantic import (
     field_validator,
 )
 
-from .schema_base import Count, Named, NamedModel, Pair, is_number, is_whole, problem, tupled
+from .base import Count, Named, NamedModel, Pair, is_number, is_whole, problem, tupled
 
 
 def _path(value: str) -> str:

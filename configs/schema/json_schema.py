@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .schema import RunConfig
-from .schema_base import written_kinds
-from .schema_composites import SHORTCUTS
+from .base import written_kinds
+from .composites import SHORTCUTS
+from .run import RunConfig
 
 Json = dict[str, Any]
 

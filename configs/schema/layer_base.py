@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
-from .schema_base import Count, Named, NamedModel, Positive, problem
+from .base import Count, Named, NamedModel, Positive, problem
 
 ScaledName = Literal[
     "glorot_uniform",

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from .schema_base import Count, Named, NotNegative, Padding, Pair, Positive, problem
-from .schema_classic import (
+from .base import Count, NotNegative, Padding, Pair, Positive, problem
+from .classic import (
     Connections,
-    HeavisideConfig,
-    Pad2dConfig,
-    RbfConfig,
-    ScaledSubsamplingConfig,
-    ScaledTanhConfig,
 )
-from .schema_composites import NESTED, ConcatConfig, ResidualConfig, SequentialConfig
-from .schema_layer_base import Initializer, LayerConfig, ScaledInitializerConfig
-from .schema_norm import BatchNormConfig, DropoutConfig, LcnConfig, LrnConfig
-from .shape import kinds, models_in
+from .layer_base import Initializer, LayerConfig, ScaledInitializerConfig
 
 
 class _Weighted(LayerConfig):
@@ -194,73 +184,3 @@ class GeluConfig(LayerConfig):
 
     type: Literal["gelu"] = "gelu"
     approximate: bool = Field(default=False, description="Use the tanh approximation of Phi.")
-
-
-Layer = Annotated[
-    Annotated[
-        DenseConfig
-        | Conv2dConfig
-        | MaxPool2dConfig
-        | AvgPool2dConfig
-        | GlobalAvgPool2dConfig
-        | FlattenConfig
-        | ScaleConfig
-        | SoftmaxConfig
-        | BatchNormConfig
-        | LrnConfig
-        | LcnConfig
-        | DropoutConfig
-        | ReluConfig
-        | LeakyReluConfig
-        | SigmoidConfig
-        | TanhConfig
-        | EluConfig
-        | SoftplusConfig
-        | SiluConfig
-        | GeluConfig
-        | ScaledTanhConfig
-        | HeavisideConfig
-        | Pad2dConfig
-        | ScaledSubsamplingConfig
-        | RbfConfig
-        | SequentialConfig
-        | ResidualConfig
-        | ConcatConfig,
-        Field(discriminator="type"),
-    ],
-    Named("layer", "relu or dense: {units: 10}"),
-]
-
-for _composite in (SequentialConfig, ResidualConfig, ConcatConfig):
-    _composite.model_rebuild(_types_namespace={"Layer": Layer})
-
-
-LAYER_KINDS = tuple(kind for model in models_in(Layer) for kind in kinds(model))
-
-
-def layer_names(
-    layers: Sequence[Layer], counts: Counter[str] | None = None, prefix: str = ""
-) -> list[str]:
-    """The name of each layer: its ``name``, else ``<type>_<n>``, n counted from 1 per type.
-
-    Each is followed by those of the layers that it is made of, which begin with its own and a dot.
-    """
-    counts = Counter() if counts is None else counts
-    names = []
-    for layer in layers:
-        counts[layer.type] += 1
-        name = prefix + (layer.name or f"{layer.type}_{counts[layer.type]}")
-        names.append(name)
-        for key in NESTED.get(layer.type, ()):
-            inner = getattr(layer, key)
-            for each in inner if key == "branches" else [inner]:
-                names += [] if isinstance(each, str) else layer_names(each, counts, f"{name}.")
-    return names
-
-
-def unique_names(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """The layers as they are; two of one name are an error."""
-    for name, count in Counter(layer_names(layers)).items():
-        if count > 1:
-            raise problem(f"{count} layers are called '{name}'; give each its own name, or none")
-    return layers

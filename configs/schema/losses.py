@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .schema_base import NotNegative, Positive, Typed, TypedModel
+from .base import NotNegative, Positive, Typed, TypedModel
 
 
 class LossConfig(TypedModel):

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from .schema_base import NotNegative, Positive, problem
-from .schema_layer_base import Initializer, LayerConfig, ScaledInitializerConfig
+from .base import NotNegative, Positive, problem
+from .layer_base import Initializer, LayerConfig, ScaledInitializerConfig
 
 
 class BatchNormConfig(LayerConfig):

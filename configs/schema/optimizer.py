@@ -13,7 +13,7 @@ from pydantic import (
     field_validator,
 )
 
-from .schema_base import (
+from .base import (
     Count,
     Epochs,
     Model,
@@ -24,7 +24,7 @@ from .schema_base import (
     problem,
     tupled,
 )
-from .schema_training import Schedule
+from .training import Schedule
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Kind = Literal["kernel", "bias", "scale", "shift"]

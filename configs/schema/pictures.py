@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from .schema_base import (
+from .base import (
     Count,
     Model,
     Named,

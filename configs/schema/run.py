@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from .schema_base import (
+from .base import (
     LARGEST,
     Count,
     Epochs,
@@ -26,13 +26,12 @@ from .schema_base import (
     problem,
     tupled,
 )
-from .schema_composites import WRITTEN
-from .schema_datasets import Dataset, Folder
-from .schema_layers import Layer, unique_names
-from .schema_losses import CrossEntropyConfig, Loss
-from .schema_optimizer import Optimizer
-from .schema_pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
-from .schema_training import (
+from .composites import WRITTEN, Layer, unique_names
+from .datasets import Dataset, Folder
+from .losses import CrossEntropyConfig, Loss
+from .optimizer import Optimizer
+from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
+from .training import (
     FixedConfig,
     Schedule,
     exactly_one,

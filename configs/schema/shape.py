@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_origin
 
-from .schema_base import Model, NamedModel, TypedModel
+from .base import Model, NamedModel, TypedModel
 
 
 def models_in(annotation: Any) -> list[type[Model]]:

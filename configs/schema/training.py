@@ -18,7 +18,7 @@ from pydantic import (
     field_validator,
 )
 
-from .schema_base import (
+from .base import (
     LARGEST,
     Count,
     Epochs,

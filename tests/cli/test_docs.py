@@ -12,7 +12,7 @@ import click
 import pytest
 from dnnstack.cli.main import dnnstack
 from dnnstack.configs import RunConfig, json_schema, load_config, parse_config
-from dnnstack.configs.shape import kinds, models_in
+from dnnstack.configs.schema.shape import kinds, models_in
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [

@@ -115,8 +115,9 @@ def test_compiling_with_trials_can_be_interrupted() -> None:
     from dnnstack.layers.backends.select import open_backend
     from dnnstack.layers.build import LayerSpec, build_layers
     from dnnstack.layers.losses import CrossEntropyLoss
-    from dnnstack.training.network import Network, Preprocessing
-    from dnnstack.training.sgd import Sgd
+    from dnnstack.training.network import Network
+    from dnnstack.training.optimizers.sgd import Sgd
+    from dnnstack.training.preprocessing import Preprocessing
 
     backend = open_backend("cpu", 1)
     if backend.name != "onednn":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.configs.schema_layers import Layer
-from dnnstack.configs.shape import kinds, models_in
+from dnnstack.configs.schema.composites import Layer
+from dnnstack.configs.schema.shape import kinds, models_in
 
 GOOD = {
     "data": "data: {dataset: mnist}",

@@ -32,8 +32,9 @@ from dnnstack.layers.ops import (
 )
 from dnnstack.layers.rbf import DIGITS, RbfLayer, bitmaps
 from dnnstack.layers.whitening import Dirac
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 
 def onednn() -> Backend:

@@ -15,8 +15,9 @@ from dnnstack.layers.graph import Graph, Shape
 from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.layers.ops import Activation, Add, Conv2dBackwardFilter, Softmax
 from dnnstack.layers.rewrites import rewritten
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nets import stacks

@@ -14,8 +14,9 @@ from dnnstack.layers.backends.base import Array, Backend, Options
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import LOSSES, CrossEntropyLoss
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 from golden import golden_nets
 from golden.golden_nets import NETS
 

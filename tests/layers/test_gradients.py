@@ -6,8 +6,9 @@ from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.catalog import LAYERS
 from dnnstack.layers.losses import CrossEntropyLoss, MeanSquaredErrorLoss
 from dnnstack.layers.ops import Reduction
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 from gradcheck import check_layer, check_loss, compare, compile_exact, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st

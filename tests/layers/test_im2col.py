@@ -14,8 +14,9 @@ from dnnstack.layers.conv import Conv2dLayer
 from dnnstack.layers.graph import Graph
 from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.layers.ops import Col2im, Conv2d, Im2col, MatMul
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nets import conv2d_options, pictures

@@ -33,8 +33,9 @@ from dnnstack.layers.ops import (
     SoftmaxCrossEntropyBackward,
 )
 from dnnstack.layers.rewrites import REWRITES, rewritten
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nets import stacks

@@ -11,8 +11,9 @@ from dnnstack.layers.graph import Graph
 from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.layers.ops import Fused
 from dnnstack.layers.rewrites import REWRITES, rewritten
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 BATCH, COUNT, CLASSES = 3, 6, 4
 

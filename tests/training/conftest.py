@@ -12,7 +12,7 @@ from dnnstack.configs import RunConfig, parse_config
 from dnnstack.layers.backends.base import Backend
 from dnnstack.layers.backends.select import open_backend
 from dnnstack.layers.backends.tuning import Tuning
-from dnnstack.training.network import Preprocessing
+from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.state import Best, State
 
 TINY = """

@@ -9,9 +9,9 @@ import pytest
 from dnnstack.configs import RunConfig, load_config
 from dnnstack.datasets import DatasetInfo
 from dnnstack.training.assemble import build_network, optimizer
-from dnnstack.training.groups import Assigned
+from dnnstack.training.optimizers.groups import Assigned
 from dnnstack.training.plan import Plan, make_plan
-from dnnstack.training.summary import summarize
+from dnnstack.training.reports.summary import summarize
 
 CIFAR = DatasetInfo("cifar10", (3, 32, 32), tuple("0123456789"), 50_000, 10_000)
 BOTH = ("cifar10-airbench.yaml", "cifar10-airbench-muon.yaml")

@@ -17,8 +17,8 @@ from dnnstack.training.assemble import (
     optimizer,
     preprocessing,
 )
-from dnnstack.training.optimizer import Optimizer
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.optimizers.optimizer import Optimizer
+from dnnstack.training.optimizers.sgd import Sgd
 
 REST = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
 

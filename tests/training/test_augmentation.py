@@ -23,19 +23,19 @@ from dnnstack.layers.ops import GatherAugmented, GatherBatch
 from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.augmentation import TEST_TIME, augmentations, mean_pixel
 from dnnstack.training.checkpoint import read_checkpoint
-from dnnstack.training.data_report import report
-from dnnstack.training.data_samples import samples
 from dnnstack.training.evaluate import evaluate, load_part
-from dnnstack.training.evaluate_text import as_text
-from dnnstack.training.explain import explain
-from dnnstack.training.network import Preprocessing
+from dnnstack.training.listener import Summary
+from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.plan import make_plan
-from dnnstack.training.report import Summary
+from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.reports.data_report import report
+from dnnstack.training.reports.data_samples import samples
+from dnnstack.training.reports.evaluate_text import as_text
+from dnnstack.training.reports.explain import explain
+from dnnstack.training.reports.summary import summarize
 from dnnstack.training.resume import open_resume
 from dnnstack.training.session import Session
-from dnnstack.training.sgd import Sgd
 from dnnstack.training.state import State
-from dnnstack.training.summary import summarize
 from dnnstack.training.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 

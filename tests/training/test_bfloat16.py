@@ -9,9 +9,9 @@ import pytest
 from dnnstack.configs import RunConfig
 from dnnstack.layers.backends.base import Backend
 from dnnstack.training.checkpoint import read_checkpoint
-from dnnstack.training.explain import explain
-from dnnstack.training.explain_text import as_text
-from dnnstack.training.report import Progress, Silent
+from dnnstack.training.listener import Progress, Silent
+from dnnstack.training.reports.explain import explain
+from dnnstack.training.reports.explain_text import as_text
 from dnnstack.training.resume import open_resume
 from dnnstack.training.trainer import train
 

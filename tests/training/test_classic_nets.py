@@ -11,9 +11,9 @@ from dnnstack.configs import RunConfig, load_config
 from dnnstack.layers.backends.base import Backend
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
 from dnnstack.training.checkpoint_store import newest_checkpoint
-from dnnstack.training.report import Progress, Silent, Summary
+from dnnstack.training.listener import Progress, Silent, Summary
+from dnnstack.training.optimizers.schedules import learning_rates
 from dnnstack.training.resume import open_resume
-from dnnstack.training.schedules import learning_rates
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

@@ -17,8 +17,8 @@ from dnnstack.layers.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.layers.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training import divergence
 from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.listener import Progress, Silent, Summary
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.report import Progress, Silent, Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.session import Session, Snapshot
 from dnnstack.training.state import Best

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.onednn import library as onednn
-from dnnstack.training import doctor, doctor_gpu, doctor_machine
-from dnnstack.training.doctor import Finding, examine
+from dnnstack.training.reports import doctor, doctor_gpu, doctor_machine
+from dnnstack.training.reports.doctor import Finding, examine
 
 Findings = dict[tuple[str, str], Finding]
 

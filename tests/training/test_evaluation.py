@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from dnnstack.datasets import ImageSet
 from dnnstack.training.evaluate import Evaluation, Mistake, _Tally
-from dnnstack.training.evaluate_plots import (
+from dnnstack.training.reports.evaluate_plots import (
     CONFUSION,
     ERRORS,
     confusion_picture,
     draw_plots,
     errors_picture,
 )
-from dnnstack.training.evaluate_text import as_text
+from dnnstack.training.reports.evaluate_text import as_text
 from numpy.typing import NDArray
 from PIL import Image
 

@@ -12,9 +12,9 @@ import pytest
 from dnnstack.configs import RunConfig
 from dnnstack.layers.backends.base import Backend, Limits
 from dnnstack.layers.rewrites import rewritten
-from dnnstack.training.explain import Explanation, Operation, explain
-from dnnstack.training.explain_json import as_json
-from dnnstack.training.explain_text import as_text, quantity
+from dnnstack.training.reports.explain import Explanation, Operation, explain
+from dnnstack.training.reports.explain_json import as_json
+from dnnstack.training.reports.explain_text import as_text, quantity
 from dnnstack.training.session import Session
 from numpy.typing import NDArray
 

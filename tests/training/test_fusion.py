@@ -12,7 +12,7 @@ from dnnstack.layers.graph import Graph, Op, Origin
 from dnnstack.layers.ops import Fused
 from dnnstack.layers.rewrites import OWN_KERNELS, REWRITES, rewritten
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
-from dnnstack.training.fusion import op_name, replacements, same_op
+from dnnstack.training.reports.fusion import op_name, replacements, same_op
 
 _STACKS = {
     "convolutions": "[{conv2d: {filters: 4, kernel_size: 5}}, relu, max_pool2d, "

@@ -13,9 +13,9 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, load_config, parse_config
 from dnnstack.layers.backends.base import Backend
 from dnnstack.training.checkpoint_store import newest_checkpoint
+from dnnstack.training.listener import Progress, Silent, Summary
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
-from dnnstack.training.report import Progress, Silent, Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.session import Session
 from dnnstack.training.state import State

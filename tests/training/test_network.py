@@ -18,8 +18,9 @@ from dnnstack.layers.ops import (
     Softmax,
     SoftmaxBackward,
 )
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 PICTURE, CLASSES = (1, 6, 6), 3
 PLAIN = Preprocessing((1 / 255,), (0.0,))

@@ -14,12 +14,12 @@ from dnnstack.layers.graph import Graph, Shape, Tensor
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
 from dnnstack.layers.ops import AdamUpdate, Advance, Average, MuonUpdate, Reshape, SgdUpdate
-from dnnstack.training.adam import Adam
-from dnnstack.training.groups import Group
-from dnnstack.training.muon import Muon
-from dnnstack.training.optimizer import Optimizer
-from dnnstack.training.rules import Rule
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.optimizers.adam import Adam
+from dnnstack.training.optimizers.groups import Group
+from dnnstack.training.optimizers.muon import Muon
+from dnnstack.training.optimizers.optimizer import Optimizer
+from dnnstack.training.optimizers.rules import Rule
+from dnnstack.training.optimizers.sgd import Sgd
 
 RATES = (0.1, 0.05, 0.2, 0.01)
 

@@ -11,8 +11,8 @@ import pytest
 from dnnstack.configs import RunConfig
 from dnnstack.layers.backends.base import Backend
 from dnnstack.training.checkpoint_store import newest_checkpoint
+from dnnstack.training.listener import Progress, Silent, Summary
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.report import Progress, Silent, Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.session import Session
 from dnnstack.training.state import Best, State

@@ -22,8 +22,8 @@ from dnnstack.training.assemble import (
 )
 from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.listener import Silent, Summary
 from dnnstack.training.plan import make_plan
-from dnnstack.training.report import Silent, Summary
 from dnnstack.training.session import Session
 from dnnstack.training.trained import Trained
 from dnnstack.training.trainer import train

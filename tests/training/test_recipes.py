@@ -16,9 +16,9 @@ from dnnstack.datasets import DatasetInfo
 from dnnstack.layers.backends.base import Array, Backend, Options
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.training.assemble import build_network, optimizer
-from dnnstack.training.network import Preprocessing
 from dnnstack.training.phases import make_phases, phase_at
 from dnnstack.training.plan import make_plan
+from dnnstack.training.preprocessing import Preprocessing
 from numpy.typing import NDArray
 
 PICTURE, CLASSES, COUNT, BATCH, STEPS = (2, 6, 6), 5, 24, 6, 10

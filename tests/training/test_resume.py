@@ -21,7 +21,7 @@ from dnnstack.training.checkpoint_store import (
     tensors_path,
     write_checkpoint,
 )
-from dnnstack.training.report import Progress, Silent, Started, Summary
+from dnnstack.training.listener import Progress, Silent, Started, Summary
 from dnnstack.training.resume import open_resume
 from dnnstack.training.run_log import CSV, LOG
 from dnnstack.training.runs import create_run

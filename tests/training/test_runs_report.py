@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from dnnstack.configs import RunConfig
 from dnnstack.layers.backends.base import Backend
-from dnnstack.training.report import Progress, Silent
+from dnnstack.training.listener import Progress, Silent
+from dnnstack.training.reports.runs_report import RunReport, as_text, report_runs
 from dnnstack.training.resume import open_resume
 from dnnstack.training.runs import create_run, reopen_run
-from dnnstack.training.runs_report import RunReport, as_text, report_runs
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

@@ -10,8 +10,8 @@ from dnnstack.layers.graph import Graph, Tensor
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
 from dnnstack.layers.ops import Advance, ClipByNorm, GlobalNorm, Reshape, SgdUpdate
-from dnnstack.training.optimizer import Optimizer
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.optimizers.optimizer import Optimizer
+from dnnstack.training.optimizers.sgd import Sgd
 
 WEIGHT = Parameter(Tensor("dense_1.weight", (3, 4), "float32", "parameter"), "kernel", ZEROS, 4, 3)
 BIAS = Parameter(Tensor("dense_1.bias", (3,), "float32", "parameter"), "bias", ZEROS, 4, 3)

@@ -16,11 +16,11 @@ from dnnstack.layers.ops import Dropout, SgdUpdate
 from dnnstack.training import pace
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
 from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.listener import Progress, Silent, Started, Summary
 from dnnstack.training.network import Network
-from dnnstack.training.report import Progress, Silent, Started, Summary
+from dnnstack.training.reports.summary import summarize
+from dnnstack.training.reports.summary_text import as_text
 from dnnstack.training.resume import open_resume
-from dnnstack.training.summary import summarize
-from dnnstack.training.summary_text import as_text
 from dnnstack.training.trained import Trained
 from dnnstack.training.trainer import train
 

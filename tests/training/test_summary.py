@@ -10,11 +10,11 @@ from dnnstack.common.errors import ShapeError, UsageError
 from dnnstack.configs import load_config, parse_config
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.training import summary as summarizing
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
-from dnnstack.training.summary import NetworkSummary, summarize
-from dnnstack.training.summary_text import as_text
-from dnnstack.training.units import bytes_text
+from dnnstack.training.reports import summary as summarizing
+from dnnstack.training.reports.summary import NetworkSummary, summarize
+from dnnstack.training.reports.summary_text import as_text
+from dnnstack.training.reports.units import bytes_text
 
 # The figures of CMU's lecture on VGG-16, in bytes: weights without biases, and outputs a picture.
 KIB, MIB = 1024, 1024**2

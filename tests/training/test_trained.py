@@ -14,8 +14,8 @@ from dnnstack.datasets import ImageSet
 from dnnstack.layers.backends.base import Backend
 from dnnstack.training.checkpoint_store import write_checkpoint
 from dnnstack.training.evaluate import Part, evaluate, load_part
-from dnnstack.training.evaluate_text import as_text
 from dnnstack.training.predict import Prediction, predict
+from dnnstack.training.reports.evaluate_text import as_text
 from dnnstack.training.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from numpy.typing import NDArray

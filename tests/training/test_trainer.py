@@ -21,9 +21,9 @@ from dnnstack.training import checkpoint_store
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.listener import Progress, Silent, Started
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
-from dnnstack.training.report import Progress, Silent, Started
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

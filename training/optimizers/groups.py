@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ..common.errors import ConfigError
-from ..layers.layer import Parameter
+from ...common.errors import ConfigError
+from ...layers.layer import Parameter
 from .rules import Rule
 from .schedules import in_steps
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..layers.graph import Graph, Tensor
-from ..layers.layer import Parameter
-from ..layers.ops import MuonUpdate
+from ...layers.graph import Graph, Tensor
+from ...layers.layer import Parameter
+from ...layers.ops import MuonUpdate
 from .rules import DecayOn, Member, Rule, factors
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..common.errors import ConfigError
-from ..layers.graph import Graph, Tensor
-from ..layers.layer import Parameter
-from ..layers.ops import Accumulate, Average, ClipByNorm, GlobalNorm
+from ...common.errors import ConfigError
+from ...layers.graph import Graph, Tensor
+from ...layers.layer import Parameter
+from ...layers.ops import Accumulate, Average, ClipByNorm, GlobalNorm
 from .groups import RATES, Assigned, Group, assign
 from .rules import Member, Rule, state_of
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ..layers.graph import Graph, Tensor
-from ..layers.layer import Parameter
+from ...layers.graph import Graph, Tensor
+from ...layers.layer import Parameter
 
 DecayOn = Literal["all", "weights"]
 

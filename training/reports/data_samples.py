@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.random import key, permutation
-from ..layers.backends.reference.backend import ReferenceBackend
-from ..layers.graph import DType, Graph
-from .augmentation import gather
+from ...common.random import key, permutation
+from ...layers.backends.reference.backend import ReferenceBackend
+from ...layers.graph import DType, Graph
+from ..augmentation import gather
 from .contact_sheet import COLUMNS, draw_sheet, write_png
 from .data_report import DataReport
 

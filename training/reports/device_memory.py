@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..datasets import DatasetInfo
-from ..layers.graph import Graph
-from ..layers.rewrites import rewritten
-from .assemble import optimizer
-from .augmentation import TEST_TIME, augmentations
-from .network import Network, Preprocessing
+from ...datasets import DatasetInfo
+from ...layers.graph import Graph
+from ...layers.rewrites import rewritten
+from ..assemble import optimizer
+from ..augmentation import TEST_TIME, augmentations
+from ..network import Network
+from ..preprocessing import Preprocessing
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
-    from ..layers.backends.cuda.memory_plan import MemoryPlan
+    from ...configs.schema.run import RunConfig
+    from ...layers.backends.cuda.memory_plan import MemoryPlan
 
 
 def gpu_memory(
@@ -23,8 +24,8 @@ def gpu_memory(
 
     Where the size of the data set is not known it counts as one batch.
     """
-    from ..layers.backends.cuda.backend import CudaBackend
-    from ..layers.backends.cuda.memory_plan import plan_memory
+    from ...layers.backends.cuda.backend import CudaBackend
+    from ...layers.backends.cuda.memory_plan import plan_memory
 
     data, rule = config.data, optimizer(config)
     count = max(info.train_count or 0, batch_size)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..datasets import ImageSet
+from ...datasets import ImageSet
+from ..evaluate import Evaluation
 from .contact_sheet import write_png
-from .evaluate import Evaluation
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .augmentation import TEST_TIME
-from .evaluate import Evaluation
+from ..augmentation import TEST_TIME
+from ..evaluate import Evaluation
 
 _WIDTH = 80
 _NAME = 12

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..layers.graph import Op
-from ..layers.layer import Layer
+from ...layers.graph import Op
+from ...layers.layer import Layer
 from .explain import Call, Explanation, Operation, WholeStep, ratio
 from .fusion import op_name
 from .units import quantity

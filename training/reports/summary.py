@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import UsageError
-from ..layers.graph import Graph, Op, Shape, Tensor
-from ..layers.layer import Layer
-from ..layers.ops import Reshape
-from ..layers.rewrites import OWN_KERNELS, REWRITES, rewritten
-from .assemble import build_network, describe_data, optimizer, preprocessing
-from .augmentation import TEST_TIME, augmentations
+from ...common.errors import UsageError
+from ...layers.graph import Graph, Op, Shape, Tensor
+from ...layers.layer import Layer
+from ...layers.ops import Reshape
+from ...layers.rewrites import OWN_KERNELS, REWRITES, rewritten
+from ..assemble import build_network, describe_data, optimizer, preprocessing
+from ..augmentation import TEST_TIME, augmentations
+from ..network import Network
 from .device_memory import gpu_memory
-from .network import Network
 
 if TYPE_CHECKING:
-    from ..configs.schema import RunConfig
-    from ..layers.backends.cuda.memory_plan import MemoryPlan
+    from ...configs.schema.run import RunConfig
+    from ...layers.backends.cuda.memory_plan import MemoryPlan
 
 _INPUT, _LOSS = "input", "loss"
 

@@ -19,8 +19,9 @@ from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.layers.rewrites import rewritten
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 LENET = (
     LayerSpec("conv2d", options={"filters": 20, "kernel_size": 5}),

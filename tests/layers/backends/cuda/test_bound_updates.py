@@ -13,13 +13,13 @@ from dnnstack.layers.backends.cuda.memory_plan import LANES, plan_memory
 from dnnstack.layers.backends.cuda.muon import Matrices, matrices, scratch_bytes
 from dnnstack.layers.ops.updates import ParameterUpdate
 from dnnstack.layers.rewrites import rewritten
-from dnnstack.training.adam import Adam
 from dnnstack.training.augmentation import TEST_TIME
-from dnnstack.training.groups import Group
-from dnnstack.training.muon import Muon
-from dnnstack.training.network import Preprocessing
-from dnnstack.training.optimizer import Optimizer
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.optimizers.adam import Adam
+from dnnstack.training.optimizers.groups import Group
+from dnnstack.training.optimizers.muon import Muon
+from dnnstack.training.optimizers.optimizer import Optimizer
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 COUNT, EPOCH, TOTAL = 640, 10, 20
 LATE = Group(kinds=("bias",), freeze_until=1.0)

@@ -13,12 +13,13 @@ from dnnstack.layers.backends.cuda.runtime import cupy
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.training.adam import Adam
-from dnnstack.training.groups import Group
-from dnnstack.training.muon import Muon
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.optimizer import Optimizer, as_optimizer
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.adam import Adam
+from dnnstack.training.optimizers.groups import Group
+from dnnstack.training.optimizers.muon import Muon
+from dnnstack.training.optimizers.optimizer import Optimizer, as_optimizer
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.cuda
 

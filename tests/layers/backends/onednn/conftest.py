@@ -9,8 +9,9 @@ from dnnstack.layers.backends.base import Executable, Options
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.graph import Graph
 from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 COUNT, BATCH = 64, 16
 CONV_NET = (

@@ -8,10 +8,10 @@ from dnnstack.layers.backends.onednn import executable as module
 from dnnstack.layers.backends.onednn.bind import Step
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec
-from dnnstack.training.adam import Adam
-from dnnstack.training.muon import Muon
-from dnnstack.training.optimizer import Optimizer
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.optimizers.adam import Adam
+from dnnstack.training.optimizers.muon import Muon
+from dnnstack.training.optimizers.optimizer import Optimizer
+from dnnstack.training.optimizers.sgd import Sgd
 
 BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}
 PLAIN = dict.fromkeys(BLOCKED, "nhwc")

@@ -23,8 +23,9 @@ from dnnstack.layers.ops import (
     Lrn,
     LrnBackward,
 )
-from dnnstack.training.network import Network, Preprocessing
-from dnnstack.training.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 PICTURE = (3, 8, 8)
 STACK = [

@@ -1,0 +1,1 @@
+"""The schema of the YAML configuration, as pydantic models."""

@@ -1,0 +1,1 @@
+"""Rules that turn gradients into new parameters, for which parameters, at what rate."""

@@ -1,0 +1,28 @@
+"""From bytes to what a network takes in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """x = pixel * scale + shift, one number a channel; pixels are 0 to 255."""
+
+    scale: tuple[float, ...]
+    shift: tuple[float, ...]
+
+    @classmethod
+    def standardize(cls, mean: Sequence[float], std: Sequence[float]) -> Preprocessing:
+        """x = (pixel / 255 - mean) / std."""
+        scale = tuple(1.0 / (255.0 * s) for s in std)
+        return cls(scale, tuple(-m / s for m, s in zip(mean, std, strict=True)))
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """images: (..., C, H, W) -> float32 of the same shape."""
+        scale, shift = (np.array(v, np.float32)[:, None, None] for v in (self.scale, self.shift))
+        return np.asarray(images.astype(np.float32) * scale + shift)
