@@ -75,9 +75,14 @@ class BatchNormLayer(Layer):
             )
             return y
         if x.size == x.shape[1]:
+            if graph.parts > 1:
+                batch = f"a part of {x.shape[0]} of {x.shape[0] * graph.parts} samples"
+                advice = "lower train.accumulate, or raise data.batch_size"
+            else:
+                batch, advice = f"a batch of {x.shape[0]}", "raise data.batch_size"
             raise ShapeError(
-                f"layer '{self.name}' ({self.kind}): a batch of {x.shape[0]} gives one value a "
-                "channel, which has no variance; raise data.batch_size"
+                f"layer '{self.name}' ({self.kind}): {batch} gives one value a channel, which has "
+                f"no variance; {advice}"
             )
         batch_mean = graph.tensor(f"{self.name}.mean", mean.shape)
         inverse_std = graph.tensor(f"{self.name}.inverse_std", mean.shape)

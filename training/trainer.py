@@ -67,7 +67,8 @@ def train(
         run = resume.run if resume is not None else None
         saving = config.checkpoint
         statistics = [statistic.tensor for statistic in network.statistics()]
-        state_tensors = optimizer(config).state(network.parameters(), statistics)
+        rule, parameters = optimizer(config), network.parameters()
+        state_tensors = rule.state(parameters, statistics)
         saved = {tensor.name: tensor.shape for tensor in (*network.learned(), *state_tensors)}
         one = checkpoint_bytes(saved)
         check_room(run.path if run else Path(config.run.dir), one, saving.keep + saving.best)
@@ -76,6 +77,8 @@ def train(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
         plan = make_plan(config, len(data))
+        if parameters and not rule.assigned(parameters):
+            heard.notice("all parameters are frozen (optimizer.groups): none of them is trained")
         if config.data.normalize.measured:
             # What a checkpoint was trained with holds, should the pictures be others by now.
             scaling = (

@@ -65,6 +65,10 @@ def test_batch_norm_of_one_value_a_channel_says_what_to_do() -> None:
     message = r"layer 'bn' \(batch_norm\): a batch of 1 .* raise data.batch_size"
     with pytest.raises(ShapeError, match=message):
         layer.forward(graph, graph.tensor("x", (1, 4), role="input"))
+    graph = Graph("train", 1, training=True, parts=8)
+    message = r"a part of 1 of 8 samples .* lower train.accumulate, or raise data.batch_size"
+    with pytest.raises(ShapeError, match=message):
+        layer.forward(graph, graph.tensor("x", (1, 4), role="input"))
     # Outside training one sample is enough, and in training one picture of several pixels.
     layer.forward(other := Graph("infer", 1), other.tensor("x", (1, 4), role="input"))
     graph = Graph("train", 1, training=True)

@@ -1,9 +1,8 @@
-"""Trainings whose step changes: parameters frozen for a while, batches in parts, averages."""
+"""Trainings whose step changes: batches in parts, averages, rollbacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,43 +11,17 @@ from dnnstack.common.errors import ConfigError, NonFiniteError
 from dnnstack.configs import RunConfig
 from dnnstack.layers.backends.base import Backend
 from dnnstack.layers.backends.reference.kernels import KERNELS, Kernel
-from dnnstack.layers.ops import BiasGrad, Conv2dBackwardFilter, MatMul
+from dnnstack.layers.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training.assemble import (
-    build_network,
-    describe_data,
-    load_data,
     optimizer,
-    preprocessing,
 )
-from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.evaluate import evaluate, load_part
-from dnnstack.training.listener import Silent, Summary
-from dnnstack.training.plan import make_plan
-from dnnstack.training.session import Session
+from dnnstack.training.listener import Silent
 from dnnstack.training.trained import Trained
 from dnnstack.training.trainer import train
+from trainings import NOWHERE, end_of, go, session_of
 
 Make = Callable[..., RunConfig]
-NOWHERE = Path("unused")
-
-
-def session_of(config: RunConfig, backend: Backend) -> Session:
-    info = describe_data(config)
-    network = build_network(config, info)
-    data = load_data(config, "train", NOWHERE)
-    plan = make_plan(config, len(data))
-    session = Session(config, network, preprocessing(config, info), plan, data, backend)
-    session.initialize()
-    return session
-
-
-def end_of(summary: Summary) -> Checkpoint:
-    assert summary.checkpoint is not None
-    return read_checkpoint(summary.checkpoint)
-
-
-def go(config: RunConfig, backend: Backend) -> Checkpoint:
-    return end_of(train(config, backend, NOWHERE))
 
 
 def spoiled(result: tuple[Any, ...], value: float) -> tuple[Any, ...]:
@@ -56,78 +29,6 @@ def spoiled(result: tuple[Any, ...], value: float) -> tuple[Any, ...]:
     first = np.array(result[0])
     first.reshape(-1)[0] = value
     return (first, *result[1:])
-
-
-# ---------------------------------------------------------------- freezing
-
-
-def test_a_frozen_parameter_stands_still_to_the_last_bit(tiny: Make, backend: Backend) -> None:
-    """Ten steps are an epoch: the bias trains in the first, the dense layer from the second on."""
-    config = tiny(
-        "optimizer={type: adam, lr: 0.01, groups: [{parameters: conv2d_1.weight, frozen: true}, "
-        "{parameters: conv2d_1.bias, freeze_after_epoch: 1},"
-        "{parameters: dense_1.*, freeze_until_epoch: 1}]}"
-    )
-    session = session_of(config, backend)
-    assert [phase.first for phase in session.phases] == [0, 10]
-    start = session.arrays()
-    session.run(10)
-    middle = session.arrays()
-    session.run(10)
-    end = session.arrays()
-    session.close()
-
-    def moved(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> set[str]:
-        names = ("conv2d_1.weight", "conv2d_1.bias", "dense_1.weight", "dense_1.bias")
-        return {name for name in names if (one[name] != other[name]).any()}
-
-    assert moved(start, middle) == {"conv2d_1.bias"}
-    assert moved(middle, end) == {"dense_1.weight", "dense_1.bias"}
-    np.testing.assert_array_equal(end["adam_v/conv2d_1.bias"], middle["adam_v/conv2d_1.bias"])
-
-
-def test_gradients_of_frozen_parameters_are_not_computed(tiny: Make, reference: Backend) -> None:
-    config = tiny(
-        "optimizer={type: sgd, lr: 0.01, groups: [{parameters: conv2d_1.weight, frozen: true}, "
-        "{parameters: conv2d_1.bias, freeze_after_epoch: 1}]}"
-    )
-    session = session_of(config, reference)
-    first, second = (phase.train for phase in session.phases)
-    session.close()
-
-    def kinds(graph: object) -> list[type]:
-        return [type(op) for op in graph.ops]  # type: ignore[attr-defined]
-
-    assert Conv2dBackwardFilter not in kinds(first)
-    assert kinds(first).count(BiasGrad) == 2
-    assert kinds(second).count(BiasGrad) == 1
-    # Of the three matrix products the one for the gradient of dense's input is gone too.
-    assert (kinds(first).count(MatMul), kinds(second).count(MatMul)) == (3, 2)
-
-
-def test_both_backends_agree_on_groups(tiny: Make, reference: Backend, onednn: Backend) -> None:
-    config = tiny(
-        "optimizer={type: sgd, lr: 0.02, momentum: 0.9, nesterov: true, weight_decay: 0.01, "
-        "clip_norm: 1, lookahead: {every: 3}, ema: {decay: 0.9}, groups: ["
-        "{parameters: conv2d_1.bias, freeze_until_epoch: 0.5, freeze_after_epoch: 1.5},"
-        "{kind: bias, lr: 0.1, weight_decay: 0, schedule: {type: poly}}]}",
-        "train.accumulate=2",
-    )
-    one, other = go(config, reference).arrays, go(config, onednn).arrays
-    assert set(one) == set(other)
-    for name, array in one.items():
-        np.testing.assert_allclose(array, other[name], rtol=0.01, atol=1e-4, err_msg=name)
-
-
-def test_muon_on_filters_in_groups(tiny: Make, reference: Backend, onednn: Backend) -> None:
-    config = tiny(
-        "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2}}, relu, "
-        "{conv2d: {filters: 6, kernel_size: 3, groups: 2}}, relu, flatten, {dense: {units: 10}}]",
-        "optimizer={type: muon, lr: 0.02, rescale: true, rest: {type: sgd, lr: 0.05}}",
-    )
-    one, other = go(config, reference).arrays, go(config, onednn).arrays
-    for name, array in one.items():
-        np.testing.assert_allclose(array, other[name], rtol=0.01, atol=2e-3, err_msg=name)
 
 
 # ---------------------------------------------------------------- parts of a batch

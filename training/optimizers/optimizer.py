@@ -70,7 +70,7 @@ class Optimizer:
     ) -> tuple[int, ...]:
         """The first steps of the stretches of training in which the same parameters are trained.
 
-        Raises ConfigError for a group whose training never begins.
+        Raises ConfigError for a group that is never trained, though not said to be frozen.
         """
         begins = {0}
         for index, group in enumerate(self.groups):
@@ -80,6 +80,13 @@ class Optimizer:
                     f"optimizer.groups.{index}.freeze_until_epoch: epoch {group.freeze_until:g} is "
                     f"never reached, training ends after {total_steps} steps of {steps_per_epoch} "
                     "an epoch; train longer, or say 'frozen: true'"
+                )
+            if start and start >= stop:
+                raise ConfigError(
+                    f"optimizer.groups.{index}.freeze_after_epoch: epochs {group.freeze_until:g} "
+                    f"and {group.freeze_after:g} are both step {start}, so the group is never "
+                    f"trained ({steps_per_epoch} steps an epoch); leave a step between them, or "
+                    "say 'frozen: true'"
                 )
             begins.update(int(step) for step in (start, stop) if step < total_steps)
         return tuple(sorted(begins))

@@ -112,7 +112,9 @@ def _add_averages(
     add: Callable[[str, Mapping[Tensor, Tensor]], None],
 ) -> None:
     """Averages of parameters lie as these do; of the rest both lie in rows of their own."""
-    trained = store.arenas["parameters"].spans
+    # Where all parameters are frozen there is no arena of them.
+    arena = store.arenas.get("parameters")
+    trained = {} if arena is None else arena.spans
     add(name, {a: p for a, p in values.items() if p in trained})
     rest = {a: p for a, p in values.items() if p not in trained}
     for family, tensors in (("others", [*rest.values()]), (f"{name} of others", [*rest])):

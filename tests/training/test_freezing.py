@@ -1,0 +1,138 @@
+"""Parameters that are frozen, for a while or for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import RunConfig
+from dnnstack.layers.backends.base import Backend
+from dnnstack.layers.ops import BiasGrad, Conv2dBackwardFilter, MatMul
+from dnnstack.training.listener import Silent
+from dnnstack.training.trainer import train
+from trainings import NOWHERE, go, session_of
+
+Make = Callable[..., RunConfig]
+
+
+def test_a_frozen_parameter_stands_still_to_the_last_bit(tiny: Make, backend: Backend) -> None:
+    """Ten steps are an epoch: the bias trains in the first, the dense layer from the second on."""
+    config = tiny(
+        "optimizer={type: adam, lr: 0.01, groups: [{parameters: conv2d_1.weight, frozen: true}, "
+        "{parameters: conv2d_1.bias, freeze_after_epoch: 1},"
+        "{parameters: dense_1.*, freeze_until_epoch: 1}]}"
+    )
+    session = session_of(config, backend)
+    assert [phase.first for phase in session.phases] == [0, 10]
+    start = session.arrays()
+    session.run(10)
+    middle = session.arrays()
+    session.run(10)
+    end = session.arrays()
+    session.close()
+
+    def moved(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> set[str]:
+        names = ("conv2d_1.weight", "conv2d_1.bias", "dense_1.weight", "dense_1.bias")
+        return {name for name in names if (one[name] != other[name]).any()}
+
+    assert moved(start, middle) == {"conv2d_1.bias"}
+    assert moved(middle, end) == {"dense_1.weight", "dense_1.bias"}
+    np.testing.assert_array_equal(end["adam_v/conv2d_1.bias"], middle["adam_v/conv2d_1.bias"])
+
+
+def test_gradients_of_frozen_parameters_are_not_computed(tiny: Make, reference: Backend) -> None:
+    config = tiny(
+        "optimizer={type: sgd, lr: 0.01, groups: [{parameters: conv2d_1.weight, frozen: true}, "
+        "{parameters: conv2d_1.bias, freeze_after_epoch: 1}]}"
+    )
+    session = session_of(config, reference)
+    first, second = (phase.train for phase in session.phases)
+    session.close()
+
+    def kinds(graph: object) -> list[type]:
+        return [type(op) for op in graph.ops]  # type: ignore[attr-defined]
+
+    assert Conv2dBackwardFilter not in kinds(first)
+    assert kinds(first).count(BiasGrad) == 2
+    assert kinds(second).count(BiasGrad) == 1
+    # Of the three matrix products the one for the gradient of dense's input is gone too.
+    assert (kinds(first).count(MatMul), kinds(second).count(MatMul)) == (3, 2)
+
+
+def test_both_backends_agree_on_groups(tiny: Make, reference: Backend, onednn: Backend) -> None:
+    config = tiny(
+        "optimizer={type: sgd, lr: 0.02, momentum: 0.9, nesterov: true, weight_decay: 0.01, "
+        "clip_norm: 1, lookahead: {every: 3}, ema: {decay: 0.9}, groups: ["
+        "{parameters: conv2d_1.bias, freeze_until_epoch: 0.5, freeze_after_epoch: 1.5},"
+        "{kind: bias, lr: 0.1, weight_decay: 0, schedule: {type: poly}}]}",
+        "train.accumulate=2",
+    )
+    one, other = go(config, reference).arrays, go(config, onednn).arrays
+    assert set(one) == set(other)
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], rtol=0.01, atol=1e-4, err_msg=name)
+
+
+def test_muon_on_filters_in_groups(tiny: Make, reference: Backend, onednn: Backend) -> None:
+    config = tiny(
+        "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2}}, relu, "
+        "{conv2d: {filters: 6, kernel_size: 3, groups: 2}}, relu, flatten, {dense: {units: 10}}]",
+        "optimizer={type: muon, lr: 0.02, rescale: true, rest: {type: sgd, lr: 0.05}}",
+    )
+    one, other = go(config, reference).arrays, go(config, onednn).arrays
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], rtol=0.01, atol=2e-3, err_msg=name)
+
+
+ALL_FROZEN = (
+    "optimizer={type: muon, lr: 0.1, clip_norm: 1, ema: {decay: 0.5}, lookahead: {every: 2}, "
+    "rest: {type: adamw, lr: 0.1}, groups: [{parameters: '*', frozen: true}]}",
+    "train.max_steps=5",
+)
+BATCH_NORM = (
+    "layers=[{conv2d: {filters: 4, kernel_size: 5}}, batch_norm, flatten, {dense: {units: 10}}]"
+)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_statistics_alone_are_learned(tiny: Make, backend: Backend, parts: int) -> None:
+    """With everything frozen only the running statistics move, and their averages after them."""
+    config = tiny(BATCH_NORM, *ALL_FROZEN, f"train.accumulate={parts}")
+    session = session_of(config, backend)
+    start = session.arrays()
+    session.run(5)
+    end = session.arrays()
+    session.close()
+    moved = {name for name in end if (start[name] != end[name]).any()}
+    statistics = {f"batch_norm_1.running_{of}" for of in ("mean", "var")}
+    assert moved == {f"{kind}{of}" for kind in ("", "ema/", "lookahead/") for of in statistics}
+
+
+class Ear(Silent):
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+def test_a_training_that_trains_nothing_says_so(tiny: Make, reference: Backend) -> None:
+    ear = Ear()
+    train(tiny(*ALL_FROZEN), reference, NOWHERE, listener=ear)
+    assert ear.notices == ["all parameters are frozen (optimizer.groups): none of them is trained"]
+
+
+def test_a_stretch_of_no_step_is_an_error(tiny: Make, reference: Backend) -> None:
+    """Ten steps are an epoch: 1 and 1.01 both stand for step 10."""
+    config = tiny(
+        "optimizer={type: sgd, lr: 0.1, groups: [{kind: kernel}, "
+        "{kind: bias, freeze_until_epoch: 1, freeze_after_epoch: 1.01}]}"
+    )
+    with pytest.raises(
+        ConfigError,
+        match=r"optimizer\.groups\.1\.freeze_after_epoch: epochs 1 and 1\.01 are both step 10.*10 "
+        r"steps an epoch",
+    ):
+        train(config, reference, NOWHERE)
