@@ -80,6 +80,9 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
         rest, held = held_out(list_pictures(folder, classes), _fraction(options))
         pictures = rest if split == "train" else held
     else:
+        if split == "train":
+            # What is wrong with the pictures to test on is said before the training, not after it.
+            list_pictures(_folder(options, "test", root), classes)
         folder = _folder(options, split, root)
         pictures = [picture for each in list_pictures(folder, classes) for picture in each]
     _check_room(folder, len(pictures), info.shape)

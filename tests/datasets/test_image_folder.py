@@ -15,6 +15,7 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Preparation, describe, files, load, read_picture
 from dnnstack.datasets.class_folders import PictureFile, held_out
+from dnnstack.datasets.image_set import Split
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -99,7 +100,7 @@ def test_a_second_start_reads_no_picture(
 def test_the_cache_is_keyed_by_content(root: Path, cache: Path) -> None:
     load("image_folder", "train", root=root, options=OPTIONS)
     os.rename(root / "flowers", root / "moved")
-    moved = {**OPTIONS, "train": str(root / "moved")}
+    moved = {**OPTIONS, "train": str(root / "moved"), "test": str(root / "unseen")}
     load("image_folder", "train", root=Path("elsewhere"), options=moved)
     assert len(list((cache / "decoded").glob("image_folder-train-*"))) == 1
     paint(root / "moved" / "rose" / "0.png", 77)
@@ -201,12 +202,20 @@ def _file(root: Path) -> None:
         (_file, r"unseen: cannot be read \(Not a directory\)"),
     ],
 )
+@pytest.mark.parametrize("split", ["test", "train"])
 def test_a_folder_that_is_not_as_it_should_be(
-    root: Path, change: Callable[[Path], None], message: str
+    root: Path, change: Callable[[Path], None], message: str, split: Split
 ) -> None:
+    """Where it is the folder to test on, it is said before the training, not after it."""
     change(root)
     with pytest.raises(DatasetError, match=message):
-        load("image_folder", "test", root=root, options=OPTIONS)
+        load("image_folder", split, root=root, options=OPTIONS)
+
+
+def test_a_test_needs_no_pictures_to_train_on(root: Path) -> None:
+    os.rename(root / "flowers", root / "away")
+    options = {**OPTIONS, "classes": ["aster", "rose", "tulip"]}
+    assert len(load("image_folder", "test", root=root, options=options)) == 3
 
 
 @pytest.mark.parametrize("name", ["a\x1b[2Jb", "two\nlines", os.fsdecode(b"\xff\xfe")])
