@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,7 @@ class Loop:
         self._training: Metrics | None = None
         self._validation: Metrics | None = None
         self._pace = Pace(session.plan.batch_size)
+        self._untold: list[Callable[[], None]] = []
 
     def run(self, backend: str, stop_requested: Callable[[], bool]) -> Summary:
         """Train to the end, or to the first chunk after which a stop is requested.
@@ -137,6 +139,7 @@ class Loop:
         """Steps to an end, and save it; None after a rollback, for the next attempt to go on."""
         try:
             ended = self._steps(stop_requested)
+            self._tell()
             if self._keeper.needs_saving(self._session.step):
                 self._save()
             return ended
@@ -161,12 +164,21 @@ class Loop:
             # second; how the steps are cut changes no bit of what they compute.
             steps = min(plan.next_stop(session.step) - session.step, pace.chunk)
             began = perf_counter()
-            session.run(steps)
+            session.run(steps, wait=False)
+            # While a GPU works on these steps the log hears of those before.
+            self._tell()
+            finite = self._watch.glance()
             pace.ran(steps, perf_counter() - began)
-            if not self._watch.glance():
+            if not finite:
                 raise self._recovery.diverged(stop_requested)
             self._after_steps()
             self._listener.progressed(self._progress())
+
+    def _tell(self) -> None:
+        """Write to the log, and tell the listener, what waits to be told."""
+        waiting, self._untold = self._untold, []
+        for each in waiting:
+            each()
 
     def _after_steps(self) -> None:
         """What is due after the steps that were done; a validation that is due comes next."""
@@ -190,7 +202,8 @@ class Loop:
         if not len(self._plan.validation):
             self._measure(self._training)
         progress = self._progress()
-        self._log.metrics(
+        line = partial(
+            self._log.metrics,
             "train",
             progress.step,
             progress.epoch,
@@ -200,10 +213,11 @@ class Loop:
             images_per_second=progress.images_per_second,
             seconds=self._pace.training_seconds,
         )
-        self._listener.logged(progress)
+        self._untold += [line, partial(self._listener.logged, progress)]
 
     def _validate(self, stop_requested: Callable[[], bool]) -> bool:
         """Validate, log, save where that is due; False where a stop was requested meanwhile."""
+        self._tell()
         if not self._watch.look():
             raise self._recovery.diverged(stop_requested)
         session, keeper, began = self._session, self._keeper, perf_counter()
@@ -239,6 +253,7 @@ class Loop:
 
     def _save(self) -> None:
         """Save, once every value was seen to be finite."""
+        self._tell()
         if not self._watch.look():
             raise self._recovery.diverged(lambda: False)
         self._keeper.save(self._watch.good)
@@ -247,6 +262,8 @@ class Loop:
         """Let the writer end and note the failure; the first error is the one to show."""
         with contextlib.suppress(Exception):
             self._writer.wait()
+        with contextlib.suppress(Exception):
+            self._tell()
         with contextlib.suppress(Exception):
             what = f"{type(error).__name__}: {error}"
             seconds = self._pace.training_seconds

@@ -31,14 +31,14 @@ class Phase:
         """The sections of one step in order, repetitions included."""
         return [self.train] * self.parts + ([] if self.update is None else [self.update])
 
-    def run(self, executable: Executable, steps: int) -> None:
-        """Do so many steps."""
+    def run(self, executable: Executable, steps: int, wait: bool = True) -> None:
+        """Do so many steps; see ``Executable.run`` for ``wait``."""
         if self.update is None:
-            executable.run(self.train.name, steps)
+            executable.run(self.train.name, steps, wait)
             return
-        for _ in range(steps):
-            executable.run(self.train.name, self.parts)
-            executable.run(self.update.name)
+        for done in range(1, steps + 1):
+            executable.run(self.train.name, self.parts, wait=False)
+            executable.run(self.update.name, 1, wait and done == steps)
 
     def go_to(self, executable: Executable, step: int) -> None:
         """Let ``step`` updates be done."""

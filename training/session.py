@@ -132,6 +132,7 @@ class Session:
         self._learned = network.learned()
         self._averages = rule.averages(parameters, statistics)
         self._state = rule.state(parameters, statistics)
+        self._sums: NDArray[np.float64] | None = None
         self._feed(self.executable, sections)
 
     def initialize(self) -> None:
@@ -174,19 +175,20 @@ class Session:
         """Names and shapes of what a checkpoint holds: what is learned, then optimizer state."""
         return {t.name: t.shape for t in (*self._learned, *self._state)}
 
-    def run(self, steps: int) -> None:
-        """Do so many updates, all within one epoch."""
+    def run(self, steps: int, wait: bool = True) -> None:
+        """Do so many updates, all within one epoch; see ``Executable.run`` for ``wait``."""
         epoch, done = divmod(self.step, self.plan.steps_per_epoch)
         if done + steps > self.plan.steps_per_epoch:
             raise ValueError(f"{steps} steps from step {self.step} leave epoch {epoch}")
         if epoch != self._epoch:
             self.executable.write(self._train["order"], self._next_order(epoch))
             self._epoch = epoch
+        self._sums = None
         end = self.step + steps
         while self.step < end:
             phase, next_first = phase_at(self.phases, self.step)
             count = int(min(end, next_first)) - self.step
-            phase.run(self.executable, count)
+            phase.run(self.executable, count, wait)
             self.step += count
 
     def validate(self, stop_requested: Callable[[], bool] = lambda: False) -> Metrics | None:
@@ -221,9 +223,12 @@ class Session:
 
     def sums(self) -> NDArray[np.float64]:
         """The running (loss, right answers, samples): (3,) float64."""
-        return self.executable.read(self._train["sums"])
+        if self._sums is None:
+            self._sums = self.executable.read(self._train["sums"])
+        return self._sums.copy()
 
     def set_sums(self, values: NDArray[np.float64]) -> None:
+        self._sums = None
         self.executable.write(self._train["sums"], values)
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:

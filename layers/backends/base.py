@@ -91,8 +91,12 @@ class Executable(Protocol):
         """What the user should know about compiling, such as a tuning that could not be applied."""
         ...
 
-    def run(self, section: str, steps: int = 1) -> None:
-        """Run a section so many times. Raises LibraryError with the failing call."""
+    def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
+        """Run a section so many times. Raises LibraryError with the failing call.
+
+        Without ``wait`` it may return before the device is done; ``read`` and ``write`` then wait,
+        and raise what went wrong.
+        """
         ...
 
     def write(self, tensor: Tensor, array: Array) -> None:

@@ -71,6 +71,7 @@ class CudaExecutable:
         self._sections: dict[str, Binder] = {}
         self._captured: dict[str, Any] = {}
         self._generation = 0
+        self._running: str | None = None
         with device().stream:
             if streamed:
                 self._store.feeds = Feeds(graphs, self._position)
@@ -98,11 +99,22 @@ class CudaExecutable:
         self._captured.clear()
         synchronize()
 
-    def run(self, section: str, steps: int = 1) -> None:
-        try:
+    def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
+        self._running = section
+        with self._explained():
             self._run(section, steps)
-            synchronize()
+            if wait:
+                synchronize()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Name the section that was last begun where the device reports an error."""
+        try:
+            yield
         except cupy().cuda.runtime.CUDARuntimeError as error:
+            section = self._running
+            if section is None:
+                raise
             shown = {"section": section, "batch_size": self.graphs[section].batch_size}
             raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, CAPTURED) from None
 
@@ -161,7 +173,7 @@ class CudaExecutable:
             raise ShapeError(f"'{tensor.name}' has shape {tensor.shape}, not {array.shape}")
         if tensor.role == "data" and array.dtype != tensor.dtype:
             raise ShapeError(f"'{tensor.name}' is {tensor.dtype}, not {array.dtype}")
-        with device().stream:
+        with device().stream, self._explained():
             if tensor.role == "data":
                 self._write_data(tensor, array)
             else:
@@ -192,7 +204,7 @@ class CudaExecutable:
         self._store.generation += 1
 
     def read(self, tensor: Tensor) -> Array:
-        with device().stream:
+        with device().stream, self._explained():
             synchronize()
             feeds = self._store.feeds
             if feeds is not None and feeds.holds(tensor):

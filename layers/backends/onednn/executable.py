@@ -69,7 +69,7 @@ class OneDnnExecutable:
         }
         self._stale = set(graphs)
 
-    def run(self, section: str, steps: int = 1) -> None:
+    def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
         binder = self._sections[section]
         library().set_threads(self._threads)
         if section in self._stale:

@@ -46,7 +46,7 @@ class ReferenceExecutable:
             if tensor.role == "state"
         }
 
-    def run(self, section: str, steps: int = 1) -> None:
+    def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
         """Run the section's operations in order, so many times."""
         ops = self.graphs[section].ops
         # Infinities and NaN pass through as they do on every other device.
