@@ -1,0 +1,135 @@
+"""Every layer and every loss that a config can name: resumed to the bit, fused or not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.configs import RunConfig
+from dnnstack.layers.backends.base import Backend
+from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.losses import LOSSES
+from trainings import session_of
+
+Make = Callable[..., RunConfig]
+
+# On 28x28 pixels. Nothing here makes a value that is hard to tell from 0, but for dropout.
+LAYERS_BEFORE = """
+- pad2d: {padding: 1, value: -0.2}
+- conv2d: {filters: 4, kernel_size: 3, stride: 2, use_bias: false}
+- batch_norm
+- relu
+- max_pool2d: {pool_size: 3, stride: 2, ceil_mode: true}
+- lrn: {alpha: 0.5}
+- conv2d: {filters: 4, kernel_size: 2, algorithm: im2col}
+- leaky_relu
+- conv2d: {filters: 4, kernel_size: 2, connections: [[0], [1, 2], [3], [0, 3]]}
+- lcn: {alpha: 0.5}
+- elu
+- concat:
+    branches:
+      - [{conv2d: {filters: 3, kernel_size: 3, padding: same}}, silu, dropout]
+      - [{residual: {body: [{conv2d: {filters: 4, kernel_size: 1}}, softplus]}}]
+      - [{residual: {body: [{conv2d: {filters: 5, kernel_size: 1}}], shortcut: projection}}, gelu]
+- residual: {body: [{conv2d: {filters: 14, kernel_size: 1}}, sigmoid], shortcut: padding}
+- scaled_subsampling: {pool_size: 2, stride: 1, pooling: average}
+- scaled_tanh
+- avg_pool2d: {pool_size: 2, stride: 1, ceil_mode: true}
+- sequential:
+    layers:
+      - scale: {factor: 0.5}
+      - tanh
+"""
+ENDS = {
+    "scores": "[flatten, {dense: {units: 10}}]",
+    "means": "[global_avg_pool2d, {dense: {units: 10}}, softmax]",
+    "rbf": "[flatten, {dense: {units: 84}}, scaled_tanh, rbf]",
+    "units": "[flatten, {dense: {units: 10}}, heaviside]",
+}
+# Of every loss the end of the network, and the options beside the type.
+TRAINED = {
+    "cross_entropy": ("means", "label_smoothing: 0.1"),
+    "mse": ("scores", "reduction: sum"),
+    "hinge": ("scores", "power: 2"),
+    "one_minus_p": ("means", "reduction: mean"),
+    "squared_distance": ("means", "reduction: mean"),
+    "rbf_map": ("rbf", "j: 3"),
+    "perceptron": ("units", "reduction: sum"),
+}
+
+
+def layers(loss: str) -> str:
+    """What is before the end, in one line; the perceptron has one layer of weights alone."""
+    import yaml
+
+    before = [] if loss == "perceptron" else yaml.safe_load(LAYERS_BEFORE)
+    return str([*before, *yaml.safe_load(ENDS[TRAINED[loss][0]])]).replace("'", "")
+
+
+def config_of(tiny: Make, loss: str, *overrides: str) -> RunConfig:
+    return tiny(
+        f"layers={layers(loss)}".replace("True", "true"),
+        f"loss={{type: {loss}, {TRAINED[loss][1]}}}",
+        "optimizer={type: sgd, lr: 0.002, momentum: 0.9, weight_decay: 0.01}",
+        "run.tune=false",
+        *overrides,
+    )
+
+
+def kinds(models: Iterable[Any]) -> set[str]:
+    """The types of layers, however deep."""
+    found: set[str] = set()
+    for model in models:
+        if isinstance(model, tuple):
+            found |= kinds(model)
+        elif not isinstance(model, str):
+            inner = (getattr(model, key, ()) for key in ("layers", "body", "shortcut", "branches"))
+            found |= {model.type} | set().union(*map(kinds, inner))
+    return found
+
+
+def test_nothing_is_left_out(tiny: Make) -> None:
+    assert set(TRAINED) == set(LOSSES)
+    assert set().union(*(kinds(config_of(tiny, loss).layers) for loss in TRAINED)) == set(LAYERS)
+
+
+@pytest.mark.parametrize("loss", TRAINED)
+def test_a_resume_changes_no_bit(tiny: Make, backend: Backend, loss: str) -> None:
+    config = config_of(tiny, loss)
+    whole = session_of(config, backend)
+    whole.run(7)
+    half = session_of(config, backend)
+    half.run(3)
+    kept = half.snapshot()
+    half.close()
+    again = session_of(config, backend)
+    again.put(kept)
+    again.run(4)
+    want, got = whole.snapshot(), again.snapshot()
+    whole.close()
+    again.close()
+    assert ("batch_norm_1.running_var" in want.arrays) == (loss != "perceptron")
+    assert want.sums.tobytes() == got.sums.tobytes()
+    for name, array in want.arrays.items():
+        assert array.tobytes() == got.arrays[name].tobytes(), name
+        assert np.isfinite(array).all(), name
+        assert name.startswith("momentum/") or (array != kept.arrays[name]).any(), name
+
+
+@pytest.mark.parametrize("loss", TRAINED)
+def test_fused_or_not_it_learns_the_same(tiny: Make, backend: Backend, loss: str) -> None:
+    ends = []
+    for fusion in ("true", "false"):
+        session = session_of(config_of(tiny, loss, f"run.fusion={fusion}"), backend)
+        session.run(3)
+        ends.append(session.snapshot())
+        session.close()
+    fused, plain = ends
+    np.testing.assert_allclose(fused.sums, plain.sums, rtol=1e-4)
+    for name, array in fused.arrays.items():
+        size = max(np.abs(array).max(), 1e-3)
+        np.testing.assert_allclose(
+            plain.arrays[name], array, rtol=0, atol=1e-3 * size, err_msg=name
+        )
