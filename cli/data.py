@@ -42,7 +42,7 @@ def data(
     """
     import json
 
-    from ..configs import load_config
+    from ..configs import load_config, placed
     from ..datasets import data_root
     from ..training.reports.contact_sheet import check_png
     from ..training.reports.data_report import report
@@ -51,9 +51,10 @@ def data(
 
     if save is not None:
         check_png(save)
-    config = load_config(reference, overrides).config
-    root = data_root(data_dir, config.data.root)
-    found = report(config, root, downloading.policy(offline))
+    loaded = load_config(reference, overrides)
+    config = loaded.config
+    with placed(loaded):
+        found = report(config, data_root(data_dir, config.data.root), downloading.policy(offline))
     click.echo(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
     if save is not None:
         save_samples(found, config.seed, save)

@@ -124,4 +124,5 @@ def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bo
         # The reader of the output has gone; that is no fault of the plots.
         raise
     except (OSError, ImportError, DatasetError) as error:
-        console.note(f"the plots were not drawn: {error}")
+        reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        console.note(f"the plots were not drawn: {reason}")

@@ -45,7 +45,7 @@ def explain(
     """
     import json
 
-    from ..configs import load_config
+    from ..configs import load_config, placed
     from ..layers.backends.select import open_backend
     from ..training.reports import explain as explaining
     from ..training.reports.explain_json import as_json as to_json
@@ -56,5 +56,6 @@ def explain(
     backend = open_backend(
         device or machine.device, threads or machine.threads, console.note, not no_graph
     )
-    explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
+    with placed(loaded):
+        explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
     click.echo(json.dumps(to_json(explanation), indent=1) if as_json else as_text(explanation))

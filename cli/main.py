@@ -7,8 +7,11 @@ Anything else is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -26,6 +29,8 @@ from .summary import summary
 from .train import train
 
 _INTERRUPTED = 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the system says where standard output is a file on a disk that is full or fails."""
 
 
 @click.group(
@@ -80,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except click.UsageError as error:
-        return _wrong_usage(error)
+        return _wrong_usage(error, sys.argv[1:] if arguments is None else arguments)
     except click.ClickException as error:
         return _complain(error.format_message(), 1)
     except click.Abort as error:
@@ -91,13 +96,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 2)
     except DnnstackError as error:
         return _complain(str(error), 1)
+    except OSError as error:
+        # Files that commands write themselves are named in errors of their own.
+        if error.filename is not None or error.errno not in _FULL:
+            raise
+        _drop_output()
+        return _complain(
+            f"standard output: cannot be written: {error.strerror}; what is there is not whole", 1
+        )
 
 
-def _wrong_usage(error: click.UsageError) -> int:
+def _drop_output() -> None:
+    """Send what standard output still holds to nowhere, or Python would try again at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _wrong_usage(error: click.UsageError, given: Sequence[str]) -> int:
     if isinstance(error, NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return 2
-    return _complain(usage.explained(error), 2)
+    return _complain(usage.explained(error, given), 2)
 
 
 def _complain(message: str, status: int) -> int:

@@ -144,8 +144,9 @@ def _row(cells: tuple[str, ...]) -> str:
     import io
 
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(cells)
-    return line.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
+    # With no line end at all the writer would not quote a path that has one.
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue()[:-1].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _has_blocks() -> bool:

@@ -35,10 +35,11 @@ def summary(
     """
     import json
 
-    from ..configs import load_config
+    from ..configs import load_config, placed
     from ..training.reports.summary import summarize
     from ..training.reports.summary_text import as_text
 
     loaded = load_config(reference, overrides)
-    result = summarize(loaded.config, loaded.path, batch_size)
+    with placed(loaded):
+        result = summarize(loaded.config, loaded.path, batch_size)
     click.echo(json.dumps(result.to_json(), indent=1) if as_json else as_text(result))

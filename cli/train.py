@@ -62,7 +62,7 @@ def train(
     ends at once. The exit status is 3 where the config has a goal and training ended without it.
     """
     from ..common.errors import Interrupted
-    from ..configs import load_config
+    from ..configs import load_config, placed
     from ..datasets import data_root
     from ..layers.backends.select import open_backend
     from ..training.reports.plots import draw_curves
@@ -94,16 +94,17 @@ def train(
             resumed = open_resume(path, console.note)
         listener = progress.listener()
         try:
-            done = run_training(
-                loaded.config,
-                backend,
-                data_root(data_dir, loaded.config.data.root),
-                resume=resumed,
-                listener=listener,
-                stop_requested=stop.requested,
-                file=loaded.path,
-                downloads=downloading.policy(offline),
-            )
+            with placed(loaded):
+                done = run_training(
+                    loaded.config,
+                    backend,
+                    data_root(data_dir, loaded.config.data.root),
+                    resume=resumed,
+                    listener=listener,
+                    stop_requested=stop.requested,
+                    file=loaded.path,
+                    downloads=downloading.policy(offline),
+                )
         except Interrupted as error:
             progress.say(f"{error}\n{_again(where, reference, overrides, flags, resume)}")
             return stop.exit_status

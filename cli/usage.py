@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -80,19 +80,22 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def explained(error: click.UsageError) -> str:
-    """The message of wrong usage: what is wrong, what was meant, where help is."""
+def explained(error: click.UsageError, given: Sequence[str]) -> str:
+    """The message of wrong usage: what is wrong, what was meant, where help is.
+
+    given: the words of the command line.
+    """
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption):
         message = f"No such option '{error.option_name}'"
-    hint = _hint(error)
+    hint = _hint(error, given)
     message += f"; {hint}" if hint else ""
     if error.ctx is None:
         return message
     return f"{message}\n{error.ctx.get_usage()}\nSee '{error.ctx.command_path} --help'."
 
 
-def _hint(error: click.UsageError) -> str:
+def _hint(error: click.UsageError, given: Sequence[str]) -> str:
     ctx = error.ctx
     if ctx is None:
         return ""
@@ -102,6 +105,9 @@ def _hint(error: click.UsageError) -> str:
         return "a run is named with --run, a checkpoint with --checkpoint"
     if isinstance(error, click.MissingParameter) and error.param is not None:
         if error.param.name == "reference":
+            files = [word for word in given if Path(word).suffix in (".yaml", ".yml")]
+            if files:
+                return f"did you mean '{ctx.command_path} --config {files[0]}'?"
             return f"name a YAML file, as in {ctx.command_path} --config digits.yaml"
         if error.param.name == "paths":
             return f"name pictures, as in {ctx.command_path} 5.png"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .find import packaged_configs
     from .load import LoadedConfig, load_config, parse_config
+    from .places import placed
     from .schema.json_schema import json_schema
     from .schema.run import RunConfig
     from .write import differences, effective_yaml
@@ -20,6 +21,7 @@ _HOMES = {
     "load_config": "load",
     "parse_config": "load",
     "packaged_configs": "find",
+    "placed": "places",
     "effective_yaml": "write",
     "differences": "write",
     "json_schema": "schema.json_schema",
@@ -34,6 +36,7 @@ __all__ = [
     "load_config",
     "packaged_configs",
     "parse_config",
+    "placed",
 ]
 
 

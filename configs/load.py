@@ -28,12 +28,16 @@ DEEPEST = 50
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A config with the file that it came from: its path, its text, and whether it is packaged."""
+    """A config with the file that it came from: its path, its text, and whether it is packaged.
+
+    ``document``: the file as it was read, overrides and blocks written out, with places.
+    """
 
     config: RunConfig
     path: Path
     packaged: bool
     text: str
+    document: Node
 
 
 def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig:
@@ -45,21 +49,23 @@ def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedC
     found = find_config(reference)
     _LOG.info("config: %s", found.path)
     text = read_text(found)
-    config = _parse(text, found.label, safe_name(found.path.stem), overrides)
-    return LoadedConfig(config, found.path, found.packaged, text)
+    config, root = _parse(text, found.label, safe_name(found.path.stem), overrides)
+    return LoadedConfig(config, found.path, found.packaged, text, root)
 
 
 def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """The config in ``text``; ``name`` stands for the file in messages and for a missing name."""
-    return _parse(text, name, safe_name(Path(name).stem), overrides)
+    return _parse(text, name, safe_name(Path(name).stem), overrides)[0]
 
 
-def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> RunConfig:
+def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> tuple[RunConfig, Node]:
     problems: list[Problem] = []
     root = _Composer(label, problems).compose(text)
     if root is None:
         raise_problems(label, problems)
-    numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(overrides, 1)]
+    # What is no mapping at all has no keys to change.
+    changes = overrides if isinstance(root.value, dict) else ()
+    numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(changes, 1)]
     for place, assignment in numbered:
         if assignment.lstrip().startswith("blocks."):
             override_block(root, assignment, place, problems, _compose_value)
@@ -69,7 +75,7 @@ def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> RunCon
         if not assignment.lstrip().startswith("blocks."):
             apply_override(root, assignment, place, problems, _compose_value)
             expander.write_out(root)
-    return validate(root, problems, label, name)
+    return validate(root, problems, label, name), root
 
 
 def _compose_value(text: str, path: str, place: Place, problems: list[Problem]) -> Node | None:

@@ -59,7 +59,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     close = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
     if close:
         return close[0]
-    return next((k for k in known if plain and k.startswith(f"{plain}_")), None)
+    for other in known:
+        if plain and (other.startswith(f"{plain}_") or sorted(other) == sorted(plain)):
+            return other
+    return None
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:

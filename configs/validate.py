@@ -183,7 +183,8 @@ def _unknown_key(spot: _Spot) -> str:
     near, elsewhere = nearest(word, meant), _in_a_section(word, spot.path[0])
     if found := elsewhere or near if model is RunConfig else near or elsewhere:
         return f"unknown key; did you mean '{found}'?"
-    takes = f"expected {listed(known)}" if known else "it takes no options"
+    owner = f"'{spot.kind}'" if spot.kind else "it"
+    takes = f"expected {listed(known)}" if known else f"{owner} takes no options"
     if model and issubclass(model, (NamedModel, TypedModel)) and spot.kind and known:
         takes = f"the {model.kind} '{spot.kind}' takes {', '.join(known)}"
     return f"unknown key; {takes}"
@@ -230,10 +231,10 @@ _EXPECTED = {
     "string_type": "text",
     "tuple_type": "a list",
     "model_type": "a mapping",
-    "greater_than": "a number above {gt:g}",
-    "greater_than_equal": "a number of at least {ge:g}",
-    "less_than": "a number below {lt:g}",
-    "less_than_equal": "a number of at most {le:g}",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
 }
 
 
@@ -250,7 +251,9 @@ def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -
         hint = f"; did you mean '{found}'?" if found else ""
         return f"expected {listed(words)} (got {got}{hint})"
     if kind in _EXPECTED:
-        message = "expected " + _EXPECTED[kind].format(**context)
+        # A whole limit in full: 2147483647 says more than 2.14748e+09.
+        limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+        message = "expected " + _EXPECTED[kind].format(**limits)
     hint = _hint(kind, node)
     return f"{message} (got {got}{hint})" if message.startswith("expected") else message
 

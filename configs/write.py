@@ -95,8 +95,14 @@ def _differing(path: str, old: Any, new: Any) -> Iterator[str]:
         for index, (left, right) in enumerate(zip_longest(old, new)):
             yield from _differing(f"{path}.{index}", left, right)
     else:
-        before, after = ("absent" if v is None else _written(v) for v in (old, new))
+        before, after = ("absent" if v is None else _short(v) for v in (old, new))
         yield f"{path}: {before} -> {after}"
+
+
+def _short(item: Any) -> str:
+    """A residual block on one line says nothing that its beginning does not."""
+    text = _written(item)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def _alike(old: dict[str, Any], new: dict[str, Any]) -> bool:

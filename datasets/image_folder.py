@@ -150,7 +150,8 @@ def _decode(
             for answer in threads.map(decode, chunk):
                 if isinstance(answer, DatasetError) and not skip:
                     raise DatasetError(
-                        f"{answer}. Remove the file, or leave out all such with on_error: skip"
+                        f"{answer}. Remove the file, or leave out all such with on_error: skip "
+                        "beside 'train' in the config"
                     )
                 hashes.append(answer if isinstance(answer, str) else None)
     return hashes

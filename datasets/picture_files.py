@@ -82,6 +82,8 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
         with warnings.catch_warnings(), open(path, "rb") as file:
             # Pillow's own size warning says less than the check below.
             warnings.simplefilter("ignore")
+            if not file.peek(1):
+                raise DatasetError(f"{path}: is empty, 0 bytes")
             image = Image.open(file, formats=FORMATS)
             if image.width * image.height > _MAX_PIXELS:
                 raise DatasetError(

@@ -97,6 +97,6 @@ def _source(name: str) -> Source:
     source = _SOURCES.get(name)
     if source is None:
         close = difflib.get_close_matches(name.lower(), names(), n=1)
-        guess = f"did you mean '{close[0]}'? " if close else ""
-        raise DatasetError(f"unknown dataset '{name}'; {guess}Known: {', '.join(names())}")
+        guess = f"did you mean '{close[0]}'? Known" if close else "known"
+        raise DatasetError(f"unknown dataset '{name}'; {guess}: {', '.join(names())}")
     return source

@@ -80,8 +80,13 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         # Layers that were read from a file say themselves where they were written.
         placed = bool(config.layers[0].place)
         raise type(error)(str(error) if placed else where + str(error)) from None
+    loss = LOSSES[config.loss.type](**_options(config.loss))
     try:
-        loss = LOSSES[config.loss.type](**_options(config.loss))
+        loss.check(layers[-1].output_shape, len(info.classes))
+    except ShapeError as error:
+        last = config.layers[-1].place
+        raise ShapeError(f"{last}: {error}" if last else where + str(error)) from None
+    try:
         return Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
         raise type(error)(where + str(error)) from None
@@ -112,7 +117,7 @@ def preprocessing(
             raise ConfigError(
                 f"data.normalize.{key}: has {len(values)} numbers, but the pictures of "
                 f"'{info.name}' have {channels} channel{'s' if channels > 1 else ''}; "
-                f"give one number, or {channels}"
+                f"give one number{f', or {channels}' if channels > 1 else ''}"
             )
         spread[key] = values * channels if len(values) == 1 else values
     plain = Preprocessing.standardize(spread["mean"], spread["std"])

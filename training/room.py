@@ -49,10 +49,19 @@ def check_room(folder: Path, one: int, kept: int) -> None:
     free = state.f_bavail * state.f_frsize
     if free < needed:
         raise CheckpointError(
-            f"{folder}: has {free / 1e6:.1f} MB free, the checkpoints need {needed / 1e6:.1f} MB "
-            f"({kept} kept and one being written, {one / 1e6:.1f} MB each); free some room, keep "
+            f"{folder}: has {_size(free)} free, the checkpoints need {_size(needed)} "
+            f"({kept} kept and one being written, {_size(one)} each); free some room, keep "
             "fewer (checkpoint.keep), or choose another place with run.dir"
         )
+
+
+def _size(count: float) -> str:
+    """Bytes as file managers and ``df -H`` show them: ``41.0 MB``."""
+    for unit in ("kB", "MB", "GB"):
+        count /= 1000
+        if count < 999.95:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1000:.1f} TB"
 
 
 def _try_to_write(folder: Path) -> None:

@@ -141,7 +141,8 @@ class Named:
             )
         if "type" in value:
             return f"a {self.kind} with options is written '{value['type']}: {{...}}'"
-        return f"expected one {self.kind}, got several keys: {', '.join(map(str, value))}"
+        found = ", ".join(map(str, value))
+        return f"expected one {self.kind}, got several keys: {found}; each begins with its own '-'"
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

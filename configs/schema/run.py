@@ -120,7 +120,8 @@ class GoalConfig(Model):
     @field_validator("loss")
     @classmethod
     def _something(cls, loss: float | None, info: ValidationInfo) -> float | None:
-        if loss is None and info.data.get("accuracy") is None:
+        # An accuracy that is wrong is missing here, and has its own error.
+        if loss is None and info.data.get("accuracy", 0.0) is None:
             raise problem("required: accuracy or loss", missing=True)
         return loss
 

@@ -252,8 +252,14 @@ CONFIGS = [
     Mistake(
         "too few units at the end",
         "summary --config tiny.yaml",
-        ("tiny.yaml: the last layer gives (12,)", "end the stack with 'dense: {units: 10}'"),
+        ("tiny.yaml:11:5: the last layer gives (12,)", "end the stack with 'dense: {units: 10}'"),
         prepare=changed("units: 10", "units: 12"),
+    ),
+    Mistake(
+        "a file without --config",
+        "train tiny.yaml",
+        ("did you mean 'dnnstack train --config tiny.yaml'?",),
+        USAGE,
     ),
     Mistake(
         "groups that do not divide",
@@ -365,7 +371,7 @@ CONFIGS = [
     Mistake(
         "no room for checkpoints",
         TRAIN,
-        ("runs: has 0.0 MB free, the checkpoints need 1.", "free some room, keep fewer"),
+        ("runs: has 41.0 kB free, the checkpoints need 1.", "free some room, keep fewer"),
         prepare=disk_full,
     ),
     # The command line; more of it in test_usage.py.

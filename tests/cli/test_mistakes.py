@@ -20,9 +20,10 @@ from dnnstack.common.files import lock
 from mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check
 from mistakes_in_configs import CONFIGS
 from mistakes_with_files import FILES
+from mistakes_with_places import PLACES
 from PIL import Image
 
-MISTAKES = [*CONFIGS, *FILES]
+MISTAKES = [*CONFIGS, *FILES, *PLACES]
 
 
 @pytest.fixture
@@ -126,3 +127,21 @@ def test_a_disk_that_is_full_in_the_middle(
     assert "full/tiny/checkpoints: cannot save a checkpoint: File too large" in done.stderr
     assert "free some room or choose another folder with run.dir, then resume" in done.stderr
     assert list(Path("full/tiny/checkpoints").glob("step-*")) == []
+
+
+@pytest.mark.parametrize("line", ["config --config tiny.yaml", "runs", f"{EVAL} --json"])
+def test_output_to_a_disk_that_is_full(
+    line: str, here: Path, command: list[str], environment: dict[str, str]
+) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*command, *shlex.split(line)],
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "error: standard output: cannot be written: No space left on device" in done.stderr

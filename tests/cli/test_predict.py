@@ -132,6 +132,17 @@ def test_csv(run_in: Run, trained: Path, pictures: list[str]) -> None:
         assert row["preprocessing"].split() == answer["preprocessing"]
 
 
+def test_csv_quotes_a_path_with_a_line_end(run_in: Run, trained: Path, pictures: list[str]) -> None:
+    odd = Path(trained, "one\nfile, really.png")
+    odd.write_bytes(Path(trained, pictures[0]).read_bytes())
+    done = run_in(trained, "predict", "--csv", "--device", "numpy", odd.name)
+    odd.unlink()
+    assert done.returncode == 0, done.stderr
+    (row,) = csv.DictReader(io.StringIO(done.stdout))
+    assert row["path"] == odd.name
+    assert row["index"].isdigit()
+
+
 def test_json_and_csv_exclude_each_other(run_in: Run, trained: Path) -> None:
     done = run_in(trained, "predict", "--csv", "--json", "0.png")
     assert (done.returncode, done.stdout) == (2, "")

@@ -32,6 +32,30 @@ _KINDS = [kind for model in models_in(Layer) for kind in kinds(model)]
 ALL_LAYERS = ", ".join(_KINDS[:-1]) + f" or {_KINDS[-1]}"
 
 ONE_LINE = [
+    (
+        "optimizer: {type: sgd, rl: 1, lr: 0.1}",
+        "x.yaml:1:24: optimizer.rl: unknown key; did you mean 'lr'?",
+    ),
+    (
+        "data: {dataset: {mnist: {labels: fine}}}",
+        "x.yaml:1:26: data.dataset.mnist.labels: unknown key; 'mnist' takes no options",
+    ),
+    (
+        "data: {dataset: mnist, batch_size: 1e23}",
+        "x.yaml:1:36: data.batch_size: expected a whole number (got 1e23)",
+    ),
+    (
+        "data: {dataset: mnist, batch_size: 99999999999}",
+        "x.yaml:1:36: data.batch_size: expected a number of at most 2147483647 (got 99999999999)",
+    ),
+    (
+        "train: {epochs: 1, goal: {accuracy: 99}}",
+        "x.yaml:1:37: train.goal.accuracy: expected a number of at most 1 (got 99)",
+    ),
+    (
+        "train: {epochs: 1, goal: {}}",
+        "x.yaml:1:20: train.goal: required: accuracy or loss",
+    ),
     ("seed: one", "x.yaml:1:7: seed: expected a whole number (got 'one')"),
     ("seed: 1.5", "x.yaml:1:7: seed: expected a whole number (got 1.5)"),
     ("seed: 1e3", "x.yaml:1:7: seed: expected a whole number (got 1e3)"),

@@ -289,7 +289,7 @@ def _endless(path: Path) -> None:
 
 BAD = [
     (_text, "is not a picture of a known format"),
-    (_nothing, "is not a picture of a known format"),
+    (_nothing, "is empty, 0 bytes"),
     (_half, "the picture is damaged or cannot be read"),
     (giant, "has far too many pixels; scale it down first"),
     (_dangling, "no such file"),

@@ -24,7 +24,7 @@ def test_names_are_those_that_can_be_described() -> None:
         ("minst", "unknown dataset 'minst'; did you mean 'mnist'"),
         ("MNIST", "did you mean 'mnist'"),
         ("stroke", "did you mean 'strokes'"),
-        ("imagenet22k", "unknown dataset 'imagenet22k'; Known: cifar10, "),
+        ("imagenet22k", "unknown dataset 'imagenet22k'; known: cifar10, "),
     ],
 )
 def test_an_unknown_dataset_suggests_a_known_one(name: str, message: str) -> None:

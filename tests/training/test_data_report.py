@@ -168,3 +168,12 @@ def test_a_sheet_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     with pytest.raises(UsageError, match=r"ends in \.png"):
         check_png(Path("sheet.jpg"))
     check_png(Path("SHEET.PNG"))
+
+
+def test_advice_ends_where_the_network_sees_mean_0_and_deviation_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "  normalize: {mean: [0." in as_text(coloured(monkeypatch)[0])
+    text = as_text(coloured(monkeypatch, "data.normalize=measured")[0])
+    assert "as the network sees it  0.0000, 0.0000, 0.0000  1.0000, 1.0000, 1.0000" in text
+    assert "normalize" not in text

@@ -92,6 +92,6 @@ def test_it_is_asked_before_data_is_read(
     monkeypatch.setattr("dnnstack.training.trainer.load_data", never)
     free(1000)
     config = tiny()
-    with pytest.raises(CheckpointError, match="MB free, the checkpoints need"):
+    with pytest.raises(CheckpointError, match=r"has 1\.0 kB free, the checkpoints need 1\.1 MB"):
         train(config, reference, Path("unused"))
     assert not Path(config.run.dir).exists()

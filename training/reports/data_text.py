@@ -39,13 +39,24 @@ def as_text(report: DataReport) -> str:
             ),
             ("as the network sees it", *map(_numbers, report.seen)),
         ),
-        "",
-        "for mean 0 and standard deviation 1 say in the config:",
-        "",
-        "data:",
-        f"  normalize: {{mean: {_value(report.mean)}, std: {_value(_usable(report.std))}}}",
     ]
+    if not _is_standard(report):
+        lines += [
+            "",
+            "for mean 0 and standard deviation 1 say in the config:",
+            "",
+            "data:",
+            f"  normalize: {{mean: {_value(report.mean)}, std: {_value(_usable(report.std))}}}",
+        ]
     return "\n".join(lines)
+
+
+def _is_standard(report: DataReport) -> bool:
+    """Whether the network sees mean 0 and deviation 1 already, to the digits that are shown."""
+    mean, std = report.seen
+    return all(f"{value:.4f}" == "0.0000" for value in map(abs, mean)) and all(
+        f"{value:.4f}" == "1.0000" for value in std
+    )
 
 
 def _table(report: DataReport) -> list[str]:
@@ -77,7 +88,8 @@ def _columns(*rows: Sequence[str]) -> list[str]:
 
 
 def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.4f}" for value in values)
+    # Rounded first: a mean of -1e-9 is 0.0000, not -0.0000.
+    return ", ".join(f"{round(value, 4) + 0.0:.4f}" for value in values)
 
 
 def _value(values: Sequence[float]) -> str:

@@ -1,0 +1,43 @@
+"""Where a key of a loaded config was written, for what is found wrong with it only later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..common.errors import ConfigError, DatasetError
+from .document import Node
+from .load import LoadedConfig
+
+_KEY = re.compile(r"([a-z_]+(?:\.\w+)+): ")
+
+
+@contextmanager
+def placed(loaded: LoadedConfig) -> Iterator[None]:
+    """Errors that begin with a key of the config, such as ``data.batch_size: ``, get its place.
+
+    What fits the schema may still not fit the data or the network, of which the loader knows
+    nothing: a batch larger than the training set, a group without parameters.
+    """
+    try:
+        yield
+    except (ConfigError, DatasetError) as error:
+        found = _KEY.match(str(error))
+        place = _place(loaded.document, found[1].split(".")) if found else None
+        if place is None:
+            raise
+        raise type(error)(f"{place}: {error}") from None
+
+
+def _place(node: Node, path: list[str]) -> str | None:
+    """The place of the key, of what it would stand in where its default holds, or None."""
+    place = None
+    for part in path:
+        inner = node.child(int(part) if part.isdigit() else part)
+        if inner is None:
+            # Short forms, ``schedule: exp``, have the place of the section too.
+            return place
+        node = inner
+        place = str(node.place)
+    return place
