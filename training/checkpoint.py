@@ -31,6 +31,7 @@ from .state import State
 
 _LOG = logging.getLogger("dnnstack.training")
 FORMAT = 1
+_LISTED = 10
 
 _ZEROS = b"0" * 64
 # Inside the metadata's string every quote of the JSON text is escaped.
@@ -54,7 +55,7 @@ class Checkpoint:
     def parameters(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
         """The arrays of exactly these names and shapes, averaged ones where they were kept.
 
-        Other optimizer state is left aside. Raises CheckpointError that lists every difference.
+        Other optimizer state is left aside. Raises CheckpointError that lists the differences.
         """
         self._compare(shapes, {n: a for n, a in self.arrays.items() if "/" not in n})
         return {name: self.arrays.get(f"ema/{name}", self.arrays[name]) for name in shapes}
@@ -66,13 +67,14 @@ class Checkpoint:
 
     def _compare(self, shapes: Mapping[str, Shape], arrays: Arrays) -> None:
         found = [f"lacks '{name}' {shape}" for name, shape in shapes.items() if name not in arrays]
-        for name, array in arrays.items():
+        for name, array in sorted(arrays.items()):
             if name not in shapes:
                 found.append(f"has '{name}' {array.shape}, which the network has not")
             elif array.shape != shapes[name]:
                 found.append(f"has '{name}' {array.shape}, the network wants {shapes[name]}")
         if found:
-            listed = "\n".join(f"  {line}" for line in found)
+            more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
+            listed = "\n".join(f"  {line}" for line in (*found[:_LISTED], *more))
             raise CheckpointError(
                 f"{self.path} does not fit the config's network or optimizer:\n{listed}\n"
                 "use the config that it was made with (config.yaml in its run's folder)"

@@ -169,3 +169,17 @@ def test_the_manifest_says_what_it_vouches_for(saved: Path) -> None:
     assert table["file"] == saved.name
     assert table["bytes"] == saved.stat().st_size
     assert len(table["sha256"]) == 64
+
+
+def test_of_many_differences_the_first_are_listed_in_order(
+    tmp_path: Path, arrays: dict[str, np.ndarray], state: State
+) -> None:
+    path = tmp_path / "x.safetensors"
+    more = {f"momentum/extra_{n}": np.ones(1, np.float32) for n in range(40)}
+    path.write_bytes(b"".join(encode({**arrays, **more}, state)))
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(path).everything(SHAPES)
+    lines = str(caught.value).splitlines()
+    assert lines[1:-2] == sorted(lines[1:-2])
+    assert len(lines) == 13
+    assert lines[-2] == "  and 30 more"

@@ -272,3 +272,14 @@ def test_lookahead() -> None:
     p = [0.0148687416, 0.567530428, 0.9295534844, 0.9099922654, 0.415913137, -0.3542714481]
     np.testing.assert_allclose(found["dense_1.weight"].ravel(), p, rtol=0, atol=1e-9)
     np.testing.assert_allclose(found["lookahead/dense_1.weight"].ravel(), p, rtol=0, atol=1e-9)
+
+
+def test_of_many_parameters_the_likeliest_are_named() -> None:
+    many = [parameter(f"residual_{n}.conv2d_{n}.weight", (1,), "kernel") for n in range(40)]
+    groups = (Group(("residual_31.conv_31.*",)),)
+    with pytest.raises(ConfigError) as caught:
+        Optimizer(Sgd(), groups).assigned(many)
+    text = str(caught.value)
+    assert "the network has residual_31.conv2d_31.weight (kernel), " in text
+    assert text.count("(kernel)") == 8
+    assert text.endswith(" and 32 more")

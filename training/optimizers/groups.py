@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
 from ...common.errors import ConfigError
@@ -12,6 +13,7 @@ from .rules import Rule
 from .schedules import in_steps
 
 RATES = "rates"
+_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -96,5 +98,13 @@ def _empty(index: int, group: Group, parameters: Sequence[Parameter]) -> str:
     if any(group.takes(parameter) for parameter in parameters):
         return f"{where}: earlier groups have taken all its parameters; put it before them"
     wanted = ", ".join((*group.names, *(f"kind {kind}" for kind in group.kinds)))
-    names = ", ".join(f"{p.tensor.name} ({p.kind})" for p in parameters)
-    return f"{where}: no parameter fits {wanted}; the network has {names}"
+    likely = list(parameters)
+    if len(likely) > _NAMED:
+        likely.sort(key=lambda parameter: -_likeness(parameter.tensor.name, group.names))
+    names = ", ".join(f"{p.tensor.name} ({p.kind})" for p in likely[:_NAMED])
+    more = f" and {len(likely) - _NAMED} more" if len(likely) > _NAMED else ""
+    return f"{where}: no parameter fits {wanted}; the network has {names}{more}"
+
+
+def _likeness(name: str, patterns: Sequence[str]) -> float:
+    return max((SequenceMatcher(None, name, each).ratio() for each in patterns), default=0.0)
