@@ -158,9 +158,11 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
     dy_tensor = mask.dy if masks and isinstance(mask, ActivationBackward) else op.dy
     dtype = layout.dtype
     dy = b.want(dy_tensor, replace(layout, dtype=dtype))
+    assert op.x is not None
     assert op.y is not None
     y = b.home(op.y).array if masks else 0
-    dx_layout = geometry(b).picture(op.dx.shape, dtype)
+    # As x lies: a picture of few channels is in fours only where an operation before made it so.
+    dx_layout = replace(b.home(op.x).layout, dtype=dtype)
     dx = b.output(op.dx, dx_layout)
     stored = dx_layout.stored[1]
     disjoint = op.window.kernel == op.window.stride and not any(op.window.padding) and _inside(op)

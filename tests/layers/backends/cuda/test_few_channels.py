@@ -1,0 +1,82 @@
+"""Pictures of fewer channels than padding begins at, which batch norm stores in fours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.rewrites import rewritten
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
+
+COUNT, BATCH, SHAPE = 16, 8, (3, 12, 12)
+
+
+def spec(kind, **options):
+    return LayerSpec(kind, options=options)
+
+
+def train_graph(filters, stride):
+    """A network whose max-pool gets its pictures, and gives its gradient, in fours."""
+    specs = (
+        *(spec("conv2d", filters=filters, kernel_size=3), spec("batch_norm"), spec("relu")),
+        *(spec("max_pool2d", stride=stride), spec("conv2d", filters=5, kernel_size=3)),
+        *(spec("flatten"), spec("dense", units=10), spec("softmax")),
+    )
+    network = Network(build_layers(specs, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+    scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
+    rule = Sgd(momentum=0.9)
+    return network, network.train_graph(BATCH, "train", COUNT, 2, 50, scaling, rule)
+
+
+def losses(backend, options, filters, stride):
+    network, graph = train_graph(filters, stride)
+    executable = backend.compile({"train": graph}, options)
+    draw = np.random.default_rng(3)
+    pictures = draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
+    executable.write(graph["images"], pictures)
+    executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
+    executable.write(graph["order"], np.arange(COUNT, dtype=np.int32))
+    executable.write(graph["rates"], np.full(50, 0.02, np.float32))
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+    found = []
+    for _ in range(3):
+        executable.run("train")
+        found.append(float(executable.read(graph["loss"])[0]))
+    executable.close()
+    return found
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("filters", [1, 3])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_pool_gives_its_gradient_as_its_pictures_lie(bound, filters, stride, precision):
+    _, graph = train_graph(filters, stride)
+    fused = rewritten(graph, CudaBackend.rewrites)
+    executable, _ = bound({"train": fused}, precision)
+    pool = next(op for op in fused.ops if type(op).__name__ == "Pool2dBackward")
+    x, dx = (executable._buffer(tensor).layout for tensor in (pool.x, pool.dx))
+    assert dx.same(x)
+    assert dx.stored[1] == 4
+    executable.close()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("filters", [1, 3])
+def test_training_follows_the_reference(filters, stride):
+    try:
+        backend = CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    wanted = losses(ReferenceBackend(1), Options("fp64"), filters, stride)
+    for precision, tolerance in (("fp32", 1e-5), ("bf16", 0.05)):
+        got = losses(backend, Options(precision, tune=False), filters, stride)
+        np.testing.assert_allclose(got, wanted, rtol=tolerance)
