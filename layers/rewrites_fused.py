@@ -29,7 +29,7 @@ from .ops import (
 FIRST_CONV, FIRST_CONV_BACKWARD = "first_conv_pool", "first_conv_pool_backward"
 TAIL, TAIL_GRADIENTS = "dense_tail", "dense_tail_gradients"
 # What the kernels keep in registers and shared memory bounds their geometry.
-MOST_TAPS, MOST_FILTERS, MOST_PIXELS = 31, 64, 64 * 64
+MOST_TAPS, MOST_FILTERS, MOST_PIXELS, MOST_SHARED = 31, 64, 64 * 64, 48 << 10
 MOST_CLASSES, MOST_HIDDEN = 32, 2048
 TAIL_ACTIVATIONS = ("relu", "sigmoid", "tanh")
 
@@ -77,7 +77,16 @@ def _small(conv: Conv2d) -> bool:
         and window.area <= MOST_TAPS
         and conv.w.shape[0] <= MOST_FILTERS
         and height * width <= MOST_PIXELS
+        and _shared_bytes(conv) <= MOST_SHARED
     )
+
+
+def _shared_bytes(conv: Conv2d) -> int:
+    """What forward's kernel keeps: two pictures with their padding, filters in fours, biases."""
+    _, _, height, width = conv.x.shape
+    edge, groups = 2 * conv.window.padding[0], -(-conv.w.shape[0] // 4)
+    picture = (height + edge) * ((width + edge + 1) // 2 * 2 + 2)
+    return 4 * (2 * picture + groups * (16 * -(-conv.window.area // 4) + 4 + 4))
 
 
 def _halves(pool: Pool2d) -> bool:

@@ -130,3 +130,12 @@ def test_parts_are_counted_once():
     assert abs(sum(op.flops() for op in fused.ops) - plain) < 0.05 * plain
     layers = {origin.layer for op in fused.ops for origin in op.origin}
     assert layers == {origin.layer for op in graph.ops for origin in op.origin}
+
+
+@pytest.mark.parametrize(("width", "fuses"), [(250, True), (256, False)])
+def test_pictures_too_wide_for_shared_memory_stay_apart(width, fuses):
+    """48 KiB a block: two pictures of 16 x 256 with their padding, and 64 filters of 5 x 5, are
+    more."""
+    first = spec("conv2d", filters=64, kernel_size=5, padding="same")
+    net = network((1, 16, width), (first, POOL, *TAIL))
+    assert ("first_conv_pool" in kinds(train_graph(net))) == fuses
