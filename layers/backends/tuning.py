@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,13 @@ def store(tuning: Tuning, thorough: bool = False) -> None:
         atomic_write(path, json.dumps(tuning.to_json(), indent=1).encode())
     except OSError:
         return
+
+
+def forget(tuning: Tuning) -> None:
+    """Drop the stored tables for the same backend, environment and graph, which cannot be used."""
+    for kind in (True, False):
+        with suppress(OSError):
+            _path(tuning, kind).unlink()
 
 
 def _path(tuning: Tuning, thorough: bool) -> Path:

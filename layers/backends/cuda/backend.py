@@ -7,11 +7,11 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from ....common.errors import BackendUnavailableError
+from ....common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...graph import Graph
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
-from ..tuning import Tuning, fingerprint, settle, training_sections
+from ..tuning import UNEQUAL, Tuning, fingerprint, forget, settle, training_sections
 from .bind import Precision
 from .cublas import Cublas, Product
 from .cublas_lt import CublasLt
@@ -96,7 +96,19 @@ class CudaBackend:
         tuning, notices = settle(
             present, options.tuning, bool(trained), wanted, options.tune_seconds == inf
         )
-        executable: CudaExecutable = build(graphs, tuning, notices)
+        executable: CudaExecutable
+        try:
+            executable = build(graphs, tuning, notices)
+        except (CudnnError, CublasError, ValueError, ArithmeticError) as error:
+            if tuning.choices == present.choices:
+                raise
+            # A damaged table, or one of another version of ours: what it names is not there.
+            notices = (*notices, f"{UNEQUAL}: a choice of the tuning cannot be had now: {error}")
+        else:
+            return executable
+        forget(present)
+        tuning, _ = settle(present, None, bool(trained), wanted, options.tune_seconds == inf)
+        executable = build(graphs, tuning, notices)
         return executable
 
     def _precision(self, options: Options) -> str:

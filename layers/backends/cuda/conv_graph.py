@@ -11,7 +11,7 @@ from ...geometry import Window
 from ...graph import Shape
 from .cudnn_library import Cudnn
 from .layout import BFLOAT, Layout
-from .runtime import captured_seconds, cupy, frontend
+from .runtime import captured_seconds, cupy, device_errors, frontend
 
 # A plan that wants more is not worth the memory on nets of this size.
 WORKSPACE_LIMIT = 256 << 20
@@ -218,7 +218,7 @@ class ConvGraph:
 
         try:
             return captured_seconds(launch, self._library.stream, repeats)
-        except CudnnError:
+        except (CudnnError, *device_errors()):
             return float("inf")
 
     def verified(self, index: int, workspace: int) -> bool:

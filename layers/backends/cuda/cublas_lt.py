@@ -11,7 +11,7 @@ from typing import Any
 from ....common.errors import BackendUnavailableError, CublasError
 from ....common.native import Owned
 from .cublas import COMPUTE_FLOAT, DATA_TYPE, STATUS, Product
-from .runtime import captured_seconds, cupy, loaded_library
+from .runtime import captured_seconds, cupy, device_errors, loaded_library
 
 COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 TRANSPOSE_A, TRANSPOSE_B = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB
@@ -129,7 +129,11 @@ class LtProduct:
         self._stream = stream
         self._workspace = workspace
         self._descriptors = library.describe(product, tf32, operands, result)
-        self._algorithms = library.algorithms(self._descriptors)
+        try:
+            self._algorithms = library.algorithms(self._descriptors)
+        except CublasError:
+            # No choice to time: plain cuBLAS, which takes more shapes, computes it.
+            self._algorithms = []
         self._one, self._zero = c_float(1.0), c_float(0.0)
         self._bytes = elements * (2 if result == "bfloat16" else 4)
 
@@ -160,7 +164,7 @@ class LtProduct:
         """Device seconds of one algorithm; infinite for one that fails."""
         try:
             return captured_seconds(self.launch(index), self._stream, repeats)
-        except CublasError:
+        except (CublasError, *device_errors()):
             return float("inf")
 
     def verified(self, index: int) -> bool:

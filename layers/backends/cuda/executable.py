@@ -36,7 +36,7 @@ from .bind import Binder, Precision
 from .lanes import Lane, Step
 from .layout import BFLOAT
 from .parameters import Geometry, add_gradients, add_parameters
-from .runtime import captured_seconds, cupy, device, synchronize
+from .runtime import captured_seconds, cupy, device, device_errors, synchronize
 from .store import PARAMETERS, Buffer, Store
 from .stream import Feeds
 
@@ -73,17 +73,24 @@ class CudaExecutable:
         self._generation = 0
         self._running: str | None = None
         with device().stream:
-            if streamed:
-                self._store.feeds = Feeds(graphs, self._position)
-            rules = Geometry(tuning.choices, precision.narrow)
-            add_parameters(self._store, graphs, rules)
-            if precision.narrow and PARAMETERS in self._store.arenas:
-                # Before any section is bound: whoever updates parameters renews their copies.
-                self._store.narrow_arena()
-            self._gradients = {
-                name: add_gradients(self._store, name, graph) for name, graph in graphs.items()
-            }
+            try:
+                self._share(streamed)
+            except MemoryError as error:
+                raise LibraryError("CUDA", "cudaMalloc", str(error), {}, AFTER) from None
             self._bind()
+
+    def _share(self, streamed: bool) -> None:
+        """Allocate what belongs to no section alone: streams of data, parameters, gradients."""
+        if streamed:
+            self._store.feeds = Feeds(self.graphs, self._position)
+        narrow = self._precision.narrow
+        add_parameters(self._store, self.graphs, Geometry(self.tuning.choices, narrow))
+        if narrow and PARAMETERS in self._store.arenas:
+            # Before any section is bound: whoever updates parameters renews their copies.
+            self._store.narrow_arena()
+        self._gradients = {
+            name: add_gradients(self._store, name, graph) for name, graph in self.graphs.items()
+        }
 
     def _bind(self) -> None:
         for name, graph in self.graphs.items():
@@ -111,11 +118,13 @@ class CudaExecutable:
         """Name the section that was last begun where the device reports an error."""
         try:
             yield
-        except cupy().cuda.runtime.CUDARuntimeError as error:
+        except (MemoryError, *device_errors()) as error:
             section = self._running
             if section is None:
                 raise
             shown = {"section": section, "batch_size": self.graphs[section].batch_size}
+            if isinstance(error, MemoryError):
+                raise LibraryError("CUDA", "cudaMalloc", str(error), shown, AFTER) from None
             raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, CAPTURED) from None
 
     def _run(self, section: str, steps: int) -> None:
@@ -148,7 +157,7 @@ class CudaExecutable:
             _launch(binder.steps)
         except BaseException:
             # The error that broke the capture says more than that it is broken.
-            with suppress(cupy().cuda.runtime.CUDARuntimeError):
+            with suppress(*device_errors()):
                 stream.end_capture()
             raise
         return stream.end_capture()
@@ -245,7 +254,7 @@ class CudaExecutable:
 
     def close(self) -> None:
         # After an error of the device every call fails; it has been reported by then.
-        with suppress(cupy().cuda.runtime.CUDARuntimeError):
+        with suppress(*device_errors()):
             synchronize()
         if self._store.feeds is not None:
             self._store.feeds.close()
@@ -261,13 +270,12 @@ class CudaExecutable:
 
 def _launch(steps: Sequence[Step], finished: Sequence[Lane] = ()) -> None:
     """Launch steps in order; with ``finished``, the lanes, each is waited for before the next."""
-    cp = cupy()
     for step in steps:
         try:
             step.launch()
             if finished:
                 finished[step.lane].stream.synchronize()
-        except cp.cuda.runtime.CUDARuntimeError as error:
+        except device_errors() as error:
             raise _named(step, error) from None
         except LibraryError as error:
             op = {"op": step.call.op.label()} if step.call is not None else {}

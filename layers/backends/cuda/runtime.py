@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +31,13 @@ def cupy() -> Any:
         raise BackendUnavailableError(
             f"device 'cuda': CuPy cannot be imported ({error}); {INSTALL}"
         ) from None
+
+
+def device_errors() -> tuple[type[Exception], type[Exception]]:
+    """What CuPy raises where the device fails: the runtime's error, and the driver's, with which
+    a launch of a kernel of ours answers."""
+    cuda = cupy().cuda
+    return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
 
 
 @cache
@@ -145,8 +152,12 @@ def captured_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> f
         try:
             for _ in range(CALLS):
                 launch()
-        finally:
-            graph = stream.end_capture()
+        except BaseException:
+            # The error that broke the capture says more than that it is broken.
+            with suppress(*device_errors()):
+                stream.end_capture()
+            raise
+        graph = stream.end_capture()
         graph.launch(stream)
         best = float("inf")
         for _ in range(repeats):

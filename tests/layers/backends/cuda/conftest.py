@@ -67,6 +67,10 @@ class FakeError(RuntimeError):
     """As CuPy's CUDARuntimeError."""
 
 
+class FakeDriverError(RuntimeError):
+    """As CuPy's CUDADriverError, which launches of kernels raise."""
+
+
 class FakeEvent:
     def __init__(self, **_):
         self.recorded = 0
@@ -146,6 +150,7 @@ def fake_cupy(monkeypatch):
             Stream=FakeStream,
             Device=FakeDevice,
             alloc_pinned_memory=bytearray,
+            driver=SimpleNamespace(CUDADriverError=FakeDriverError),
             runtime=SimpleNamespace(
                 memcpyHostToDevice=1,
                 memcpyDeviceToDevice=3,

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from dnnstack.common.errors import CublasError, LibraryError
+from dnnstack.common.errors import CublasError, CudnnError, LibraryError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda import backend as backend_module
+from dnnstack.layers.backends.cuda import parameters, runtime
+from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.cuda.bind import Binder
+from dnnstack.layers.backends.tuning import Tuning
 
 
 @pytest.fixture
@@ -130,3 +135,91 @@ def test_closing_after_an_error_hides_nothing(bound, sections, fake_cupy, monkey
 
     monkeypatch.setattr(module, "synchronize", broken)
     made.close()
+
+
+def test_a_launch_that_the_driver_refuses_names_the_kernel(executable, fake_cupy):
+    """Launches of our kernels go through the driver, whose errors are of a type of their own."""
+    error = fake_cupy.cuda.driver.CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS")
+    step = break_call(executable, "dense_tail", error)
+    with pytest.raises(LibraryError, match=r"dense_tail\(op=.*ILLEGAL_ADDRESS") as caught:
+        executable.run("train")
+    assert caught.value.arguments["op"] == step.call.op.label()
+
+
+def test_running_out_of_memory_in_a_run_says_in_which_section(executable, monkeypatch):
+    def full(section, steps):
+        raise MemoryError("Out of memory allocating 12 bytes")
+
+    monkeypatch.setattr(executable, "_run", full)
+    with pytest.raises(LibraryError, match="smaller batch") as caught:
+        executable.run("train")
+    assert caught.value.arguments == {"section": "train", "batch_size": 64}
+
+
+def test_running_out_of_memory_before_any_section_is_reported(bound, sections, monkeypatch):
+    def full(*_):
+        raise MemoryError("Out of memory allocating 12 bytes")
+
+    monkeypatch.setattr(parameters.Store, "add_arena", full)
+    with pytest.raises(LibraryError, match=r"cudaMalloc.*12 bytes.*smaller batch"):
+        bound(sections("lenet"))
+
+
+def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cupy, monkeypatch):
+    """The tuner passes over a candidate that fails, and must not stumble over the capture's end."""
+    stream = fake_cupy.cuda.Stream()
+    launches = []
+
+    def launch():
+        launches.append(1)
+        if len(launches) > 1:
+            raise CudnnError("cuDNN frontend", "pygraph", "not while capturing", {})
+
+    def end():
+        raise fake_cupy.cuda.runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
+
+    monkeypatch.setattr(stream, "begin_capture", lambda: None, raising=False)
+    monkeypatch.setattr(stream, "end_capture", end, raising=False)
+    with pytest.raises(CudnnError, match="not while capturing"):
+        runtime.captured_seconds(launch, stream, 1)
+
+
+@pytest.mark.parametrize("kept", ["checkpoint", "cache"])
+def test_a_table_whose_choices_cannot_be_had_is_replaced(fake_cupy, sections, monkeypatch, kept):
+    """Stale or damaged, it is never fatal: another is searched for, and kept."""
+    taken, searched = [], []
+
+    class Bound:
+        def __init__(self, graphs, tuning, lanes, precision, notices, *_):
+            taken.append(dict(tuning.choices))
+            self.tuning, self.notices = tuning, notices
+            if "train/conv2d_2/forward" in tuning.choices:
+                raise CudnnError("cuDNN frontend", "pygraph", "plan 999 cannot be built", {})
+
+    def search(*_):
+        searched.append(1)
+        stale = kept == "cache" and len(searched) == 1
+        return {"lanes": "2"} | ({"train/conv2d_2/forward": "999"} if stale else {})
+
+    device = backend_module.device()
+    monkeypatch.setattr(device, "has_tf32", True, raising=False)
+    monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
+    monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
+    monkeypatch.setattr(backend_module, "search", search)
+    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
+    monkeypatch.setattr(CudaBackend, "_lane", lambda self, index, tf32: None)
+    graphs = sections("lenet")
+    made = CudaBackend().compile(graphs, Options("tf32", tune=True))
+    given = None
+    if kept == "checkpoint":
+        table = made.tuning
+        choices = {**table.choices, "train/conv2d_2/forward": "999"}
+        given = Tuning(table.backend, table.environment, table.graph, choices)
+    again = CudaBackend().compile(graphs, Options("tf32", tune=True, tuning=given))
+    assert again.tuning.choices == {"lanes": "2"}
+    if kept == "checkpoint":
+        assert any("plan 999" in notice for notice in again.notices)
+        assert taken[-2] == choices
+    assert len(searched) == 2
+    CudaBackend().compile(graphs, Options("tf32", tune=True))
+    assert len(searched) == 2
