@@ -36,6 +36,9 @@ from .library import library, status_name
 from .memory import Memory
 from .store import Store, load_plain, store_plain
 
+# A step is timed no further once its runs have taken so long together.
+LONG_SECONDS = 1.0
+
 
 class OneDnnExecutable:
     """Sections bound to oneDNN primitives over shared arenas; see base.Executable.
@@ -131,17 +134,22 @@ class OneDnnExecutable:
         ]
 
     def step_seconds(self, section: str, repeats: int) -> float:
-        """Seconds of the section's library calls: the fastest of so many runs after a warm-up."""
+        """Seconds of the section's library calls: the fastest of so many runs after a warm-up.
+
+        Fewer where they take long; a very long warm-up counts itself.
+        """
         binder = self._sections[section]
         library().set_threads(self._threads)
         _fill(binder)
         calls = [entry for entry in binder.steps if entry.primitive is not None]
-        times = []
-        for _ in range(repeats + 1):
+        times: list[float] = []
+        while len(times) <= repeats:
             begin = time.perf_counter()
             _run(calls)
             times.append(time.perf_counter() - begin)
-        return min(times[1:])
+            if sum(times) > LONG_SECONDS:
+                break
+        return min(times[1:] or times)
 
     def close(self) -> None:
         for binder in self._sections.values():

@@ -40,13 +40,16 @@ def search(graph: Graph, defaults: Mapping[str, str], seconds: Seconds) -> dict[
     """The fastest choices found: the best uniform start, then whole layers, then single phases.
 
     A layer's phases move together first, for one alone would pay for copies between layouts.
-    ``seconds(graph, choices, repeats)`` is the time of a step. Stops after BUDGET_SECONDS.
+    ``seconds(graph, choices, repeats)`` is the time of a step. Begins no trial after
+    BUDGET_SECONDS.
     """
     deadline = time.perf_counter() + BUDGET_SECONDS
     names = convolutions(graph)
     starts = [dict(defaults), *(dict.fromkeys(names, layout) for layout in candidate_layouts())]
     best, fastest = dict(defaults), float("inf")
     for choices in starts:
+        if time.perf_counter() > deadline:
+            break
         spent = seconds(graph, choices, REPEATS)
         if spent < fastest:
             best, fastest = choices, spent

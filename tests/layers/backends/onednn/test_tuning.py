@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from dnnstack.layers.backends import tuning as tables
 from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.onednn import executable as executables
 from dnnstack.layers.backends.onednn import tuner
 from dnnstack.layers.backends.onednn.linear import candidate_layouts
 from dnnstack.layers.backends.tuning import Tuning
@@ -58,18 +60,37 @@ def test_search_takes_what_is_faster(make):
     assert {name: found[name] for name in best} == best
 
 
-def test_search_keeps_within_its_budget(make, monkeypatch):
+@pytest.mark.parametrize("trials", [0, 1, 2, 4])
+def test_search_keeps_within_its_budget(trials, make, monkeypatch):
+    """No trial begins after it, whichever part of the search it belongs to."""
     _, graphs, _ = make()
     train = graphs["train"]
-    monkeypatch.setattr(tuner, "BUDGET_SECONDS", 0.0)
-    asked = []
+    defaults = tuner.default_choices([train])
+    monkeypatch.setattr(tuner, "BUDGET_SECONDS", trials - 0.5)
+    now, asked = [0.0], []
+    monkeypatch.setattr(tuner, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def seconds(graph, choices, repeats):
         asked.append(choices)
-        return 1.0
+        now[0] += 1.0
+        return 5.0 - len(asked) * 0.01
 
-    tuner.search(train, tuner.default_choices([train]), seconds)
-    assert len(asked) == 1 + len(candidate_layouts())
+    found = tuner.search(train, defaults, seconds)
+    assert len(asked) == trials
+    starts = 1 + len(candidate_layouts())
+    assert found == (asked[min(trials, starts) - 1] if asked else defaults)
+
+
+def test_a_long_step_is_timed_but_once(make, monkeypatch):
+    _, graphs, executable = make()
+    monkeypatch.setattr(executables, "LONG_SECONDS", 0.0)
+    ran = []
+    monkeypatch.setattr(executables, "_run", lambda calls: ran.append(1))
+    assert executable.step_seconds("train", 5) >= 0
+    assert len(ran) == 1
+    monkeypatch.setattr(executables, "LONG_SECONDS", 1e9)
+    executable.step_seconds("train", 5)
+    assert len(ran) == 1 + 6
 
 
 def test_fingerprint_sees_shapes_and_attributes_but_not_the_data_size(make):
