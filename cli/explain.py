@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import console, options
+from .busy import Others
 
 if TYPE_CHECKING:
     from ..layers.backends.select import Device
@@ -56,6 +57,9 @@ def explain(
     backend = open_backend(
         device or machine.device, threads or machine.threads, console.note, not no_graph
     )
+    others = Others()
     with placed(loaded):
         explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
+    if measure and backend.name != "cuda" and (remark := others.remark()):
+        console.note(remark)
     click.echo(json.dumps(to_json(explanation), indent=1) if as_json else as_text(explanation))

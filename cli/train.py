@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completion, console, downloading, options, progress
+from .busy import Others
 from .signals import StopSignals
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def train(
     from ..training.runs import find_run, latest_run_of
     from ..training.trainer import train as run_training
 
+    others = Others()
     with StopSignals() as stop:
         given = {
             "run.device": device,
@@ -82,6 +84,8 @@ def train(
         progress.remark(_config_line(loaded))
         backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
         progress.remark(_device_line(backend))
+        if backend.name == "onednn" and (advice := others.advice(_threads(backend))):
+            console.note(advice)
         runs = Path(machine.dir)
         where = ["--data-dir", str(data_dir)] if data_dir is not None else []
         where += ["--offline"] if offline else []
@@ -156,8 +160,12 @@ def _is_latest(run: Path) -> bool:
 
 
 def _config_line(loaded: LoadedConfig) -> str:
-    where = f"ships with the package, {loaded.path}" if loaded.packaged else str(loaded.path)
+    where = "ships with the package" if loaded.packaged else str(loaded.path)
     return f"config      {loaded.config.name} ({where})"
+
+
+def _threads(backend: Backend) -> int:
+    return int(backend.versions().get("threads", "1"))
 
 
 def _device_line(backend: Backend) -> str:

@@ -1,4 +1,4 @@
-"""What the schema lets through, and the data or the network do not; it has its place all the same."""
+"""What the schema lets through, and data or network do not; it has its place all the same."""
 
 from __future__ import annotations
 

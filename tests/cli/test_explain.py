@@ -32,9 +32,15 @@ def test_text_tells_layer_by_layer(run: Run, device: str) -> None:
     assert "of limit" not in done.stdout
 
 
+def _notes(stderr: str) -> list[str]:
+    """What was said, but for the load of the machine, which is not the test's."""
+    said = stderr.splitlines()
+    return [line for line in said if not line.startswith("dnnstack: other programs kept ")]
+
+
 def test_measured_text_has_times_and_limits(run: Run) -> None:
     done = run("explain", "--config", "tiny.yaml", "--measure")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, _notes(done.stderr)) == (0, [])
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 120
     assert any(line.startswith("limits, measured now: ") for line in lines)
@@ -46,7 +52,7 @@ def test_measured_text_has_times_and_limits(run: Run) -> None:
 
 def test_json_is_one_object(run: Run) -> None:
     done = run("explain", "--config", "tiny.yaml", "--device", "numpy", "--measure", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, _notes(done.stderr)) == (0, [])
     found = json.loads(done.stdout)
     assert list(found) == [
         *("config", "backend", "versions", "batch_size", "limits", "layers", "totals"),

@@ -1,0 +1,77 @@
+"""Other programs on the cores: what is counted, and when it is worth a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from dnnstack.cli import busy
+from dnnstack.cli.busy import Others
+
+Machine = Callable[..., None]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    """Sets the clock, the cores' seconds of work and this process's; two of three cores are its."""
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(busy, "_STAT", stat)
+    monkeypatch.setattr(busy.os, "sched_getaffinity", lambda pid: {0, 2})
+    monkeypatch.setattr(busy.os, "sysconf", lambda name: 100)
+
+    def show(at: float, own: float, first: float, third: float) -> None:
+        lines = ["cpu 1 1 1 1 1 1 1 1 1 1"]
+        for core, seconds in enumerate((first, 1000.0 * at, third)):
+            half = round(50 * seconds)
+            # user nice system idle iowait irq softirq steal guest guest_nice
+            lines.append(f"cpu{core} {half} 0 {half} {at * 7:.0f} {at * 9:.0f} 0 0 0 {half} 0")
+        stat.write_text("\n".join([*lines, "intr 1 2", ""]), encoding="ascii")
+        monkeypatch.setattr(busy.time, "monotonic", lambda: at)
+        monkeypatch.setattr(busy.os, "times", lambda: SimpleNamespace(user=own, system=0.0))
+
+    return show
+
+
+def test_own_work_idle_time_and_other_cores_do_not_count(machine: Machine) -> None:
+    machine(10.0, own=1.0, first=100.0, third=50.0)
+    others = Others()
+    machine(12.0, own=2.0, first=101.5, third=51.5)
+    assert others.cores() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("work", "threads", "free"),
+    [(0.0, 2, 0), (0.4, 2, 0), (0.6, 2, 1), (1.0, 2, 1), (2.0, 2, 1), (1.0, 1, 0), (2.0, 1, 0)],
+)
+def test_advice_comes_where_threads_are_more_than_free_cores(
+    machine: Machine, work: float, threads: int, free: int
+) -> None:
+    machine(0.0, own=0.0, first=0.0, third=0.0)
+    others = Others()
+    machine(1.0, own=0.0, first=work / 2, third=work / 2)
+    text = others.advice(threads)
+    assert text.endswith(f"; --threads {free} may be faster") if free else text == ""
+    assert (f"keep {work:.1f} of 2 cores" in text) == bool(free)
+
+
+def test_a_remark_on_times(machine: Machine) -> None:
+    machine(0.0, own=0.0, first=0.0, third=0.0)
+    others = Others()
+    machine(1.0, own=0.9, first=0.9, third=0.1)
+    assert others.remark() == ""
+    machine(1.0, own=0.9, first=0.9, third=0.5)
+    assert others.remark().startswith("other programs kept 0.5 of 2 cores busy meanwhile")
+
+
+def test_nothing_is_said_where_nothing_is_known(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(0.0, own=0.0, first=0.0, third=0.0)
+    others = Others()
+    machine(0.05, own=0.0, first=0.1, third=0.1)
+    assert others.cores() is None
+    machine(1.0, own=0.0, first=2.0, third=2.0)
+    monkeypatch.setattr(busy, "_STAT", Path("nowhere"))
+    assert (others.cores(), others.advice(2), others.remark()) == (None, "", "")
