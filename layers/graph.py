@@ -128,6 +128,8 @@ class Graph:
         self._written: set[Tensor] = set()
         self._kept: dict[str, dict[str, Tensor]] = {}
         self._origin = Origin("", "forward")
+        self._readers: dict[Tensor, list[Op]] | None = None
+        self._producers: dict[Tensor, Op] = {}
 
     def __getitem__(self, result: str) -> Tensor:
         return self.results[result]
@@ -179,6 +181,7 @@ class Graph:
                 raise ShapeError(f"{op.label()}: writes '{tensor.name}' a second time")
         self._written.update(op.writes())
         self.ops.append(op)
+        self._readers = None
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same section with another list, checked anew: what a rewrite returns."""
@@ -203,14 +206,29 @@ class Graph:
                 needed.update(op.reads())
                 live.append(op)
         self.ops = live[::-1]
+        self._readers = None
 
     def producer(self, tensor: Tensor) -> Op | None:
         """The operation that outputs the tensor, or None for one that comes from outside."""
-        return next((op for op in self.ops if tensor in op.tensors(op.outputs)), None)
+        self._index()
+        return self._producers.get(tensor)
 
     def consumers(self, tensor: Tensor) -> list[Op]:
         """The operations that read the tensor, in order."""
-        return [op for op in self.ops if tensor in op.reads()]
+        return list(self._index().get(tensor, ()))
+
+    def _index(self) -> dict[Tensor, list[Op]]:
+        """The readers of every tensor, and beside them who outputs it; made once for all asked."""
+        if self._readers is None:
+            readers: dict[Tensor, list[Op]] = {}
+            self._producers = {}
+            for op in self.ops:
+                for tensor in dict.fromkeys(op.reads()):
+                    readers.setdefault(tensor, []).append(op)
+                for tensor in op.tensors(op.outputs):
+                    self._producers.setdefault(tensor, op)
+            self._readers = readers
+        return self._readers
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that an operation touches, in order of first use."""

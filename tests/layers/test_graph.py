@@ -89,6 +89,14 @@ def test_producer_and_consumers(graph: Graph, x: Tensor) -> None:
     assert graph.producer(y) is graph.ops[0]
     assert graph.consumers(y) == graph.ops[1:]
     assert [t.name for t in graph.tensors()] == ["x", "y", "z", "w"]
+    relu(graph, y, "v")
+    assert graph.consumers(y) == graph.ops[1:]
+    v = graph.ops[-1].writes()[0]
+    assert graph.producer(v) is graph.ops[-1]
+    graph.results = {"y": y}
+    graph.prune()
+    assert graph.producer(v) is None
+    assert graph.consumers(y) == []
 
 
 def test_tensor_sizes() -> None:
