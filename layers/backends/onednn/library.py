@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes as C
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from functools import cache
 from importlib import metadata
@@ -21,6 +23,10 @@ _P, _I, _F = c_void_p, c_int, c_float
 _LOG = logging.getLogger("dnnstack.layers")
 SONAME = "libdnnl.so.3"
 PACKAGE = "onednn-cpu-gomp"
+# How often a thread looks whether the others have come before it sleeps. By default it looks for
+# milliseconds: where other programs share the cores, it holds up the very thread it waits for.
+SPIN_COUNT = "10000"
+SPIN_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
 class ExecArg(C.Structure):
@@ -123,6 +129,19 @@ def _load() -> tuple[C.CDLL, str]:
     )
 
 
+@contextmanager
+def _short_waits() -> Iterator[None]:
+    """Let a libgomp that is loaded inside wait for SPIN_COUNT, unless the user has chosen."""
+    if any(name in os.environ for name in SPIN_SETTINGS):
+        yield
+        return
+    os.environ[SPIN_SETTINGS[0]] = SPIN_COUNT
+    try:
+        yield
+    finally:
+        del os.environ[SPIN_SETTINGS[0]]
+
+
 class Library:
     """The loaded library with an engine and a stream of its own; use ``library()``.
 
@@ -130,7 +149,8 @@ class Library:
     """
 
     def __init__(self) -> None:
-        self.dll, self.path = _load()
+        with _short_waits():
+            self.dll, self.path = _load()
         self.dll.dnnl_version.restype = POINTER(_Version)
         version = self.dll.dnnl_version().contents
         self.version = f"{version.major}.{version.minor}.{version.patch}"

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,30 @@ def test_missing_libgomp_says_what_to_install(monkeypatch):
     monkeypatch.setattr(module.C, "CDLL", refuse)
     with pytest.raises(BackendUnavailableError, match="apt install libgomp1"):
         module.Library()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "0")],
+)
+def test_threads_do_not_wait_for_long(chosen, count):
+    """libgomp itself says what it was told; no other library of the process is told the same."""
+    code = (
+        "import os\n"
+        "from dnnstack.layers.backends.onednn.library import library\n"
+        "before = dict(os.environ)\n"
+        "library()\n"
+        "assert dict(os.environ) == before\n"
+    )
+    kept = {k: v for k, v in os.environ.items() if k not in module.SPIN_SETTINGS}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**kept, "OMP_DISPLAY_ENV": "verbose", **chosen},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"GOMP_SPINCOUNT = '{count}'" in done.stderr
 
 
 def test_without_onednn_numpy_takes_over_with_one_notice(monkeypatch):
