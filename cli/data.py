@@ -14,7 +14,7 @@ from . import console, downloading, options
     epilog=options.examples(
         "dnnstack data --config lenet.yaml --data-dir ~/data",
         "dnnstack data --config digits.yaml --save digits.png",
-        "dnnstack data --config lenet.yaml --json > data.json",
+        "dnnstack data --config lenet.yaml --json --no-sheet > data.json",
     ),
 )
 @options.config()
@@ -23,25 +23,29 @@ from . import console, downloading, options
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="PNG",
-    help="Write a contact sheet: samples of every class as the network sees them, augmented too.",
+    help="The file of the contact sheet: samples of every class as the network sees them, "
+    "augmented too; default: NAME-samples.png in this folder, after the config's name.",
 )
+@click.option("--no-sheet", is_flag=True, help="Draw no contact sheet.")
 @options.json_output("one JSON object")
 @options.data_dir
 def data(
     reference: str,
     overrides: tuple[str, ...],
     save: Path | None,
+    no_sheet: bool,
     as_json: bool,
     data_dir: Path | None,
     offline: bool,
 ) -> None:
-    """Show the data of a config: files, class counts, mean and deviation.
+    """Show the data of a config: files, class counts, mean and deviation, and samples.
 
-    Counts are given for the pictures to train on, to validate on and to test on. Missing files are
-    downloaded first.
+    The samples are drawn as a picture, a contact sheet. Counts are given for the pictures to train
+    on, to validate on and to test on. Missing files are downloaded first.
     """
     import json
 
+    from ..common.errors import DatasetError
     from ..configs import load_config, placed
     from ..datasets import data_root
     from ..training.reports.contact_sheet import check_png
@@ -49,13 +53,24 @@ def data(
     from ..training.reports.data_samples import save_samples
     from ..training.reports.data_text import as_text
 
+    if save is not None and no_sheet:
+        raise click.UsageError("--save and --no-sheet contradict each other; give one of them")
     if save is not None:
         check_png(save)
     loaded = load_config(reference, overrides)
     config = loaded.config
+    sheet = save or Path(f"{config.name}-samples.png")
     with placed(loaded):
         found = report(config, data_root(data_dir, config.data.root), downloading.policy(offline))
     click.echo(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
-    if save is not None:
-        save_samples(found, config.seed, save)
-        console.note(f"contact sheet written to {save}")
+    if no_sheet:
+        return
+    try:
+        save_samples(found, config.seed, sheet)
+    except DatasetError as error:
+        if save is not None:
+            raise
+        # Nobody asked for a file here, where none can be.
+        console.note(f"{error}; --save PNG takes another place")
+        return
+    console.note(f"contact sheet written to {sheet}")

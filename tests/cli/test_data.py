@@ -29,13 +29,35 @@ def test_a_table_json_and_a_sheet(run: Run, tmp_path: Path) -> None:
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.format == "PNG"
         assert sheet.width > 700
-    shown = json.loads(run("data", "--config", "tiny.yaml", "--json").stdout)
+    shown = json.loads(run("data", "--config", "tiny.yaml", "--json", "--no-sheet").stdout)
     assert {part: split["count"] for part, split in shown["splits"].items()} == {
         "train": 416,
         "validation": 64,
         "test": 100,
     }
     assert f"mean: {shown['mean'][0]:.4f}, std: {shown['std'][0]:.4f}" in done.stdout
+
+
+def test_the_sheet_is_drawn_unasked(run: Run, tmp_path: Path) -> None:
+    done = run("data", "--config", "tiny.yaml", "--set", "name=mine")
+    assert done.stderr == "dnnstack: contact sheet written to mine-samples.png\n"
+    with Image.open(tmp_path / "mine-samples.png") as sheet:
+        assert sheet.format == "PNG"
+    (tmp_path / "mine-samples.png").unlink()
+    done = run("data", "--config", "tiny.yaml", "--set", "name=mine", "--no-sheet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list(tmp_path.glob("*.png"))
+    done = run("data", "--config", "tiny.yaml", "--no-sheet", "--save", "x.png")
+    assert done.returncode == 2
+    assert "--save and --no-sheet contradict each other" in done.stderr
+
+
+def test_a_place_where_no_sheet_can_be_is_told(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine-samples.png").mkdir()
+    done = run("data", "--config", "tiny.yaml", "--set", "name=mine")
+    assert done.returncode == 0
+    assert "mine-samples.png" in done.stderr
+    assert "--save PNG takes another place" in done.stderr
 
 
 def test_wrong_places_for_the_sheet(run: Run) -> None:
@@ -98,7 +120,8 @@ def test_missing_files_arrive(
     mirror: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "data"
-    arguments = ["data", "--config", "lenet.yaml", "--set", "data.validation=5", "--data-dir"]
+    config = ["data", "--config", "lenet.yaml", "--set", "data.validation=5"]
+    arguments = [*config, "--no-sheet", "--data-dir"]
     assert main([*arguments, str(folder)]) == 0
     out, err = capsys.readouterr()
     assert err == f"dnnstack: downloading MNIST (0.0 MB) into {folder / 'mnist'}\n"
