@@ -111,7 +111,7 @@ __global__ void gather_augmented(const u8* images, const int* labels, const int*
                                  const int* keyed, const i64* step, T* x, int* target,
                                  const float* scale, const float* shift, const float* fill,
                                  const Act* acts, const Frame* frame, const float* gaussian,
-                                 float* scratch, i64* now) {
+                                 float* scratch) {
     extern __shared__ uint2 drawn[];
     __shared__ float plane[6];
     const Frame f = *frame;
@@ -119,10 +119,7 @@ __global__ void gather_augmented(const u8* images, const int* labels, const int*
     const i64 here = step[0], epoch = here / f.steps;
     const int place = (int)(here % f.placed) * f.n + blockIdx.x;
     const int row = order[place];
-    if (blockIdx.y == 0 && threadIdx.x == 0) {
-        target[blockIdx.x] = row < 0 ? -1 : labels[row];
-        if (blockIdx.x == 0) now[0] = here;
-    }
+    if (blockIdx.y == 0 && threadIdx.x == 0) target[blockIdx.x] = row < 0 ? -1 : labels[row];
     T* to = x + (i64)blockIdx.x * f.sample;
     const int thread = blockIdx.y * blockDim.x + threadIdx.x, threads = gridDim.y * blockDim.x;
     if (row < 0) {

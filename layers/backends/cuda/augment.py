@@ -84,8 +84,6 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     scale, shift, fill = (
         b.numbers(*values, dtype="float32") for values in (op.scale, op.shift, op.fill)
     )
-    now = b.keep(cupy().zeros(1, "int64"))
-    b.private[("now", op.step)] = now
     _, inside, _ = stages(op.augment)
     found = [i for i in inside if isinstance(op.augment[i], Elastic)]
     elastic, gaussian, scratch = -1, 0, 0
@@ -105,7 +103,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     arguments = (
         *(b.data(op.images), b.data(op.labels), order, keyed, b.home(op.step).array, x.array),
         *(b.output(op.target).array, scale, shift, fill, _acts(b, op), frame, gaussian),
-        *(scratch, now),
+        scratch,
     )
     # A displacement is that of a whole picture, which one block computes.
     parts = 1 if found else max(1, min(-(-height * width // THREADS), -(-GATHER_BLOCKS // n)))

@@ -53,6 +53,17 @@ __device__ N block_sum(N value, N* shared) {
     return total;
 }
 
+// A counter that the last block to come advances: `come`, once every thread of the block has read
+// it, gives the block's turn, `leave` writes where that is the last. `come_count` is 0 in between.
+__device__ __forceinline__ unsigned come(unsigned* come_count) {
+    __syncthreads();
+    return threadIdx.x == 0 ? atomicAdd(come_count, 1) : 0;
+}
+
+__device__ __forceinline__ void leave(unsigned* come_count, unsigned turn, i64* counter, i64 value) {
+    if (threadIdx.x == 0 && turn == gridDim.x * gridDim.y - 1) *come_count = 0, *counter = value;
+}
+
 // The sum over the rows of a block of a float4 for each of `groups` columns, row 0 first: thread
 // row * groups + column brings its own, and the threads of row 0 get the sums.
 __device__ __forceinline__ float4 column_sum(float4 mine, int groups, int rows, float4* shared) {

@@ -31,26 +31,11 @@ struct Place {
     int sample, channel, pixel;  // strides of x in elements
 };
 
-extern "C" {
-
-__global__ void convert_same(const T* x, T* y, i64 size, const Cast* c) { convert(x, y, size, c); }
-__global__ void convert_widen(const T* x, float* y, i64 size, const Cast* c) { convert(x, y, size, c); }
-__global__ void convert_narrow(const float* x, T* y, i64 size, const Cast* c) { convert(x, y, size, c); }
-
-// x[i] = images[row] * scale + shift, target[i] = labels[row]; row -1 gives zeros and target -1.
-// `now` is a copy of the step, for whoever works while the step is advanced.
-__global__ void gather_batch(const u8* images, const int* labels, const int* order, const i64* step,
-                             T* x, int* target, const float* scale, const float* shift, int n,
-                             const Place* place, i64* now) {
-    const Place p = *place;
+// One block a sample, or several: no division of long numbers.
+__device__ void gather_row(const u8* images, int row, T* to, const float* scale,
+                           const float* shift, const Place& p) {
     const int each = p.channels * p.pixels;
-    const int* rows = order + (step[0] % p.steps) * n;
-    if (blockIdx.x == 0 && threadIdx.x == 0) now[0] = step[0];
-    // One block a sample, or several: no division of long numbers.
-    int sample = blockIdx.x, row = rows[sample];
-    if (blockIdx.y == 0 && threadIdx.x == 0) target[sample] = row < 0 ? -1 : labels[row];
     const u8* from = images + (i64)row * each;
-    T* to = x + (i64)sample * p.sample;
     int thread = blockIdx.y * blockDim.x + threadIdx.x, threads = gridDim.y * blockDim.x;
     if (p.channels == 1 && p.pixels % 4 == 0 && p.sample % 4 == 0) {
         for (int i = thread; i < p.pixels / 4; i += threads) {
@@ -70,6 +55,26 @@ __global__ void gather_batch(const u8* images, const int* labels, const int* ord
             value = fmaf(from[channel * p.pixels + pixel], scale[channel], shift[channel]);
         put(to + channel * p.channel + pixel * p.pixel, value);
     }
+}
+
+extern "C" {
+
+__global__ void convert_same(const T* x, T* y, i64 size, const Cast* c) { convert(x, y, size, c); }
+__global__ void convert_widen(const T* x, float* y, i64 size, const Cast* c) { convert(x, y, size, c); }
+__global__ void convert_narrow(const float* x, T* y, i64 size, const Cast* c) { convert(x, y, size, c); }
+
+// x[i] = images[row] * scale + shift, target[i] = labels[row]; row -1 gives zeros and target -1.
+// The step after this one is left in `next`, which may be `step` itself.
+__global__ void gather_batch(const u8* images, const int* labels, const int* order, const i64* step,
+                             T* x, int* target, const float* scale, const float* shift, int n,
+                             const Place* place, i64* next, unsigned* come_count) {
+    const Place p = *place;
+    const i64 now = step[0];
+    const unsigned turn = come(come_count);
+    const int sample = blockIdx.x, row = order[(now % p.steps) * n + sample];
+    if (blockIdx.y == 0 && threadIdx.x == 0) target[sample] = row < 0 ? -1 : labels[row];
+    gather_row(images, row, x + (i64)sample * p.sample, scale, shift, p);
+    leave(come_count, turn, next, now + 1);
 }
 
 // out[i][h][w][o] = filters[o][last - h][last - w][i], all channels-last.

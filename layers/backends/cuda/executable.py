@@ -40,6 +40,8 @@ from .runtime import captured_seconds, cupy, device, device_errors, synchronize
 from .store import PARAMETERS, Buffer, Store
 from .stream import Feeds
 
+# Steps that one graph holds, and launches it may hold at most.
+TOGETHER, MOST_LAUNCHES = 8, 800
 AFTER = "the checkpoints saved before are good; resume, with a smaller batch if memory ran out"
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
 
@@ -69,7 +71,7 @@ class CudaExecutable:
         self._capture = capture
         self._store = Store()
         self._sections: dict[str, Binder] = {}
-        self._captured: dict[str, Any] = {}
+        self._captured: dict[tuple[str, int], Any] = {}
         self._generation = 0
         self._running: str | None = None
         with device().stream:
@@ -139,22 +141,31 @@ class CudaExecutable:
                     # One after the other, so that an error belongs to the call that it follows.
                     _launch(self._sections[section].steps, self._lanes)
                 return
-            if section not in self._captured:
-                self._captured[section] = self._record(section)
-            graph, stream = self._captured[section], device().stream
-            for _ in range(steps):
+            stream, together = device().stream, self._together(section)
+            while steps:
+                times = together if steps >= together else 1
+                if (section, times) not in self._captured:
+                    self._captured[section, times] = self._record(section, times)
                 if feeds is not None:
                     feeds.load(section)
-                graph.launch(stream)
+                self._captured[section, times].launch(stream)
+                steps -= times
 
-    def _record(self, section: str) -> Any:
-        """Capture a section, after a run on state that is put back: modules load lazily."""
+    def _together(self, section: str) -> int:
+        """How many steps one graph may hold; every step of data that are fed has its own."""
+        if self._store.feeds is not None:
+            return 1
+        return TOGETHER if TOGETHER * len(self._sections[section].steps) <= MOST_LAUNCHES else 1
+
+    def _record(self, section: str, times: int = 1) -> Any:
+        """Capture so many runs of a section, after one on state that is put back: modules load
+        lazily."""
         binder, stream = self._sections[section], device().stream
         with self._restored(binder):
             _launch(binder.steps)
         stream.begin_capture()
         try:
-            _launch(binder.steps)
+            _launch(binder.repeated(times))
         except BaseException:
             # The error that broke the capture says more than that it is broken.
             with suppress(*device_errors()):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...graph import Op
+from ...ops import Advance
+from ...ops.updates import ParameterUpdate
 from ..base import BoundCall
 from .cublas import Cublas
 from .cublas_lt import CublasLt
@@ -45,6 +47,7 @@ class LaunchList:
         # -1: not even begun, so that the first launch of a lane waits for the main one.
         self._seen = [[-1] * len(lanes) for _ in lanes]
         self._keep: list[Any] = []
+        self._early: tuple[int, Step] | None = None
 
     @property
     def here(self) -> Lane:
@@ -60,6 +63,10 @@ class LaunchList:
         """A few numbers on the device."""
         return self.keep(cupy().asarray(values, dtype))
 
+    def counter(self) -> Any:
+        """A counter of blocks for one launch, see ``come`` in common.cuh."""
+        return self.keep(cupy().zeros(1, "uint32"))
+
     def join(self, others: Iterable[int]) -> None:
         """Let the present lane wait for what the others have been given so far."""
         for other in others:
@@ -68,14 +75,7 @@ class LaunchList:
             if other and not self._counts[other]:
                 continue
             self._seen[self.lane][other] = self._counts[other]
-            event = cupy().cuda.Event(disable_timing=True)
-            ahead, behind = self.lanes[other].stream, self.here.stream
-
-            def wait(event: Any = event, ahead: Any = ahead, behind: Any = behind) -> None:
-                event.record(ahead)
-                behind.wait_event(event)
-
-            self.steps.append(Step(wait, self.lane))
+            self.steps.append(self._wait(self.lane, other))
 
     def mark(self) -> Any:
         """An event behind what the present lane has been given so far."""
@@ -121,3 +121,47 @@ class LaunchList:
         launch = found.launch(self.here.stream, grid, block, arguments, shared)
         shown = {**dict(defines), **(details or {})}
         self.add(op, "dnnstack", kernel[1], launch, shown, kernel[0])
+
+    def early(self, kernel: tuple[str, str, bool], grid: Grid, arguments: Sequence[Any]) -> None:
+        """Say how the launch just added is made beside the update of the step before."""
+        if len(self.lanes) > 1:
+            launch = Kernel(*kernel).launch(self.lanes[1].stream, grid, (THREADS,), arguments)
+            self._early = (len(self.steps) - 1, Step(launch, 1))
+
+    def repeated(self, times: int) -> list[Step]:
+        """The launches of so many steps, one behind the other; heads but the first are early.
+
+        Early means: behind everything but the updates at a step's end, on a lane beside them.
+        """
+        end = self._updates()
+        if times == 1 or self._early is None or end is None:
+            return self.steps * times
+        head, early = self._early
+        rest = [*self.steps[:head], *self.steps[head + 1 :]]
+        other = [lane for lane, count in enumerate(self._counts) if lane != 1 and count]
+        fork = [self._wait(1, lane) for lane in other]
+        middle = [*rest[: end - 1], *fork, early, *rest[end - 1 :], self._wait(0, 1)]
+        first = [*self.steps[:end], *fork, early, *self.steps[end:], self._wait(0, 1)]
+        return [*first, *middle * (times - 2), *rest]
+
+    def _updates(self) -> int | None:
+        """Where the updates of parameters at the end of the step begin, None without any."""
+        first = None
+        for at in reversed(range(len(self.steps))):
+            call = self.steps[at].call
+            if call is not None and not isinstance(call.op, (ParameterUpdate, Advance)):
+                break
+            if call is not None and isinstance(call.op, ParameterUpdate):
+                first = at
+        return first
+
+    def _wait(self, behind: int, ahead: int) -> Step:
+        """Let one lane wait for another."""
+        event = cupy().cuda.Event(disable_timing=True)
+        last, waiting = self.lanes[ahead].stream, self.lanes[behind].stream
+
+        def wait() -> None:
+            event.record(last)
+            waiting.wait_event(event)
+
+        return Step(wait, behind)

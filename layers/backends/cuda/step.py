@@ -28,18 +28,18 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     layout = geometry(b).picture(op.x.shape, b.number(op.x))
     x = b.output(op.x, layout)
     scale, shift = b.numbers(*op.scale, dtype="float32"), b.numbers(*op.shift, dtype="float32")
-    now = b.keep(cupy().zeros(1, "int64"))
-    b.private[("now", op.step)] = now
+    step, ahead = b.home(op.step).array, b.keep(cupy().zeros(1, "int64"))
     sample, channel, _, pixel = layout.strides
     steps = max(order.size // n, 1)
     place = b.numbers(channels, height * width, steps, sample, channel, pixel)
-    arguments = (
-        *(b.data(op.images), b.data(op.labels), order, b.home(op.step).array, x.array),
-        *(b.output(op.target).array, scale, shift, i32(n), place, now),
-    )
+    before = (b.data(op.images), b.data(op.labels), order)
+    behind = (b.output(op.target).array, scale, shift, i32(n), place, ahead, b.counter())
     work = channels * height * width // (4 if channels == 1 else 1)
     parts = max(1, min(-(-work // THREADS), -(-GATHER_BLOCKS // n)))
-    b.kernel(op, ("elementwise.cu", "gather_batch", x.narrow), (n, parts), arguments)
+    kernel, grid = ("elementwise.cu", "gather_batch", x.narrow), (n, parts)
+    b.kernel(op, kernel, grid, (*before, step, x.array, *behind))
+    # In a graph of several steps the next batch is gathered beside this step's update.
+    b.early(kernel, grid, (*before, ahead, x.array, *behind))
 
 
 @binds(GlobalNorm)
@@ -116,15 +116,13 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     g = own_part(b, gradients_of(b, op), start, stop)
     v = own_part(b, "momentum", start, stop) if op.momentum else 0
     narrow = b.store.narrow_arena()[start:stop] if b.store.has_narrow else 0
-    step, after = b.home(op.step).array, 0
-    if b.precision.fusion and ("now", op.step) in b.private:
-        advance = _last_advance(b, op)
-        if advance is not None:
-            b.done.add(id(advance))
-            step, after = b.private[("now", op.step)], step
+    done, advance = 0, _last_advance(b, op)
+    if b.precision.fusion and advance is not None:
+        b.done.add(id(advance))
+        done = b.counter()
     fours = (stop - start) // 4
     arguments = (
-        *(p, g, v, narrow, i32(fours), table, b.data(op.rates), step, after),
+        *(p, g, v, narrow, i32(fours), table, b.data(op.rates), b.home(op.step).array, done),
         *(f32(op.momentum), i32(op.nesterov)),
     )
     details = {"n": stop - start, "momentum": op.momentum, "nesterov": op.nesterov}

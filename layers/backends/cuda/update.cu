@@ -1,20 +1,13 @@
 // The update of the parameters, the global norm, the step.
 
-extern "C" {
-
-// PyTorch's SGD over the arenas, four neighbours a thread: the 32 neighbours of a tile belong to one
-// parameter, and rules[tile] is its (factor of the learning rate, weight decay); the factor 0 leaves
-// it alone. v is unused without momentum; narrow, if given, gets p rounded to bfloat16. `now` is
-// the step to take, in a copy where `next`, the step itself, is advanced here.
-__global__ void sgd_update(float* p, const float* g, float* v, bfloat* narrow, int fours,
-                           const float2* rules, const float* rates, const i64* now, i64* next,
-                           float momentum, int nesterov) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (next && i == 0) next[0] += 1;
-    if (i >= fours) return;
+// Four neighbours: the 32 neighbours of a tile belong to one parameter, and rules[tile] is its (factor
+// of the learning rate, weight decay); the factor 0 leaves it alone.
+__device__ __forceinline__ void sgd_four(int i, float* p, const float* g, float* v, bfloat* narrow,
+                                         const float2* rules, float rate, float momentum,
+                                         int nesterov) {
     float2 rule = rules[i / 8];
     if (rule.x == 0.0f) return;
-    float lr = rates[now[0]] * rule.x;
+    float lr = rate * rule.x;
     float4 p4 = get4(p + 4 * i), g4 = get4(g + 4 * i), v4 = make_float4(0, 0, 0, 0);
     if (momentum != 0.0f) v4 = get4(v + 4 * i);
     float ps[4] = {p4.x, p4.y, p4.z, p4.w}, gs[4] = {g4.x, g4.y, g4.z, g4.w};
@@ -31,6 +24,20 @@ __global__ void sgd_update(float* p, const float* g, float* v, bfloat* narrow, i
     put4(p + 4 * i, moved);
     if (momentum != 0.0f) put4(v + 4 * i, make_float4(vs[0], vs[1], vs[2], vs[3]));
     if (narrow) put4(narrow + 4 * i, moved);
+}
+
+extern "C" {
+
+// PyTorch's SGD over the arenas, four neighbours a thread. v is unused without momentum; narrow, if
+// given, gets p rounded to bfloat16. With `come_count` the step is advanced too.
+__global__ void sgd_update(float* p, const float* g, float* v, bfloat* narrow, int fours,
+                           const float2* rules, const float* rates, i64* step,
+                           unsigned* come_count, float momentum, int nesterov) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const i64 now = step[0];
+    const unsigned turn = come_count ? come(come_count) : 0;
+    if (i < fours) sgd_four(i, p, g, v, narrow, rules, rates[now], momentum, nesterov);
+    if (come_count) leave(come_count, turn, step, now + 1);
 }
 
 __global__ void narrow_parameters(const float* p, bfloat* narrow, int fours) {

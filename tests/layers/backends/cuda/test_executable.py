@@ -7,11 +7,13 @@ import pytest
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.executable import TOGETHER
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.training.network import Network
+from dnnstack.training.optimizers.adam import Adam
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
@@ -98,6 +100,37 @@ def test_captured_step_is_bit_equal_to_eager_calls(cuda):
     assert captured == eager
     for first, second in zip(values, others, strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+RULES = {
+    "momentum": Sgd(momentum=0.9, weight_decay=0.01),
+    "plain": Sgd(),
+    "clipped": Sgd(momentum=0.9, nesterov=True, clip_norm=0.5),
+    "adam": Adam(),
+}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("lanes", ["1", "2"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_steps_in_one_graph_are_bit_equal_to_single_ones(cuda, precision, lanes, rule):
+    """Twice as many as a graph holds, and some more, from a step on that is no multiple."""
+    _, _, first = train(cuda, Options(precision, tune=False), 0, rule)
+    choices = {**first.tuning.choices, "lanes": lanes}
+    table = Tuning("cuda", first.tuning.environment, first.tuning.graph, choices)
+    executables = [train(cuda, Options(precision, tuning=table), 0, rule)[2] for _ in range(2)]
+    runs = ([1] * (2 * TOGETHER + 6), [1, 2 * TOGETHER + 2, 3])
+    found = []
+    for executable, steps in zip(executables, runs, strict=True):
+        assert not executable.notices
+        for count in steps:
+            executable.run("train", count, wait=False)
+        graph = executable.graphs["train"]
+        named = [t for t in graph.tensors() if t.role in ("parameter", "state", "scalar")]
+        found.append({t.name: executable.read(t) for t in [*named, graph["loss"], graph["x"]]})
+    assert found[0].keys() == found[1].keys()
+    for name, values in found[0].items():
+        np.testing.assert_array_equal(values, found[1][name], err_msg=name)
 
 
 def test_capturing_advances_nothing(cuda):

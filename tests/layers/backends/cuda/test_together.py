@@ -1,0 +1,65 @@
+"""Several steps in one list of launches, where there is no GPU."""
+
+from __future__ import annotations
+
+import pytest
+from dnnstack.layers.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
+from dnnstack.layers.ops import GatherBatch
+from dnnstack.layers.ops.updates import ParameterUpdate
+
+
+def binder_of(bound, sections, lanes="2", section="train", **options):
+    choices = {"layout": "nhwc", "pad": "8", "lanes": lanes}
+    executable, _ = bound(sections("lenet"), choices=choices, **options)
+    return next(b for b in executable.binders() if b.graph.name == section)
+
+
+def test_the_next_batch_is_gathered_behind_all_but_the_update(bound, sections):
+    binder = binder_of(bound, sections)
+    single, steps = binder.steps, binder.repeated(3)
+    _, early = binder._early
+    calls = [s.call for s in single if s.call is not None]
+    assert isinstance(calls[0].op, GatherBatch)
+    assert isinstance(calls[-1].op, ParameterUpdate)
+    expected = [*calls[:-1], early, calls[-1], *calls[1:-1], early, calls[-1], *calls[1:]]
+    launches = [s if s is early else s.call for s in steps if s is early or s.call is not None]
+    assert launches == expected
+    for at in [i for i, step in enumerate(steps) if step is early]:
+        assert (steps[at - 1].call, steps[at - 1].lane) == (None, 1)
+
+
+@pytest.mark.parametrize(("lanes", "section"), [("1", "train"), ("2", "evaluate")])
+def test_without_a_lane_or_an_update_steps_only_follow_each_other(lanes, section, bound, sections):
+    binder = binder_of(bound, sections, lanes, section)
+    assert binder.repeated(4) == binder.steps * 4
+
+
+def test_a_single_step_is_as_it_was_bound(bound, sections):
+    binder = binder_of(bound, sections)
+    assert binder.repeated(1) == binder.steps
+
+
+def test_how_many_steps_a_graph_holds(bound, sections, monkeypatch):
+    made, _ = bound(sections("lenet"), capture=True)
+    launched = []
+
+    class Graph:
+        def __init__(self, times):
+            self.times = times
+
+        def launch(self, stream):
+            launched.append(self.times)
+
+    monkeypatch.setattr(made, "_record", lambda section, times: Graph(times))
+    made.run("train", 2 * TOGETHER + 3)
+    assert launched == [TOGETHER, TOGETHER, 1, 1, 1]
+    launched.clear()
+    binder = next(b for b in made.binders() if b.graph.name == "train")
+    binder.steps = binder.steps * MOST_LAUNCHES
+    made.run("train", TOGETHER)
+    assert launched == [1] * TOGETHER
+
+
+def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
+    made, _ = bound(sections("lenet"), capture=True, streamed=True)
+    assert made._together("train") == 1
