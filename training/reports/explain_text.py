@@ -11,59 +11,88 @@ from .explain import Call, Explanation, Operation, WholeStep, ratio
 from .fusion import op_name
 from .units import quantity
 
-_WIDTH = 110
-_LEFT = 70
+_WIDTH = 79
+# Of FLOP, bytes, time, fraction of the limit.
+_COLUMNS = (8, 8, 11, 9)
 _GAINS = 5
 
 
+class _Page:
+    """Rows of a text on the left and figures on the right; ``titles`` are those of the figures."""
+
+    def __init__(self, *titles: str) -> None:
+        self.titles = titles
+        self.left = _WIDTH - sum(_COLUMNS[: len(titles)])
+
+    def row(self, left: str, figures: Sequence[str] = ()) -> list[str]:
+        """One line; two, where the text on the left is too long for its figures."""
+        figures = figures[: len(self.titles)]
+        columns = "".join(f"{f:>{w}}" for f, w in zip(figures, _COLUMNS, strict=False)).rstrip()
+        room = self.left + len(columns) - len(columns.lstrip())
+        if not columns:
+            return [left.rstrip()]
+        if len(left) < room:
+            return [f"{left:<{room}}{columns.lstrip()}"]
+        return [left.rstrip(), " " * room + columns.lstrip()]
+
+
 def as_text(explanation: Explanation) -> str:
-    """The whole explanation, at most 120 columns wide; times only where they were measured."""
+    """The whole explanation, in 79 columns but for longer words; times only where measured."""
     measured = explanation.limits is not None
-    columns = ("FLOP", "bytes", "time", "of limit") if measured else ("FLOP", "bytes")
+    page = _Page("FLOP", "bytes", *(("time", "of limit") if measured else ()))
     layers = {layer.name: layer for layer in explanation.network.every_layer()}
     lines = [*_introduction(explanation), ""]
     for at, (name, members) in enumerate(explanation.by_layer().items()):
-        lines.append(_row(_heading(name, layers), columns if at == 0 else ()))
-        lines += [*_body(members), ""]
-    lines.append(_row("total", (*columns, "calls")))
+        lines += page.row(_heading(name, layers), page.titles if at == 0 else ())
+        lines += [*_body(members, page), ""]
+    lines += page.row("total", page.titles)
     for name, part in explanation.totals().items():
         times = (_time(part.seconds), _percent(part.limit_seconds, part.seconds))
-        figures = (quantity(part.flops), quantity(part.bytes), *(times if measured else ()))
-        lines.append(_row(f"  {name}", (*figures, str(part.calls))))
+        calls = "1 call" if part.calls == 1 else f"{part.calls} calls"
+        lines += page.row(
+            f"  {name:<10} {calls}", (quantity(part.flops), quantity(part.bytes), *times)
+        )
     if explanation.whole is not None:
-        lines += ["", *_closing(explanation, explanation.whole)]
+        lines += ["", *_closing(explanation, explanation.whole, page)]
     return "\n".join(lines)
 
 
-def _closing(explanation: Explanation, step: WholeStep) -> list[str]:
+def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str]:
     """What a step takes as a whole, and where the time is that the machine does not need."""
     rows = [
         ("the calls, one by one", step.calls_seconds),
-        ("between them; below 0 they overlap, or take longer alone", step.gaps),
+        ("between them; below 0: overlapping", step.gaps),
         ("the step as training runs it", step.seconds),
         ("the machine's limit for it", step.limit_seconds),
     ]
     lines = ["whole step"]
     for title, seconds in rows:
         share = _percent(seconds, step.seconds)
-        lines.append(_row(f"  {title}", ("", "", _time(seconds), share)))
+        lines += page.row(f"  {title}", ("", "", _time(seconds), share))
     gains = explanation.most_to_gain(_GAINS)
     if gains:
-        lines += ["", _row("most to gain", ("", "", "time", "of limit"))]
+        lines += ["", *page.row("most to gain", ("", "", "time", "of limit"))]
     for member in gains:
         layers = ", ".join(dict.fromkeys(origin.layer for origin in member.op.origin))
-        title = f"  {op_name(member.op)} of {layers}, {member.origin.phase}"
-        title = textwrap.shorten(title, _LEFT - 2, placeholder=" ...")
+        title = f"{op_name(member.op)} of {layers}, {member.origin.phase}"
+        title = textwrap.shorten(title, _WIDTH - 2, placeholder=" ...")
         figures = ("", "", _time(member.seconds), _percent(member.limit_seconds, member.seconds))
-        lines.append(_row(f"  {title}", figures))
+        lines += page.row(f"  {title}", figures)
     return lines
 
 
 def _introduction(explanation: Explanation) -> list[str]:
     versions = ", ".join(f"{key} {value}" for key, value in explanation.versions.items())
     lines = [
-        f"A training step of {explanation.config}, batch {explanation.batch_size}",
-        *textwrap.wrap(f"backend {explanation.backend}: {versions}", _WIDTH),
+        *textwrap.wrap(
+            f"A training step of {explanation.config}, batch {explanation.batch_size}",
+            _WIDTH,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ),
+        *textwrap.wrap(
+            f"backend {explanation.backend}: {versions}", _WIDTH, subsequent_indent="  "
+        ),
     ]
     limits = explanation.limits
     if limits is not None:
@@ -81,7 +110,7 @@ def _heading(name: str, layers: Mapping[str, Layer]) -> str:
     return f"{name}  {_shape(layer.input_shape)} -> {_shape(layer.output_shape)}"
 
 
-def _body(members: Iterable[Operation]) -> list[str]:
+def _body(members: Iterable[Operation], page: _Page) -> list[str]:
     lines: list[str] = []
     phase = ""
     for member in members:
@@ -89,14 +118,14 @@ def _body(members: Iterable[Operation]) -> list[str]:
         phase = member.origin.phase
         name, shapes = op_name(member.op), _shapes(member.op)
         title = f"  {shown:<9} {name}  {shapes}"
-        if len(title) < _LEFT:
-            lines.append(_row(title, _figures(member)))
+        if len(title) < page.left:
+            lines += page.row(title, _figures(member))
         else:
-            lines += [_row(f"  {shown:<9} {name}", _figures(member)), *_indented(shapes)]
+            lines += [*page.row(f"  {shown:<9} {name}", _figures(member)), *_indented(shapes)]
         lines += _notes(member)
         several = len(member.calls) > 1
         for call in member.calls:
-            lines += _call_lines(call, several)
+            lines += _call_lines(call, several, page)
         if not member.calls:
             lines.append(_indented("no call: nothing has to be computed or moved")[0])
     return lines
@@ -139,17 +168,18 @@ def _part(op: Op, source: Op) -> str:
     return title if layer == op.origin[0].layer else f"{title} of {layer}"
 
 
-def _call_lines(call: Call, several: bool) -> list[str]:
+def _call_lines(call: Call, several: bool, page: _Page) -> list[str]:
     bound = call.bound
-    implementation = f" [{bound.implementation}]" if bound.implementation else ""
     head = f"            {bound.library} {bound.function}"
-    long = len(head + implementation) >= _LEFT + 2
-    if not long:
-        head += implementation
-    figures = ("", "", _time(call.seconds), "") if several else ()
+    implementation = f"[{bound.implementation}]" if bound.implementation else ""
     arguments = [f"{key}={value}" for key, value in bound.arguments.items()]
-    rest = _indented(implementation.strip(), 14) if long else []
-    return [_row(head, figures), *rest, *_filled(arguments, 14)]
+    figures = ("", "", _time(call.seconds)) if several else ()
+    whole = f"{head} {implementation}".rstrip()
+    row = page.row(whole, figures)
+    if len(row) == 1 and len(whole) <= _WIDTH:
+        return [*row, *_filled(arguments, 14)]
+    rest = _indented(implementation, 14) if implementation else []
+    return [*page.row(head, figures), *rest, *_filled(arguments, 14)]
 
 
 def _filled(items: Sequence[str], margin: int) -> list[str]:
@@ -178,10 +208,6 @@ def _figures(member: Operation) -> tuple[str, ...]:
         _time(member.seconds),
         _percent(member.limit_seconds, member.seconds),
     )
-
-
-def _row(left: str, figures: Sequence[str]) -> str:
-    return (f"{left:<{_LEFT}}" + "".join(f"{figure:>10}" for figure in figures)).rstrip()
 
 
 def _shape(shape: Sequence[int]) -> str:
