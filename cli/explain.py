@@ -45,6 +45,7 @@ def explain(
     bytes; with --measure the time and the share of the machine's measured limit. No data is read.
     """
     import json
+    from dataclasses import replace
 
     from ..configs import load_config, placed
     from ..layers.backends.select import open_backend
@@ -62,4 +63,7 @@ def explain(
         explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
     if measure and backend.name != "cuda" and (remark := others.remark()):
         console.note(remark)
-    click.echo(json.dumps(to_json(explanation), indent=1) if as_json else as_text(explanation))
+    if as_json:
+        click.echo(json.dumps(to_json(explanation), indent=1))
+    else:
+        click.echo(as_text(replace(explanation, config=loaded.title)))

@@ -34,6 +34,7 @@ def summary(
     training step. Neither data nor a device is needed.
     """
     import json
+    from dataclasses import replace
 
     from ..configs import load_config, placed
     from ..training.reports.summary import summarize
@@ -42,4 +43,7 @@ def summary(
     loaded = load_config(reference, overrides)
     with placed(loaded):
         result = summarize(loaded.config, loaded.path, batch_size)
-    click.echo(json.dumps(result.to_json(), indent=1) if as_json else as_text(result))
+    if as_json:
+        click.echo(json.dumps(result.to_json(), indent=1))
+    else:
+        click.echo(as_text(replace(result, config=loaded.title)))

@@ -39,6 +39,11 @@ class LoadedConfig:
     text: str
     document: Node
 
+    @property
+    def title(self) -> str:
+        """The path for a reader: of a packaged config, which lies deep, the name."""
+        return self.path.name if self.packaged else str(self.path)
+
 
 def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     """The config at ``reference``, ``./lenet.yaml`` before the packaged ``lenet.yaml``.

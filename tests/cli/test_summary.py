@@ -23,6 +23,13 @@ def test_a_table_and_json_say_the_same(run: Run) -> None:
     assert shown["config"] == "tiny.yaml"
 
 
+def test_a_packaged_config_is_named_without_its_folder(run: Run) -> None:
+    for command in ("summary", "explain"):
+        first = run(command, "--config", "lenet.yaml").stdout.splitlines()[0]
+        assert "lenet.yaml" in first
+        assert "/" not in first
+
+
 def test_the_config_decides_the_batch_and_set_changes_it(run: Run) -> None:
     done = run("summary", "--config", "tiny.yaml", "--set", "data.batch_size=3", "--json")
     assert json.loads(done.stdout)["batch_size"] == 3

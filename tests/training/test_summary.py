@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import ShapeError, UsageError
-from dnnstack.configs import load_config, parse_config
+from dnnstack.configs import load_config, packaged_configs, parse_config
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
@@ -166,17 +166,24 @@ def test_layers_of_composites_have_their_own_rows() -> None:
     assert text[at + 1].startswith("  conv2d_8 ")
 
 
+@pytest.mark.parametrize("name", packaged_configs())
+def test_packaged_configs_fit_80_columns(name: str) -> None:
+    summary = summarize(load_config(name).config, Path(name))
+    assert max(map(len, as_text(summary).splitlines())) <= 80
+
+
 def test_the_text_has_every_figure_and_fits_80_columns(vgg: NetworkSummary) -> None:
     for summary in (vgg, lenet(), lenet(batch_size=4096)):
         text = as_text(summary)
         assert max(map(len, text.splitlines())) <= 80
         for row in summary.rows:
             name = "  " * row.depth + row.name.rpartition(".")[2]
-            assert f"\n{name} " in text
+            own = name.rpartition("_")[0].strip() != row.type and row.type and row.name != "loss"
+            assert f"\n{name}: {row.type} " in text if own else f"\n{name} " in text
         assert f"{summary.parameters:,}" in text
         assert bytes_text(summary.training.total) in text
     lines = {line.split()[0]: line.split() for line in as_text(vgg).splitlines() if line}
-    assert lines["fc6"][:6] == ["fc6", "dense", "4096", "102,764,544", "206", "392"]
+    assert lines["fc6:"][:6] == ["fc6:", "dense", "4096", "102,764,544", "206", "392"]
 
 
 def test_what_a_gpu_needs_is_listed_by_section_with_the_data(vgg: NetworkSummary) -> None:

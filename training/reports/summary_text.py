@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .summary import Memory, NetworkSummary
+from .summary import Memory, NetworkSummary, Row
 from .units import bytes_text, quantity, shape_text
 
 if TYPE_CHECKING:
     from ...layers.backends.cuda.memory_plan import MemoryPlan
 
-_HEAD = ("layer", "type", "output", "parameters", "MFLOP", "weights", "activation")
-_LEFT = 3
+_HEAD = ("layer", "output", "parameters", "MFLOP", "weights", "activation")
+_LEFT = 2
 
 
 def as_text(summary: NetworkSummary) -> str:
@@ -20,8 +20,7 @@ def as_text(summary: NetworkSummary) -> str:
     loss = summary.rows[-1]
     rows = [
         (
-            "  " * row.depth + row.name.rpartition(".")[2],
-            row.type if row is not loss else "",
+            "  " * row.depth + (_name(row) if row is not loss else row.name),
             shape_text(row.output_shape),
             f"{row.parameters:,}" if row.parameters else "-",
             _mflop(row.forward_flops),
@@ -32,7 +31,6 @@ def as_text(summary: NetworkSummary) -> str:
     ]
     total = (
         "total",
-        "",
         "",
         f"{summary.parameters:,}",
         _mflop(summary.forward_flops),
@@ -52,7 +50,7 @@ def as_text(summary: NetworkSummary) -> str:
         _line(total, widths),
         "",
         "MFLOP: forward, one picture; a multiply and an add are two.",
-        f"activation: kept by forward of {summary.batch_size // summary.parts} pictures; "
+        f"activation: kept by forward of {_pictures(summary.batch_size // summary.parts)}; "
         "- is a view, or in a fused call.",
         *_statistics(summary),
         "",
@@ -68,6 +66,10 @@ def as_text(summary: NetworkSummary) -> str:
         f"{quantity(summary.batch_size * summary.forward_flops)}FLOP",
     ]
     return "\n".join(lines)
+
+
+def _pictures(count: int) -> str:
+    return "1 picture" if count == 1 else f"{count} pictures"
 
 
 def _statistics(summary: NetworkSummary) -> list[str]:
@@ -100,6 +102,12 @@ def _memory(title: str, memory: Memory) -> list[str]:
     named = [(name, count) for name, count in named if count or name != "statistics"]
     lines = [f"  {name.replace('_', ' '):<24}{bytes_text(count):>10}" for name, count in named]
     return [title, *lines]
+
+
+def _name(row: Row) -> str:
+    """The name without those of the layers around it, and the type where it does not say it."""
+    name = row.name.rpartition(".")[2]
+    return name if name.rpartition("_")[0] == row.type or not row.type else f"{name}: {row.type}"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
