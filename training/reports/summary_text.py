@@ -90,7 +90,7 @@ def _gpu(plan: MemoryPlan) -> list[str]:
             f"{name}, batch {need.batch_size}": need.activations
             for name, need in plan.sections.items()
         },
-        "workspaces": plan.libraries + sum(need.workspace for need in plan.sections.values()),
+        "workspaces": plan.workspaces,
         "total": plan.total,
     }
     lines = [f"  {name:<24}{bytes_text(count):>10}" for name, count in named.items()]

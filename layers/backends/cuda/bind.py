@@ -92,7 +92,7 @@ class Binder(LaunchList):
         self._pending: list[_Slices] = []
 
     def bind(self) -> None:
-        """Bind every operation in order, then the workspace of every lane."""
+        """Bind every operation in order; then the section wants its workspaces."""
         aside = self._aside()
         turn = 0
         self.lane = len(self.lanes) - 1
@@ -121,11 +121,17 @@ class Binder(LaunchList):
         self.lane = 0
         self.add_up()
         self.join(range(len(self.lanes)))
-        for wanted in self._workspaces.values():
-            size = max((size for size, _ in wanted), default=0)
-            workspace = self.keep(cupy().empty(max(size, 16), "uint8"))
-            for _, bind in wanted:
-                bind(int(workspace.data.ptr))
+
+    def wanted_workspaces(self) -> dict[int, int]:
+        """The bytes of workspace that each lane asks for."""
+        return {lane: max(size for size, _ in asked) for lane, asked in self._workspaces.items()}
+
+    def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
+        """Fix the workspace of every lane, an array of bytes, which other sections may share."""
+        for lane, asked in self._workspaces.items():
+            address = int(self.keep(workspaces[lane]).data.ptr)
+            for _, bind in asked:
+                bind(address)
 
     # ------------------------------------------------------------ order
 

@@ -104,9 +104,24 @@ class CudaExecutable:
                 shown = {"section": name, "batch_size": graph.batch_size}
                 raise LibraryError("CUDA", "cudaMalloc", str(error), shown, AFTER) from None
             self._sections[name] = binder
+        self._share_workspaces()
         self._generation = self._store.generation
         self._captured.clear()
         synchronize()
+
+    def _share_workspaces(self) -> None:
+        """One workspace a lane, for sections do not run at the same time."""
+        sizes: dict[int, int] = {}
+        for binder in self._sections.values():
+            for lane, size in binder.wanted_workspaces().items():
+                sizes[lane] = max(size, sizes.get(lane, 16))
+        try:
+            workspaces = {lane: cupy().empty(size, "uint8") for lane, size in sizes.items()}
+        except MemoryError as error:
+            shown = {"workspaces": sum(sizes.values())}
+            raise LibraryError("CUDA", "cudaMalloc", str(error), shown, AFTER) from None
+        for binder in self._sections.values():
+            binder.give_workspaces(workspaces)
 
     def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
         self._running = section

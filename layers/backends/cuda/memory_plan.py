@@ -84,9 +84,14 @@ class MemoryPlan:
     @property
     def fixed(self) -> int:
         """What does not depend on any batch size."""
-        workspace = sum(need.workspace for need in self.sections.values())
-        known = self.parameters + self.gradients + self.optimizer + self.data + self.libraries
-        return known + workspace
+        known = self.parameters + self.gradients + self.optimizer + self.data
+        return known + self.workspaces
+
+    @property
+    def workspaces(self) -> int:
+        """What libraries work in; sections, one after the other, share what they ask for."""
+        asked = (need.workspace for need in self.sections.values())
+        return self.libraries + max(asked, default=0)
 
     def largest_batch(self, section: str, free: int) -> int:
         """The largest batch with which the section would fit into so many bytes; 0 for none.
@@ -204,7 +209,7 @@ def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
         "parameters, gradients and optimizer": plan.parameters + plan.gradients + plan.optimizer,
         "data": plan.data,
         f"'{name}' with a batch of {need.batch_size}": need.activations,
-        "workspaces": plan.libraries + sum(s.workspace for s in plan.sections.values()),
+        "workspaces": plan.workspaces,
     }
     listed = ", ".join(f"{part} {gigabytes(size)}" for part, size in parts.items())
     largest = plan.largest_batch(name, free)

@@ -30,9 +30,25 @@ def test_no_choice_takes_more_than_planned(bound, sections, name, fusion, precis
         executable.close()
         taken.append(bytes_taken)
     # The stand-in's convolutions hardly want a workspace.
-    planned -= sum(need.workspace for need in plan.sections.values())
+    planned -= plan.workspaces - plan.libraries
     assert max(taken) <= planned
     assert planned - SLACK <= 1.5 * max(taken)
+
+
+def test_sections_share_a_workspace(bound, sections):
+    """It is as large as the more demanding section asks for."""
+    graphs = sections("lenet")
+    executable, _ = bound(graphs, choices={"layout": "nhwc", "pad": "8", "lanes": "2"})
+    held = {b.graph.name: {id(thing) for thing in b._keep} for b in executable.binders()}
+    shared = set.intersection(*held.values())
+    wanted = [b.wanted_workspaces() for b in executable.binders()]
+    lanes = set.intersection(*map(set, wanted))
+    assert lanes
+    assert len(shared) >= len(lanes)
+    plan = plan_memory(graphs)
+    asked = [need.workspace for need in plan.sections.values()]
+    assert len(asked) == 2
+    assert plan.workspaces == plan.libraries + max(asked)
 
 
 def test_the_plan_grows_with_the_batch_and_the_data(sections):
