@@ -169,7 +169,7 @@ def test_what_is_not_a_picture_is_refused(tmp_path: Path) -> None:
     text.write_text("hello")
     refuse(text, "not a picture of a known format")
     text.write_text("")
-    refuse(text, "not a picture of a known format")
+    refuse(text, "is empty, 0 bytes")
     os.mkfifo(tmp_path / "pipe.png")
     refuse(tmp_path / "pipe.png", "is not a file")
 
