@@ -72,7 +72,8 @@ class LaunchList:
         for other in others:
             if other == self.lane or self._seen[self.lane][other] == self._counts[other]:
                 continue
-            if other and not self._counts[other]:
+            # A lane that has waited belongs to a capture, even if nothing was launched on it.
+            if other and not self._counts[other] and max(self._seen[other]) < 0:
                 continue
             self._seen[self.lane][other] = self._counts[other]
             self.steps.append(self._wait(self.lane, other))

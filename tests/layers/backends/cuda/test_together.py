@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from dnnstack.layers.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
+from dnnstack.layers.backends.cuda.lanes import LaunchList
 from dnnstack.layers.ops import GatherBatch
 from dnnstack.layers.ops.updates import ParameterUpdate
 
@@ -63,3 +66,16 @@ def test_how_many_steps_a_graph_holds(bound, sections, monkeypatch):
 def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
     made, _ = bound(sections("lenet"), capture=True, streamed=True)
     assert made._together("train") == 1
+
+
+def test_a_lane_that_has_waited_is_waited_for(fake_cupy):
+    """Else the capture would end with a stream that never came back."""
+    streams = [fake_cupy.cuda.Stream() for _ in range(3)]
+    launches = LaunchList([SimpleNamespace(stream=stream) for stream in streams])
+    launches.lane = 1
+    launches.join([0])
+    launches.lane = 0
+    launches.join(range(3))
+    for step in launches.steps:
+        step.launch()
+    assert [len(stream.waited) for stream in streams] == [1, 1, 0]
