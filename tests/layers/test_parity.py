@@ -131,8 +131,25 @@ def rounded(values: Array, bits: int) -> Array:
     return (values.view(np.uint32) & mask).view(np.float32)
 
 
-# Bits of an operand's fraction, and how coarse results are: TF32's products are exact in float32.
-NUMBERS = {"tf32": (10, 64 * EPSILON), "bf16": (7, 2.0**-7)}
+# Bits of an operand's fraction; how coarse results are: TF32's products are exact in float32; how
+# much of an activation is rounded away where it is stored.
+NUMBERS = {"tf32": (10, 64 * EPSILON, 0.0), "bf16": (7, 2.0**-7, 2.0**-9)}
+
+
+def lost_in_variances(draft: Draft, want: dict[Tensor, Array], step: float) -> dict[Tensor, Array]:
+    """What each inverse_std may lose, by channel, because its rows were rounded when stored.
+
+    Errors of at most d = step * max|x| move a standard deviation s by at most d. Where s is small
+    beside x, that is much of s, and so of 1 / sqrt(s^2 + eps).
+    """
+    lost = {}
+    for op in draft.graph.ops:
+        if isinstance(op, ops.BatchNorm) and op.x in want:
+            x = want[op.x]
+            axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+            least = (x.std(axes) - step * np.abs(x).max(axes)).clip(0.0)
+            lost[op.inverse_std] = 1.0 / np.sqrt(least**2 + op.eps) - want[op.inverse_std]
+    return lost
 
 
 @pytest.mark.cuda
@@ -143,7 +160,7 @@ def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
         backend = cuda()
     except BackendUnavailableError as error:
         pytest.skip(str(error))
-    bits, coarse = NUMBERS[precision]
+    bits, coarse, step = NUMBERS[precision]
     tried = 0
     for name, make in CASES.items():
         draft = make(np.random.default_rng(len(name)), "normal")
@@ -154,12 +171,13 @@ def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
             draft.values[tensor] = rounded(value, bits)
         got = results(compiled(backend, draft, precision), draft)
         want = results(compiled(reference(), draft, "fp64"), draft)
+        lost = lost_in_variances(draft, want, step)
         for tensor in want:
             size = max(1.0, float(np.abs(want[tensor]).max(initial=0.0)))
             tolerance = (coarse + EPSILON * (16.0 + 4.0 * np.sqrt(draft.length))) * size
-            np.testing.assert_allclose(
-                got[tensor], want[tensor], rtol=0.0, atol=tolerance, err_msg=f"{name} {tensor.name}"
-            )
+            error = np.abs(np.subtract(got[tensor], want[tensor], dtype=np.float64))
+            excess = (error - lost.get(tensor, 0.0)).max(initial=0.0)
+            assert excess <= tolerance, f"{name} {tensor.name}: {error.max()} is too much"
     assert tried > 20
 
 
