@@ -1,10 +1,10 @@
 // Activations and their slopes, in the order of ACTIVATIONS in layers/ops.
 
-__device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 enum Kind { RELU, LEAKY_RELU, SIGMOID, TANH, ELU, SOFTPLUS, SILU, GELU, GELU_TANH, SCALED_TANH };
 
-__device__ float activate(int kind, float x, float alpha) {
+__device__ __forceinline__ float activate(int kind, float x, float alpha) {
     switch (kind) {
         case RELU: return x > 0.0f ? x : (isnan(x) ? x : 0.0f);
         case LEAKY_RELU: return x > 0.0f ? x : alpha * x;
@@ -23,7 +23,7 @@ __device__ float activate(int kind, float x, float alpha) {
 }
 
 // v is forward's output for the first five kinds and the last, its input for the others.
-__device__ float slope(int kind, float v, float alpha) {
+__device__ __forceinline__ float slope(int kind, float v, float alpha) {
     switch (kind) {
         case RELU: return v > 0.0f ? 1.0f : 0.0f;
         case LEAKY_RELU: return v > 0.0f ? 1.0f : alpha;

@@ -16,8 +16,9 @@ from ...ops import ACTIVATIONS, Add, Concat, Dropout, DropoutBackward, PadChanne
 from .bind import Binder, binds
 from .kernels import f32, i32, i64, linear_grid
 from .layout import Layout, plain
-from .linear import geometry, inner
+from .linear import geometry
 from .store import Buffer
+from .wide import inner
 
 # Activations of which f(0) is not 0: they would fill the padding.
 RAISED = ("sigmoid", "softplus")

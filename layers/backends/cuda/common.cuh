@@ -40,6 +40,32 @@ __device__ __forceinline__ void put4(bfloat* p, float4 v) {
                             narrow(v.z) | ((unsigned)narrow(v.w) << 16));
 }
 
+// Eight neighbours at once; the address is a multiple of eight elements.
+__device__ __forceinline__ void get8(const float* p, float* v) {
+    float4 a = get4(p), b = get4(p + 4);
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+__device__ __forceinline__ void get8(const bfloat* p, float* v) {
+    const uint4 u = *(const uint4*)p;
+    const unsigned pairs[4] = {u.x, u.y, u.z, u.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        v[2 * k] = __uint_as_float(pairs[k] << 16);
+        v[2 * k + 1] = __uint_as_float(pairs[k] & 0xffff0000u);
+    }
+}
+__device__ __forceinline__ void put8(float* p, const float* v) {
+    put4(p, make_float4(v[0], v[1], v[2], v[3]));
+    put4(p + 4, make_float4(v[4], v[5], v[6], v[7]));
+}
+__device__ __forceinline__ void put8(bfloat* p, const float* v) {
+    unsigned pairs[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+        pairs[k] = narrow(v[2 * k]) | ((unsigned)narrow(v[2 * k + 1]) << 16);
+    *(uint4*)p = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
 template <typename N>
 __device__ N block_sum(N value, N* shared) {
     shared[threadIdx.x] = value;

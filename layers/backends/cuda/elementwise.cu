@@ -175,23 +175,4 @@ __global__ void activation_backward(const T* value, const T* dy, T* dx, i64 size
     LINEAR(i, size) put(dx + i, get(dy[i]) * slope(kind, get(value[i]), alpha));
 }
 
-// The same over rows of channels, with the sums of dx over the rows of this block in slices.
-__global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups,
-                                         int kind, float alpha, float* slices) {
-    __shared__ float4 shared[256];
-    int height = 256 / groups, row = threadIdx.x / groups, group = threadIdx.x % groups;
-    float4 sum = make_float4(0, 0, 0, 0);
-    if (row < height)
-        for (i64 r = blockIdx.x * (i64)height + row; r < rows; r += (i64)gridDim.x * height) {
-            i64 at = (r * groups + group) * 4;
-            float4 v = get4(value + at), d = get4(dy + at);
-            d.x *= slope(kind, v.x, alpha), d.y *= slope(kind, v.y, alpha);
-            d.z *= slope(kind, v.z, alpha), d.w *= slope(kind, v.w, alpha);
-            put4(dx + at, d);
-            sum.x += d.x, sum.y += d.y, sum.z += d.z, sum.w += d.w;
-        }
-    sum = column_sum(sum, groups, height, shared);
-    if (threadIdx.x < groups) ((float4*)slices)[blockIdx.x * groups + threadIdx.x] = sum;
-}
-
 }  // extern "C"

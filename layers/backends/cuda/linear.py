@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from ...graph import Op, Tensor
 from ...ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
 from .bind import Binder, binds
@@ -16,6 +14,7 @@ from .layout import BFLOAT, Layout, plain
 from .parameters import Geometry
 from .runtime import cupy
 from .store import Buffer
+from .wide import activate_wide, inner, wide
 
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
@@ -114,17 +113,12 @@ def finish(b: Binder, op: MatMul | Conv2d, y: Buffer, bias: Tensor | None) -> No
     kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
     channels, stored = y.layout.shape[1], y.layout.stored[1]
     held = 0 if bias is None else b.home(bias).array
+    if wide(y.layout):
+        return activate_wide(b, op, (y, held, y), kind, op.activation_alpha)
     numbers = (i32(channels), i32(stored), i32(inner(y.layout)), i32(kind))
     arguments = (y.array, held, i64(y.layout.size), *numbers, f32(op.activation_alpha))
     kernel = ("elementwise.cu", "bias_activation", y.narrow)
-    b.kernel(op, kernel, linear_grid(y.layout.size), arguments)
-
-
-def inner(layout: Layout) -> int:
-    """How many neighbours in memory share a channel: pixels for NCHW pictures, else 1."""
-    if len(layout.shape) != 4 or layout.nhwc:
-        return 1
-    return int(np.prod(layout.shape[2:]))
+    return b.kernel(op, kernel, linear_grid(y.layout.size), arguments)
 
 
 @binds(BiasAdd)

@@ -20,9 +20,10 @@ from .bind import Binder, binds
 from .cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE
 from .kernels import THREADS, f32, i32, i64, linear_grid
 from .layout import Layout, plain
-from .linear import geometry, inner
+from .linear import geometry
 from .runtime import cupy
 from .store import Buffer
+from .wide import EIGHT, activate_wide, in_eights, inner, row, wide
 
 # Blocks of a kernel that also sums up its rows; each leaves a slice.
 SUMMING_BLOCKS = 1056
@@ -44,7 +45,9 @@ def activation(b: Binder, op: Activation) -> None:
     zero_stays = op.kind not in ("sigmoid", "softplus") or x.layout.shape == x.layout.stored
     if op.kind not in ACTIVATION or x.narrow or not zero_stays:
         kind = i32(ACTIVATIONS.index(op.kind))
-        channels, stored = _columns(x.layout)
+        if wide(x.layout):
+            return activate_wide(b, op, (x, 0, y), int(kind), op.alpha)
+        channels, stored = row(x.layout)
         arguments = (
             *(x.array, y.array, i64(x.layout.size), i32(channels), i32(stored)),
             *(i32(inner(x.layout)), kind, f32(op.alpha)),
@@ -65,13 +68,6 @@ def activation(b: Binder, op: Activation) -> None:
     return b.add(op, "cuDNN", "cudnnActivationForward", launch, {"kind": op.kind})
 
 
-def _columns(layout: Layout) -> tuple[int, int]:
-    """Channels that count and are stored; a flattened picture's padding is its row's end."""
-    if len(layout.shape) == 1:
-        return layout.shape[0], layout.stored[0]
-    return layout.shape[1], layout.stored[1]
-
-
 @binds(ActivationBackward)
 def activation_backward(b: Binder, op: ActivationBackward) -> None:
     """An own kernel for every kind: cuDNN's wants forward's input and output both.
@@ -83,25 +79,31 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
         return
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
     value, dy, dx = b.want(op.value, layout), b.want(op.dy, layout), b.output(op.dx, layout)
-    kind, narrow = i32(ACTIVATIONS.index(op.kind)), dx.narrow
+    kind, narrow = ACTIVATIONS.index(op.kind), dx.narrow
+    fixed = (("KIND", kind),)
     found = b.bias_gradient_of(op.dx)
-    _, stored = _columns(layout)
+    _, stored = row(layout)
     groups = stored // 4
     if found is None or inner(layout) > 1 or stored % 4 or groups > MOST_GROUPS or layout.picture:
-        arguments = (value.array, dy.array, dx.array, i64(layout.size), kind, f32(op.alpha))
+        shown = {"kind": op.kind}
+        pointers = (value.array, dy.array, dx.array)
+        if in_eights(layout):
+            eights = layout.size // EIGHT
+            kernel = ("activation.cu", "wide_activation_backward", narrow)
+            wider = (*pointers, i32(eights), f32(op.alpha))
+            return b.kernel(op, kernel, linear_grid(eights), wider, shown, defines=fixed)
         kernel = ("elementwise.cu", "activation_backward", narrow)
-        b.kernel(op, kernel, linear_grid(layout.size), arguments, {"kind": op.kind})
-        return
+        arguments = (*pointers, i64(layout.size), i32(kind), f32(op.alpha))
+        return b.kernel(op, kernel, linear_grid(layout.size), arguments, shown)
     owner, db = found
     rows = layout.size // stored
     blocks = max(1, min(SUMMING_BLOCKS, -(-rows // (THREADS // groups))))
     sums = b.keep(cupy().empty(blocks * stored, "float32"))
-    tail = (kind, f32(op.alpha), sums)
-    given = (value.array, dy.array, dx.array, i64(rows), i32(groups), *tail)
-    kernel = ("elementwise.cu", "activation_backward_sums", narrow)
-    b.kernel(op, kernel, (blocks,), given, {"kind": op.kind, "sums": db.name})
+    given = (value.array, dy.array, dx.array, i64(rows), i32(groups), f32(op.alpha), sums)
+    kernel = ("activation.cu", "activation_backward_sums", narrow)
+    b.kernel(op, kernel, (blocks,), given, {"kind": op.kind, "sums": db.name}, defines=fixed)
     b.mark_summed(owner)
-    b.slices(op, sums, 0, blocks, stored, db, db.size)
+    return b.slices(op, sums, 0, blocks, stored, db, db.size)
 
 
 def _left_to_pool(b: Binder, op: ActivationBackward) -> bool:

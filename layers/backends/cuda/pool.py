@@ -34,7 +34,7 @@ def _numbers(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> ob
 
 
 def _windows(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> object:
-    """struct Windows of pool.cu."""
+    """struct Windows of max_pool.cu."""
     top, _, left, _ = op.window.padding
     sizes = (*x.shape[2:], *y.shape[2:])
     window = (*op.window.kernel, *op.window.stride, top, left)
@@ -101,13 +101,13 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     y = b.output(op.y, layout)
     index = b.keep(cupy().zeros(layout.size, "uint8"))
     b.private[("index", op.x, op.y)] = (index, layout)
-    size = int(x.layout.size // x.layout.stored[2] // x.layout.stored[3])
-    size = size // 4 * op.y.shape[2] * op.y.shape[3]
+    outs = op.y.shape[0] * op.y.shape[2] * op.y.shape[3]
     bias, relu = b.private.get(("late", op.x), (0, False))
     windows = _windows(b, op, x.layout, layout)
-    arguments = (x.array, y.array, index, i32(size), windows, bias, i32(relu))
-    kernel = ("pool.cu", "max_pool", x.narrow)
-    b.kernel(op, kernel, linear_grid(size), arguments, {"window": op.window})
+    arguments = (x.array, y.array, index, i32(outs), windows, bias, i32(relu))
+    kernel = ("max_pool.cu", "max_pool", x.narrow)
+    grid = linear_grid(outs * x.layout.stored[1] // 4)
+    b.kernel(op, kernel, grid, arguments, {"window": op.window})
 
 
 @binds(Pool2dBackward)
@@ -174,7 +174,7 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
     arguments = (dy.array, index, y, dx.array, i32(places), windows, sums)
     shown = {"window": op.window, "relu": masks, "sums": found[1].name if found else "none"}
     name = "max_pool_backward_disjoint" if disjoint else "max_pool_backward"
-    b.kernel(op, ("pool.cu", name, dx.narrow), (blocks,), arguments, shown)
+    b.kernel(op, ("max_pool.cu", name, dx.narrow), (blocks,), arguments, shown)
     if found is not None:
         b.mark_summed(found[0])
         b.slices(op, sums, 0, blocks, stored, found[1], found[1].size)

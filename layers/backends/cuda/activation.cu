@@ -1,0 +1,57 @@
+// Activations of eight or four neighbouring channels at a time; KIND, in the order of ACTIVATIONS,
+// is fixed when this is compiled, -1 for none. Rows of `stored` channels, of which `columns` count;
+// the rest stay zero.
+
+extern "C" {
+
+// y = f(x + b), in place too; b null: no bias. `eights`: of y; `groups`: eights in a row.
+__global__ void wide_activation(const T* x, const float* b, T* y, int eights, int columns,
+                                int groups, float alpha) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < eights; i += gridDim.x * blockDim.x) {
+        const int first = i % groups * 8;
+        float v[8];
+        get8(x + (i64)i * 8, v);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            const bool counts = first + k < columns;
+            if (b && counts) v[k] += b[first + k];
+            if (KIND >= 0) v[k] = activate(KIND, v[k], alpha);
+            if (!counts) v[k] = 0.0f;
+        }
+        put8(y + (i64)i * 8, v);
+    }
+}
+
+// dx = dy f'(value).
+__global__ void wide_activation_backward(const T* value, const T* dy, T* dx, int eights,
+                                         float alpha) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < eights; i += gridDim.x * blockDim.x) {
+        float v[8], d[8];
+        get8(value + (i64)i * 8, v);
+        get8(dy + (i64)i * 8, d);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) d[k] *= slope(KIND, v[k], alpha);
+        put8(dx + (i64)i * 8, d);
+    }
+}
+
+// The same over rows of `groups` fours, with the sums of dx over the rows of this block in slices.
+__global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups,
+                                         float alpha, float* slices) {
+    __shared__ float4 shared[256];
+    int height = 256 / groups, row = threadIdx.x / groups, group = threadIdx.x % groups;
+    float4 sum = make_float4(0, 0, 0, 0);
+    if (row < height)
+        for (i64 r = blockIdx.x * (i64)height + row; r < rows; r += (i64)gridDim.x * height) {
+            i64 at = (r * groups + group) * 4;
+            float4 v = get4(value + at), d = get4(dy + at);
+            d.x *= slope(KIND, v.x, alpha), d.y *= slope(KIND, v.y, alpha);
+            d.z *= slope(KIND, v.z, alpha), d.w *= slope(KIND, v.w, alpha);
+            put4(dx + at, d);
+            sum.x += d.x, sum.y += d.y, sum.z += d.z, sum.w += d.w;
+        }
+    sum = column_sum(sum, groups, height, shared);
+    if (threadIdx.x < groups) ((float4*)slices)[blockIdx.x * groups + threadIdx.x] = sum;
+}
+
+}  // extern "C"
