@@ -14,7 +14,7 @@ from .cublas import Cublas
 from .cublas_lt import CublasLt
 from .cudnn_library import Cudnn
 from .kernels import THREADS, Defines, Grid, Kernel
-from .runtime import cupy
+from .runtime import cupy, device
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class LaunchList:
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self.lanes = lanes
         self.lane = 0
+        self._streams = [lane.stream for lane in lanes]
         self.steps: list[Step] = []
         self._counts = [0] * len(lanes)
         # -1: not even begun, so that the first launch of a lane waits for the main one.
@@ -125,9 +126,11 @@ class LaunchList:
 
     def early(self, kernel: tuple[str, str, bool], grid: Grid, arguments: Sequence[Any]) -> None:
         """Say how the launch just added is made beside the update of the step before."""
-        if len(self.lanes) > 1:
-            launch = Kernel(*kernel).launch(self.lanes[1].stream, grid, (THREADS,), arguments)
-            self._early = (len(self.steps) - 1, Step(launch, 1))
+        if len(self._streams) == 1:
+            # A stream alone: no library works on it, so it needs no handles.
+            self._streams.append(device().lane(1))
+        launch = Kernel(*kernel).launch(self._streams[1], grid, (THREADS,), arguments)
+        self._early = (len(self.steps) - 1, Step(launch, 1))
 
     def repeated(self, times: int) -> list[Step]:
         """The launches of so many steps, one behind the other; heads but the first are early.
@@ -159,7 +162,7 @@ class LaunchList:
     def _wait(self, behind: int, ahead: int) -> Step:
         """Let one lane wait for another."""
         event = cupy().cuda.Event(disable_timing=True)
-        last, waiting = self.lanes[ahead].stream, self.lanes[behind].stream
+        last, waiting = self._streams[ahead], self._streams[behind]
 
         def wait() -> None:
             event.record(last)

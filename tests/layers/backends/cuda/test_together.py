@@ -17,8 +17,9 @@ def binder_of(bound, sections, lanes="2", section="train", **options):
     return next(b for b in executable.binders() if b.graph.name == section)
 
 
-def test_the_next_batch_is_gathered_behind_all_but_the_update(bound, sections):
-    binder = binder_of(bound, sections)
+@pytest.mark.parametrize("lanes", ["1", "2"])
+def test_the_next_batch_is_gathered_behind_all_but_the_update(lanes, bound, sections):
+    binder = binder_of(bound, sections, lanes)
     single, steps = binder.steps, binder.repeated(3)
     _, early = binder._early
     calls = [s.call for s in single if s.call is not None]
@@ -31,9 +32,8 @@ def test_the_next_batch_is_gathered_behind_all_but_the_update(bound, sections):
         assert (steps[at - 1].call, steps[at - 1].lane) == (None, 1)
 
 
-@pytest.mark.parametrize(("lanes", "section"), [("1", "train"), ("2", "evaluate")])
-def test_without_a_lane_or_an_update_steps_only_follow_each_other(lanes, section, bound, sections):
-    binder = binder_of(bound, sections, lanes, section)
+def test_without_an_update_steps_only_follow_each_other(bound, sections):
+    binder = binder_of(bound, sections, section="evaluate")
     assert binder.repeated(4) == binder.steps * 4
 
 
