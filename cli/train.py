@@ -84,6 +84,9 @@ def train(
         progress.remark(_config_line(loaded))
         backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
         progress.remark(_device_line(backend))
+        if resume is not None and loaded.overridden("run", "precision"):
+            # What the checkpoint brings may give way to the device; what is asked for here may not.
+            backend.precision(machine.precision)
         if backend.name == "onednn" and (advice := others.advice(_threads(backend))):
             console.note(advice)
         runs = Path(machine.dir)

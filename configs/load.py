@@ -44,6 +44,13 @@ class LoadedConfig:
         """The path for a reader: of a packaged config, which lies deep, the name."""
         return self.path.name if self.packaged else str(self.path)
 
+    def overridden(self, *path: str) -> bool:
+        """Whether the key at this path was given by an override, not by the file."""
+        node: Node | None = self.document
+        for part in path:
+            node = node and node.child(part)
+        return node is not None and node.place.rank > 0
+
 
 def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     """The config at ``reference``, ``./lenet.yaml`` before the packaged ``lenet.yaml``.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..common.errors import CheckpointError
 from ..datasets import DatasetInfo
 from ..layers.backends.base import Backend, Executable, Options
+from ..layers.backends.select import precision_or_fp32
 from ..layers.graph import Graph
 from .assemble import build_network
 from .checkpoint import Checkpoint
@@ -53,10 +54,14 @@ class Trained:
         return _picture(self.checkpoint.state.input_shape)
 
     def compile(self, backend: Backend, graph: Graph) -> Executable:
-        """The one section ``graph``, holding the checkpoint's parameters and statistics."""
+        """The one section ``graph``, holding the checkpoint's parameters and statistics.
+
+        Where the device has not the precision of the training, it computes in fp32.
+        """
         run = self.config.run
         residency = self.config.data.residency
-        options = Options(run.precision, run.fusion, run.deterministic, residency=residency)
+        precision = precision_or_fp32(backend, run.precision)
+        options = Options(precision, run.fusion, run.deterministic, residency=residency)
         learned = self.network.learned()
         values = self.checkpoint.parameters({t.name: t.shape for t in learned})
         executable = backend.compile({graph.name: graph}, options)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..common.files import atomic_write
 from ..datasets import Downloads
 from ..layers.backends.base import Backend
+from ..layers.backends.select import precision_or_fp32
 from . import interrupt
 from .assemble import build_network, describe_data, load_data, optimizer, preprocessing
 from .augmentation import augmentations
@@ -44,9 +45,10 @@ def train(
 
     ``stop_requested`` is asked several times a second; once it is true the run saves and returns
     with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how missing
-    data may come. The lock of ``resume`` is released at the end. Raises DnnstackError: for a
-    config, data or device that does not do before the first step, Interrupted for a stop before it,
-    NonFiniteError when training diverges, CheckpointError when saving fails.
+    data may come. The lock of ``resume`` is released at the end; a resumed training computes in
+    fp32 where the device has not its precision. Raises DnnstackError: for a config, data or device
+    that does not do before the first step, Interrupted for a stop before it, NonFiniteError when
+    training diverges, CheckpointError when saving fails.
     """
     heard = listener or Silent()
 
@@ -87,7 +89,8 @@ def train(
                 else preprocessing(config, info, mean_and_deviation(data.images, plan.train))
             )
         tuning = checkpoint.state.tuning if checkpoint is not None else None
-        session = Session(config, network, scaling, plan, data, backend, tuning, check)
+        computed = _computed(config, backend) if resume is not None else config
+        session = Session(computed, network, scaling, plan, data, backend, tuning, check)
         stack.callback(session.close)
         for text in session.executable.notices:
             heard.notice(text)
@@ -128,6 +131,12 @@ def train(
         log = stack.enter_context(RunLog(run.path))
         loop = Loop(config, session, state, run, log, heard, resume)
         return loop.run(backend.name, stop_requested)
+
+
+def _computed(config: RunConfig, backend: Backend) -> RunConfig:
+    """The config with a precision that this device has; what is saved keeps the one asked for."""
+    precision = precision_or_fp32(backend, config.run.precision)
+    return config.model_copy(update={"run": config.run.model_copy(update={"precision": precision})})
 
 
 def _continued(fresh: State, old: State) -> State:

@@ -141,6 +141,13 @@ class Backend(Protocol):
         """
         ...
 
+    def precision(self, wanted: Precision) -> Precision:
+        """What is computed in where ``wanted`` is asked for: ``auto`` has a meaning here.
+
+        Raises BackendUnavailableError for one that this device has not.
+        """
+        ...
+
     def limits(self) -> Limits:
         """Measure the machine: takes about a second."""
         ...

@@ -1,15 +1,17 @@
-"""Opening a backend by the name of a device."""
+"""Opening a backend by the name of a device; what it makes of another device's precision."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from ...common.errors import BackendUnavailableError, UsageError
-from .base import Backend
+from .base import Backend, Precision
 
+_LOG = logging.getLogger("dnnstack.layers")
 Device = Literal["auto", "cpu", "numpy", "cuda"]
 # Present where an NVIDIA driver is loaded: CuPy is imported only then.
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
@@ -52,6 +54,20 @@ def open_backend(
     from .reference.backend import ReferenceBackend
 
     return ReferenceBackend(count)
+
+
+def precision_or_fp32(backend: Backend, wanted: Precision) -> Precision:
+    """``wanted``, else fp32 where this device has it not, which a warning says.
+
+    For what was trained elsewhere: a checkpoint is no device's own.
+    """
+    try:
+        backend.precision(wanted)
+    except BackendUnavailableError:
+        device = "cpu" if backend.name == "onednn" else backend.name
+        _LOG.warning("precision '%s' is not for device '%s': computing in fp32", wanted, device)
+        return "fp32"
+    return wanted
 
 
 def available_threads() -> int:

@@ -11,6 +11,7 @@ from ....common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...graph import Graph
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
+from ..base import Precision as PrecisionName
 from ..tuning import UNEQUAL, Tuning, fingerprint, forget, settle, training_sections
 from .bind import Precision
 from .cublas import Cublas, Product
@@ -64,7 +65,7 @@ class CudaBackend:
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> CudaExecutable:
         options = options or Options()
-        chosen = self._precision(options)
+        chosen = self.precision(options.precision)
         precision = Precision(
             chosen == "fp32", chosen == "bf16", options.deterministic, options.fusion
         )
@@ -111,8 +112,7 @@ class CudaBackend:
         executable = build(graphs, tuning, notices)
         return executable
 
-    def _precision(self, options: Options) -> str:
-        wanted: str = options.precision
+    def precision(self, wanted: PrecisionName) -> PrecisionName:
         if wanted == "auto":
             return "tf32" if self.device.has_tf32 else "fp32"
         if wanted in ("tf32", "bf16") and not self.device.has_tf32:

@@ -38,7 +38,7 @@ class OneDnnBackend:
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> OneDnnExecutable:
         options = options or Options()
-        precision = _checked(options.precision)
+        precision = self.precision(options.precision)
         names = self.rewrites if options.fusion else ()
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
         tuning, notices = self._tuned(graphs, options, precision)
@@ -74,6 +74,21 @@ class OneDnnBackend:
         executable.close()
         return seconds
 
+    def precision(self, wanted: Precision) -> Precision:
+        if wanted in ("auto", "fp32"):
+            return "fp32"
+        if wanted != "bf16":
+            raise BackendUnavailableError(
+                f"precision '{wanted}': oneDNN computes in fp32 or bf16; "
+                "set run.precision to auto, fp32 or bf16"
+            )
+        if not library().has_bfloat16():
+            raise BackendUnavailableError(
+                "precision 'bf16': this processor has neither AVX512_BF16 nor AMX (oneDNN uses "
+                f"{library().isa()} here); set run.precision to auto or fp32"
+            )
+        return "bf16"
+
     def limits(self) -> Limits:
         library().set_threads(self.threads)
         n = 2048
@@ -94,23 +109,6 @@ class OneDnnBackend:
             "processor": _processor(),
             "threads": str(self.threads),
         }
-
-
-def _checked(wanted: Precision) -> Precision:
-    """fp32 or bf16; raises BackendUnavailableError for another, or where the processor lacks it."""
-    if wanted in ("auto", "fp32"):
-        return "fp32"
-    if wanted != "bf16":
-        raise BackendUnavailableError(
-            f"precision '{wanted}': oneDNN computes in fp32 or bf16; "
-            "set run.precision to auto, fp32 or bf16"
-        )
-    if not library().has_bfloat16():
-        raise BackendUnavailableError(
-            "precision 'bf16': this processor has neither AVX512_BF16 nor AMX (oneDNN uses "
-            f"{library().isa()} here); set run.precision to auto or fp32"
-        )
-    return "bf16"
 
 
 def _fastest(primitive: Primitive, repeats: int = 15) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from ....common.errors import BackendUnavailableError, UsageError
 from ...graph import Graph
 from ...rewrites import REWRITES, rewritten
-from ..base import Executable, Limits, Options
+from ..base import Executable, Limits, Options, Precision
 from ..tuning import Tuning, fingerprint, settle, training_sections
 from . import blas
 from .executable import ReferenceExecutable
@@ -40,12 +40,7 @@ class ReferenceBackend:
         Raises BackendUnavailableError for a precision other than auto, fp32 and fp64.
         """
         options = options or Options()
-        if options.precision not in ("auto", "fp32", "fp64"):
-            raise BackendUnavailableError(
-                f"precision '{options.precision}': the numpy backend computes in fp32 or fp64; "
-                "set run.precision to auto or fp32"
-            )
-        precision = "fp32" if options.precision == "auto" else options.precision
+        precision = self.precision(options.precision)
         names = self.rewrites if options.fusion else ()
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
         trained = training_sections(graphs)
@@ -54,6 +49,14 @@ class ReferenceBackend:
         tuning, notices = settle(present, options.tuning, bool(trained), None)
         floating = np.dtype(np.float64 if precision == "fp64" else np.float32)
         return ReferenceExecutable(graphs, floating, tuning, notices)
+
+    def precision(self, wanted: Precision) -> Precision:
+        if wanted not in ("auto", "fp32", "fp64"):
+            raise BackendUnavailableError(
+                f"precision '{wanted}': the numpy backend computes in fp32 or fp64; "
+                "set run.precision to auto or fp32"
+            )
+        return "fp32" if wanted == "auto" else wanted
 
     def limits(self) -> Limits:
         """GFLOP/s of a float32 product of 1024 x 1024, GB/s read and written by a 64 MB copy."""
