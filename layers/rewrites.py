@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from .graph import Graph, Op, Origin, Tensor
 from .ops import (
+    ACTIVATIONS,
+    FROM_OUTPUT,
     Activation,
     ActivationBackward,
     Add,
@@ -90,29 +92,54 @@ def activation(graph: Graph) -> Graph:
 
 def batch_norm_relu(graph: Graph) -> Graph:
     """Batch norm, then ReLU: one operation, and the same for their backward."""
+    return _activated_norms(graph, ("relu",))
+
+
+def batch_norm_activation(graph: Graph) -> Graph:
+    """Batch norm, then another activation: one operation, and the same for their backward."""
+    return _activated_norms(graph, [kind for kind in ACTIVATIONS if kind != "relu"])
+
+
+def _activated_norms(graph: Graph, kinds: Sequence[str]) -> Graph:
     ops = list(graph.ops)
-    for act in [op for op in ops if isinstance(op, Activation) and op.kind == "relu"]:
+    for act in [op for op in ops if isinstance(op, Activation) and op.kind in kinds]:
         norm = graph.producer(act.x)
-        if not _only_between(graph, act.x, norm, act):
+        if not isinstance(norm, BatchNorm | BatchNormInference) or norm.activation is not None:
             continue
-        if isinstance(norm, BatchNormInference) and not norm.fuse_relu:
-            _merge(ops, norm, act, replace(norm, y=act.y, fuse_relu=True))
-        elif isinstance(norm, BatchNorm) and not norm.fuse_relu:
-            readers = [op for op in graph.consumers(norm.mean) if isinstance(op, BatchNormBackward)]
-            masks = [graph.producer(back.dy) for back in readers]
-            if not all(
-                isinstance(mask, ActivationBackward)
-                and mask.kind == "relu"
-                and mask.value == act.y
-                and _only_between(graph, back.dy, mask, back)
-                for mask, back in zip(masks, readers, strict=True)
-            ):
-                continue
-            _merge(ops, norm, act, replace(norm, y=act.y, fuse_relu=True))
-            for mask, back in zip(masks, readers, strict=True):
-                assert isinstance(mask, ActivationBackward)
-                _merge(ops, back, mask, replace(back, dy=mask.dy, y=act.y, fuse_relu=True))
+        pairs = _norm_backwards(graph, norm, act) if isinstance(norm, BatchNorm) else []
+        if pairs is None or act.x in graph.results.values():
+            continue
+        # Backward of some kinds reads the value between the two, and then works it out anew.
+        known = (act, *(mask for mask, _ in pairs))
+        if not all(any(reader is op for op in known) for reader in graph.consumers(act.x)):
+            continue
+        kind, alpha = act.kind, act.alpha
+        _merge(ops, norm, act, replace(norm, y=act.y, activation=kind, activation_alpha=alpha))
+        for mask, back in pairs:
+            fused = replace(back, dy=mask.dy, activation=kind, activation_alpha=alpha)
+            fused = (
+                replace(fused, y=act.y) if kind in FROM_OUTPUT else replace(fused, bias=norm.bias)
+            )
+            _merge(ops, back, mask, fused)
     return graph.with_ops(ops)
+
+
+def _norm_backwards(
+    graph: Graph, norm: BatchNorm, act: Activation
+) -> list[tuple[ActivationBackward, BatchNormBackward]] | None:
+    """Backward of the activation and then of the norm, for each of the norm's; None: another."""
+    pairs = []
+    for back in graph.consumers(norm.mean):
+        if not isinstance(back, BatchNormBackward):
+            continue
+        mask = graph.producer(back.dy)
+        if not isinstance(mask, ActivationBackward) or mask.kind != act.kind:
+            return None
+        value = act.y if act.kind in FROM_OUTPUT else act.x
+        if mask.value != value or not _only_between(graph, back.dy, mask, back):
+            return None
+        pairs.append((mask, back))
+    return pairs
 
 
 def add_activation(graph: Graph) -> Graph:
@@ -193,6 +220,7 @@ REWRITES: dict[str, Rewrite] = {
     "bias": bias,
     "bias_grad": bias_grad,
     "batch_norm_relu": batch_norm_relu,
+    "batch_norm_activation": batch_norm_activation,
     "relu_pool": relu_pool,
     "activation": activation,
     "add_activation": add_activation,
@@ -201,7 +229,7 @@ REWRITES: dict[str, Rewrite] = {
 }
 
 # Those that only a backend with kernels of its own runs.
-OWN_KERNELS = ("first_conv_pool", "dense_tail")
+OWN_KERNELS = ("batch_norm_activation", "first_conv_pool", "dense_tail")
 
 
 def rewritten(graph: Graph, names: Sequence[str]) -> Graph:

@@ -4,8 +4,9 @@ Conventions: pictures NCHW, filters OIHW, dense weights (units, inputs). Convolu
 cross-correlation. ReLU'(0) = 0. A tie in max-pooling goes to the first pixel in row-major order.
 Average pooling divides by the number of pixels inside the picture. Softmax runs over axis 1. A
 target of -1 masks its sample: it counts in no loss and no metric. Losses are averaged over the
-samples that count, or summed. ``step`` counts training steps from 0. Fields named ``activation``,
-``fuse_relu`` and ``bias_grad``, and the bias of MatMul and Conv2d, are filled by rewrites alone.
+samples that count, or summed. ``step`` counts training steps from 0. Fields named ``activation``
+and ``bias_grad``, and the bias of MatMul, Conv2d and BatchNormBackward are filled by rewrites
+alone.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..graph import Op, Tensor
+from .pointwise import ACTIVATIONS, FROM_OUTPUT
 from .rules import need, same
 
 
@@ -13,6 +14,10 @@ def _check_channels(op: Op, x: Tensor, *tensors: Tensor | None) -> None:
     for tensor in tensors:
         if tensor is not None:
             need(op, tensor.shape == (x.shape[1],), x, tensor)
+
+
+def _check_activation(op: Op, kind: str | None, x: Tensor) -> None:
+    need(op, kind is None or kind in ACTIVATIONS, x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +28,8 @@ class BatchNorm(Op):
     mean squared deviation, and inverse_std = 1 / sqrt(var + eps). In place, with m = momentum:
     running_mean = (1 - m) running_mean + m mean and running_var = (1 - m) running_var +
     m var M / (M - 1), the unbiased estimate, as cuDNN and PyTorch have it. A weight or bias that
-    is None is 1 or 0. f is max(., 0) where fuse_relu, set by a rewrite alone, else nothing.
-    (Ioffe and Szegedy 2015, algorithm 1)
+    is None is 1 or 0. f is the ``activation`` with ``activation_alpha``, see Activation, set by a
+    rewrite alone; None: f(h) = h. (Ioffe and Szegedy 2015, algorithm 1)
     """
 
     inputs: ClassVar = ("x", "weight", "bias")
@@ -40,16 +45,18 @@ class BatchNorm(Op):
     eps: float
     weight: Tensor | None = None
     bias: Tensor | None = None
-    fuse_relu: bool = False
+    activation: str | None = None
+    activation_alpha: float = 0.0
 
     def check(self) -> None:
         same(self, self.x, self.y)
         need(self, self.x.size > self.x.shape[1], self.x)
         _check_channels(self, self.x, self.weight, self.bias, self.mean, self.inverse_std)
         _check_channels(self, self.x, self.running_mean, self.running_var)
+        _check_activation(self, self.activation, self.x)
 
     def flops(self) -> int:
-        return (7 + self.fuse_relu) * self.x.size
+        return (7 + (self.activation is not None)) * self.x.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,25 +72,29 @@ class BatchNormInference(Op):
     eps: float
     weight: Tensor | None = None
     bias: Tensor | None = None
-    fuse_relu: bool = False
+    activation: str | None = None
+    activation_alpha: float = 0.0
 
     def check(self) -> None:
         same(self, self.x, self.y)
         _check_channels(self, self.x, self.weight, self.bias, self.running_mean, self.running_var)
+        _check_activation(self, self.activation, self.x)
 
     def flops(self) -> int:
-        return (2 + self.fuse_relu) * self.x.size
+        return (2 + (self.activation is not None)) * self.x.size
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNormBackward(Op):
     """dx = weight inverse_std (g - mean of g - h mean of g h), with h = (x - mean) inverse_std.
 
-    Means are over all axes but 1; dw = sum of g h, db = sum of g: (C,). g = dy, or with fuse_relu
-    dy where y, forward's output, is above 0, else 0. x, dy, dx as in BatchNorm.
+    Means are over all axes but 1; dw = sum of g h, db = sum of g: (C,). x, dy, dx as in BatchNorm.
+    g = dy, or with an ``activation`` f: g = f' dy, where f' follows from y, forward's output, for
+    kinds in FROM_OUTPUT, which need it (ReLU: g = 0 where y is not above 0, whatever dy), else from
+    weight h + bias, forward's value before f: then ``bias`` is forward's, None for 0.
     """
 
-    inputs: ClassVar = ("x", "dy", "mean", "inverse_std", "weight", "y")
+    inputs: ClassVar = ("x", "dy", "mean", "inverse_std", "weight", "bias", "y")
     outputs: ClassVar = ("dx", "dw", "db")
     x: Tensor
     dy: Tensor
@@ -92,20 +103,27 @@ class BatchNormBackward(Op):
     dx: Tensor
     eps: float
     weight: Tensor | None = None
+    bias: Tensor | None = None
     dw: Tensor | None = None
     db: Tensor | None = None
     y: Tensor | None = None
-    fuse_relu: bool = False
+    activation: str | None = None
+    activation_alpha: float = 0.0
 
     def check(self) -> None:
         same(self, self.x, self.dy, self.dx)
-        _check_channels(self, self.x, self.mean, self.inverse_std, self.weight, self.dw, self.db)
-        need(self, not self.fuse_relu or self.y is not None, self.x)
+        _check_channels(self, self.x, self.mean, self.inverse_std, self.weight, self.bias)
+        _check_channels(self, self.x, self.dw, self.db)
+        _check_activation(self, self.activation, self.x)
+        need(self, self.activation not in FROM_OUTPUT or self.y is not None, self.x)
         if self.y is not None:
             same(self, self.x, self.y)
 
     def flops(self) -> int:
-        return (11 + self.fuse_relu) * self.x.size
+        if self.activation is None:
+            return 11 * self.x.size
+        # The slope's product; weight h + bias besides where the slope is taken there.
+        return (12 if self.activation in FROM_OUTPUT else 14) * self.x.size
 
 
 def _check_sized(op: Op, size: int, *tensors: Tensor) -> None:

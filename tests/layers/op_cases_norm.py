@@ -9,6 +9,8 @@ import numpy as np
 from dnnstack.common import random
 from dnnstack.layers.graph import Tensor
 from dnnstack.layers.ops import (
+    ACTIVATIONS,
+    FROM_OUTPUT,
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
@@ -21,7 +23,7 @@ from dnnstack.layers.ops import (
     Reshape,
 )
 from op_cases_combine import laid_out
-from op_draft import Draft, case
+from op_draft import ALPHA, Draft, case
 
 # ---------------------------------------------------------------- batch norm
 
@@ -34,14 +36,14 @@ def affine(d: Draft, channels: int, scale: bool, shift: bool) -> dict[str, Tenso
 
 
 def forward(
-    d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None
 ) -> tuple[BatchNorm, Tensor]:
     x = d.floats("x", *shape)
     d.length = x.size // shape[1]
-    return norm_of(d, x, scale, shift, fuse_relu), x
+    return norm_of(d, x, scale, shift, kind), x
 
 
-def norm_of(d: Draft, x: Tensor, scale: bool, shift: bool, fuse_relu: bool) -> BatchNorm:
+def norm_of(d: Draft, x: Tensor, scale: bool, shift: bool, kind: str | None) -> BatchNorm:
     shape, channels = x.shape, x.shape[1]
     mean = d.given("running_mean", d.drawn((channels,)), "state")
     var = d.given("running_var", np.abs(d.drawn((channels,))) + 0.5, "state")
@@ -55,20 +57,21 @@ def norm_of(d: Draft, x: Tensor, scale: bool, shift: bool, fuse_relu: bool) -> B
         momentum=0.3,
         # Values that are all alike make inverse_std as large as 1 / sqrt(eps).
         eps=1e-2,
-        fuse_relu=fuse_relu,
+        activation=kind,
+        activation_alpha=ALPHA.get(kind or "", 0.0),
         **affine(d, channels, scale, shift),
     )
     d.graph.add(op)
     return op
 
 
-def batch_norm(d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool) -> None:
-    forward(d, shape, scale, shift, fuse_relu)
+def batch_norm(d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None) -> None:
+    forward(d, shape, scale, shift, kind)
     d.steps = 2
 
 
 def batch_norm_inference(
-    d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None
 ) -> None:
     x, channels = d.floats("x", *shape), shape[1]
     d.graph.add(
@@ -78,7 +81,8 @@ def batch_norm_inference(
             running_mean=d.given("running_mean", d.drawn((channels,)), "state"),
             running_var=d.given("running_var", np.abs(d.drawn((channels,))), "state"),
             eps=1e-2,
-            fuse_relu=fuse_relu,
+            activation=kind,
+            activation_alpha=ALPHA.get(kind or "", 0.0),
             **affine(d, channels, scale, shift),
         )
     )
@@ -91,11 +95,17 @@ def outputs(d: Draft, channels: int, scale: bool, shift: bool) -> dict[str, Tens
     }
 
 
+def activated(op: BatchNorm, kind: str | None) -> dict[str, Any]:
+    """What backward needs of forward's activation."""
+    needed = {"y": op.y} if kind in FROM_OUTPUT else {"bias": op.bias} if kind else {}
+    return {**needed, "activation": kind, "activation_alpha": op.activation_alpha}
+
+
 def batch_norm_both(
-    d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None
 ) -> None:
     """Backward beside its forward, as in training."""
-    op, x = forward(d, shape, scale, shift, fuse_relu)
+    op, x = forward(d, shape, scale, shift, kind)
     d.graph.add(
         BatchNormBackward(
             x=x,
@@ -105,20 +115,20 @@ def batch_norm_both(
             dx=d.out("dx", *shape),
             eps=op.eps,
             weight=op.weight,
-            y=op.y if fuse_relu else None,
-            fuse_relu=fuse_relu,
+            **activated(op, kind),
             **outputs(d, shape[1], scale, shift),
         )
     )
 
 
 def batch_norm_backward(
-    d: Draft, shape: Sequence[int], scale: bool, shift: bool, fuse_relu: bool
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None
 ) -> None:
     """Backward alone, its statistics given."""
     channels = shape[1]
     x = d.floats("x", *shape)
     d.length = x.size // channels
+    reads_bias = kind is not None and kind not in FROM_OUTPUT
     d.graph.add(
         BatchNormBackward(
             x=x,
@@ -128,8 +138,10 @@ def batch_norm_backward(
             dx=d.out("dx", *shape),
             eps=1e-3,
             weight=d.floats("weight", channels, role="parameter") if scale else None,
-            y=d.floats("y", *shape) if fuse_relu else None,
-            fuse_relu=fuse_relu,
+            bias=d.floats("bias", channels, role="parameter") if shift and reads_bias else None,
+            y=d.floats("y", *shape) if kind in FROM_OUTPUT else None,
+            activation=kind,
+            activation_alpha=ALPHA.get(kind or "", 0.0),
             **outputs(d, channels, scale, shift),
         )
     )
@@ -145,20 +157,24 @@ SHAPES = {
 }
 for describe in (batch_norm, batch_norm_inference, batch_norm_both, batch_norm_backward):
     for shape_name, shape in SHAPES.items():
-        case(f"{describe.__name__}-{shape_name}", describe, shape, True, True, False)
-        case(f"{describe.__name__}-{shape_name}-relu", describe, shape, True, True, True)
+        case(f"{describe.__name__}-{shape_name}", describe, shape, True, True, None)
+        case(f"{describe.__name__}-{shape_name}-relu", describe, shape, True, True, "relu")
     for scale, shift in ((True, False), (False, True), (False, False)):
         named = f"{describe.__name__}-scale{scale:d}-shift{shift:d}"
-        case(named, describe, (3, 16, 4, 4), scale, shift, False)
-        case(f"{named}-relu", describe, (3, 16, 4, 4), scale, shift, True)
+        case(named, describe, (3, 16, 4, 4), scale, shift, None)
+        for kind in ("relu", "gelu"):
+            case(f"{named}-{kind}", describe, (3, 16, 4, 4), scale, shift, kind)
+    for kind in ACTIVATIONS:
+        if kind != "relu":
+            case(f"{describe.__name__}-picture-{kind}", describe, (3, 5, 4, 6), True, True, kind)
 
 
-def after_convolution(d: Draft, channels: int, fuse_relu: bool) -> None:
+def after_convolution(d: Draft, channels: int, kind: str | None) -> None:
     """In a convolution's layout, forward and backward, with channels that fill no block."""
     x = laid_out(d, "before", channels)
     shape = x.shape
     d.length = 10 * x.size // channels
-    op = norm_of(d, x, True, True, fuse_relu)
+    op = norm_of(d, x, True, True, kind)
     dy = laid_out(d, "behind", channels)
     d.graph.add(
         BatchNormBackward(
@@ -169,8 +185,7 @@ def after_convolution(d: Draft, channels: int, fuse_relu: bool) -> None:
             dx=d.out("dx", *shape),
             eps=op.eps,
             weight=op.weight,
-            y=op.y if fuse_relu else None,
-            fuse_relu=fuse_relu,
+            **activated(op, kind),
             **outputs(d, channels, True, True),
         )
     )
@@ -183,11 +198,15 @@ def after_flattening(d: Draft, channels: int) -> None:
     d.graph.add(Reshape(x=x, y=rows))
     # Two rows a column: they come close to each other, and their distance loses digits.
     d.length = 1000
-    norm_of(d, rows, True, True, False)
+    norm_of(d, rows, True, True, None)
 
 
 for channels in (5, 20, 33, 260):
-    case(f"batch_norm-convolved-{channels}", after_convolution, channels, False)
+    case(f"batch_norm-convolved-{channels}", after_convolution, channels, None)
+for kind in ("gelu", "sigmoid", "softplus", "relu"):
+    case(f"batch_norm-convolved-20-{kind}", after_convolution, 20, kind)
+# More rows than a few blocks sum, and more channels than one covers.
+case("batch_norm-many_rows-gelu", batch_norm_both, (9, 130, 19, 21), True, True, "gelu")
 for channels in (5, 33):
     case(f"batch_norm-flattened-{channels}", after_flattening, channels)
 

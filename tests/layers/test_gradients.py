@@ -5,7 +5,7 @@ import pytest
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.catalog import LAYERS
 from dnnstack.layers.losses import CrossEntropyLoss, MeanSquaredErrorLoss
-from dnnstack.layers.ops import Reduction
+from dnnstack.layers.ops import ACTIVATIONS, Reduction
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
@@ -59,10 +59,8 @@ def test_mean_squared_error(target: list[int], reduction: Reduction, seed: int) 
 @pytest.mark.parametrize("fusion", [False, True])
 @pytest.mark.parametrize("loss", [CrossEntropyLoss(label_smoothing=0.1), MeanSquaredErrorLoss()])
 def test_whole_net(loss: CrossEntropyLoss | MeanSquaredErrorLoss, fusion: bool) -> None:
-    """From the pixels to the loss: the gradients that the update receives, parameter by parameter.
-
-    Smooth layers throughout, but for max-pooling, whose inputs are far apart.
-    """
+    """From the pixels to the loss. Smooth layers throughout, but for max-pooling, whose inputs are
+    far apart."""
     specs = [
         LayerSpec("conv2d", options={"filters": 4, "kernel_size": 3, "padding": "same"}),
         LayerSpec("tanh"),
@@ -76,6 +74,32 @@ def test_whole_net(loss: CrossEntropyLoss | MeanSquaredErrorLoss, fusion: bool) 
         LayerSpec("dense", options={"units": 5}),
         LayerSpec("softmax"),
     ]
+    check_net(specs, loss, fusion)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ACTIVATIONS if "relu" not in kind])
+def test_batch_norm_with_an_activation(kind: str) -> None:
+    """One operation by a rewrite; elu alone has a kink, in its second derivative."""
+    tanh = kind == "gelu_tanh"
+    layer = LayerSpec("gelu", options={"approximate": True}) if tanh else LayerSpec(kind)
+    specs = [
+        LayerSpec("conv2d", options={"filters": 3, "kernel_size": 3, "use_bias": False}),
+        LayerSpec("batch_norm"),
+        layer,
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 5}),
+        LayerSpec("batch_norm", options={"scale": False}),
+        layer,
+        LayerSpec("dense", options={"units": 5}),
+        LayerSpec("softmax"),
+    ]
+    check_net(specs, CrossEntropyLoss(), True)
+
+
+def check_net(
+    specs: list[LayerSpec], loss: CrossEntropyLoss | MeanSquaredErrorLoss, fusion: bool
+) -> None:
+    """The gradients that the update receives, parameter by parameter, for pictures (2, 6, 6)."""
     network = Network(build_layers(specs, (2, 6, 6)), loss, (2, 6, 6), 5)
     pixels = Preprocessing((1 / 255, 1 / 128), (-0.4, 0.1))
     graph = network.train_graph(3, "toy", 6, 2, 2, pixels, Sgd())

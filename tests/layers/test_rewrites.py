@@ -14,6 +14,8 @@ from dnnstack.layers.geometry import Window
 from dnnstack.layers.graph import Graph, Op, Tensor
 from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.layers.ops import (
+    ACTIVATIONS,
+    FROM_OUTPUT,
     Activation,
     ActivationBackward,
     BatchNorm,
@@ -27,6 +29,7 @@ from dnnstack.layers.ops import (
     CrossEntropyBackward,
     MatMul,
     Pool2dBackward,
+    Scale,
     Softmax,
     SoftmaxBackward,
     SoftmaxCrossEntropy,
@@ -255,13 +258,14 @@ def test_batch_norm_and_relu_become_one_operation() -> None:
     assert kinds(fused) == kinds(plain) - gone
     forward = [op for op in fused.ops if isinstance(op, BatchNorm)]
     backward = [op for op in fused.ops if isinstance(op, BatchNormBackward)]
-    assert [op.fuse_relu for op in (*forward, *backward)] == [True] * 4
+    assert [op.activation for op in (*forward, *backward)] == ["relu"] * 4
     assert [op.y for op in backward] == [op.y for op in forward[::-1]]
     layers = [[origin.layer for origin in op.origin] for op in backward]
     assert layers == [["batch_norm_2", "relu_2"], ["batch_norm_1", "relu_1"]]
     inferred = rewritten(net.infer_graph(1), ["batch_norm_relu"])
     assert kinds(inferred)[Activation] == 0
-    assert all(op.fuse_relu for op in inferred.ops if isinstance(op, BatchNormInference))
+    norms = [op for op in inferred.ops if isinstance(op, BatchNormInference)]
+    assert [op.activation for op in norms] == ["relu"] * 2
     # Whether the masks are moved behind the pools afterwards is no longer the question.
     everything = rewritten(plain, list(REWRITES))
     assert kinds(everything)[ActivationBackward] == 0
@@ -285,7 +289,92 @@ def test_batch_norm_that_others_read_stays_apart() -> None:
         graph.results["seen"] = next(t for t in graph.tensors() if t.name == seen)
         fused = rewritten(graph, ["batch_norm_relu"])
         assert kinds(fused)[Activation] == 1, seen
-        assert [op.fuse_relu for op in fused.ops if isinstance(op, BatchNorm)] == [False, True]
+        assert [op.activation for op in fused.ops if isinstance(op, BatchNorm)] == [None, "relu"]
+
+
+def normed(kind: str) -> list[LayerSpec]:
+    tanh = kind == "gelu_tanh"
+    layer = LayerSpec("gelu", options={"approximate": True}) if tanh else LayerSpec(kind)
+    return [layer if spec.kind == "relu" else spec for spec in NORMED]
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_batch_norm_and_any_activation_become_one_operation(kind: str) -> None:
+    net = network(normed(kind))
+    plain = train_graph(net)
+    mine, other = "batch_norm_activation", "batch_norm_relu"
+    if kind == "relu":
+        mine, other = other, mine
+    assert rewritten(plain, [other]).ops == plain.ops
+    fused = rewritten(plain, [mine])
+    assert kinds(fused) == kinds(plain) - Counter({Activation: 2, ActivationBackward: 2})
+    forward = [op for op in fused.ops if isinstance(op, BatchNorm)]
+    backward = [op for op in fused.ops if isinstance(op, BatchNormBackward)]
+    assert [op.activation for op in (*forward, *backward)] == [kind] * 4
+    assert len({op.activation_alpha for op in (*forward, *backward)}) == 1
+    outputs = [op.y if kind in FROM_OUTPUT else None for op in forward[::-1]]
+    assert [op.y for op in backward] == outputs
+    inputs = [None if kind in FROM_OUTPUT else op.bias for op in forward[::-1]]
+    assert [op.bias for op in backward] == inputs
+    # The value between the two is no longer there.
+    assert not {"batch_norm_1.y", "batch_norm_2.y"} & {t.name for t in fused.tensors()}
+    assert kinds(rewritten(net.infer_graph(1), [mine]))[Activation] == 0
+    want, got = (trained(net, graph, "fp64", 7) for graph in (plain, fused))
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["gelu", "tanh"])
+def test_an_activation_stays_apart_where_others_see_its_norm(kind: str) -> None:
+    for seen in ("batch_norm_1.y", f"{kind}_1.dx"):
+        graph = train_graph(network(normed(kind)))
+        graph.results["seen"] = next(t for t in graph.tensors() if t.name == seen)
+        fused = rewritten(graph, ["batch_norm_activation"])
+        assert kinds(fused)[Activation] == kinds(fused)[ActivationBackward] == 1, seen
+        norms = [op for op in fused.ops if isinstance(op, BatchNorm | BatchNormBackward)]
+        found = [op.activation for op in norms if op.origin[0].layer == "batch_norm_1"]
+        assert found == [None, None], seen
+
+
+def norm_section(kind: str) -> tuple[Graph, dict[str, Tensor]]:
+    """Batch norm, an activation and the backward of both."""
+    graph = Graph("one", 4)
+    outside = {"x": (4, 2), "dy": (4, 2), "running_mean": (2,), "running_var": (2,), "b": (2,)}
+    t = {name: graph.tensor(name, shape, role="input") for name, shape in outside.items()}
+    for name in ("h", "y", "dh", "dx"):
+        t[name] = graph.tensor(name, (4, 2))
+    statistics = {name: graph.tensor(name, (2,)) for name in ("mean", "inverse_std")}
+    state = {name: t[name] for name in ("running_mean", "running_var")}
+    graph.add(
+        BatchNorm(x=t["x"], y=t["h"], bias=t["b"], momentum=0.1, eps=0.1, **statistics, **state)
+    )
+    graph.add(Activation(x=t["h"], y=t["y"], kind=kind))
+    value = t["y" if kind in FROM_OUTPUT else "h"]
+    graph.add(ActivationBackward(value=value, dy=t["dy"], dx=t["dh"], kind=kind))
+    graph.add(BatchNormBackward(x=t["x"], dy=t["dh"], dx=t["dx"], eps=0.1, **statistics))
+    graph.results.update(y=t["y"], dx=t["dx"])
+    return graph, t
+
+
+@pytest.mark.parametrize("kind", ["silu", "sigmoid"])
+@pytest.mark.parametrize("change", ["none", "read", "slope", "kind", "sum"])
+def test_only_an_activation_with_its_own_backward_joins_its_norm(kind: str, change: str) -> None:
+    graph, t = norm_section(kind)
+    mask = graph.ops[2]
+    assert isinstance(mask, ActivationBackward)
+    if change == "read":
+        graph.add(Scale(x=t["h"], y=graph.tensor("other", (4, 2)), factor=2.0))
+    elif change == "slope":
+        graph.ops[2] = replace(mask, value=t["x"])
+    elif change == "kind":
+        graph.ops[2] = replace(mask, kind="tanh" if kind == "sigmoid" else "gelu")
+    elif change == "sum":
+        graph.add(Scale(x=t["dh"], y=graph.tensor("other", (4, 2)), factor=2.0))
+    fused = rewritten(graph, ["batch_norm_activation"])
+    if change == "none":
+        assert kinds(fused) == {BatchNorm: 1, BatchNormBackward: 1}
+    else:
+        assert fused.ops == graph.ops
 
 
 def test_softmax_that_is_a_result_stays() -> None:

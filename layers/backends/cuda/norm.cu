@@ -1,6 +1,16 @@
 // Batch norm of channels-last tensors: rows of `stored` channels, of which `channels` count; four
 // neighbouring channels are one float4, a group. A block covers `width` groups of so many rows as
-// there is room for, and blockIdx.y the next `width` groups.
+// there is room for, and blockIdx.y the next `width` groups. KIND is the activation behind the
+// norm, -1 for none.
+
+#ifndef KIND
+#define KIND -1
+#endif
+
+// What the activation's slope follows from: its output y, or its input, the norm's value.
+constexpr bool FROM_OUTPUT = KIND >= 0 && (KIND < SOFTPLUS || KIND == SCALED_TANH);
+constexpr bool FROM_INPUT = KIND >= 0 && !FROM_OUTPUT;
+constexpr bool ZERO_STAYS = KIND != SIGMOID && KIND != SOFTPLUS;
 
 struct Lines {
     int rows, groups, channels, width;
@@ -29,30 +39,36 @@ __device__ float4 four(const float* p, int group, int channels, float other) {
     return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-__device__ __forceinline__ float passed(float g, float y) { return y > 0.0f ? g : 0.0f; }
+// weight factor, 0 for a channel that does not count: its weight is 0, its factor may be infinite.
+__device__ __forceinline__ float4 scaled(float4 factor, float4 weight) {
+    return make_float4(weight.x ? factor.x * weight.x : 0.0f, weight.y ? factor.y * weight.y : 0.0f,
+                       weight.z ? factor.z * weight.z : 0.0f, weight.w ? factor.w * weight.w : 0.0f);
+}
 
-__device__ __forceinline__ float4 rectified(float4 g, float4 y) {
-    return make_float4(passed(g.x, y.x), passed(g.y, y.y), passed(g.z, y.z), passed(g.w, y.w));
+__device__ __forceinline__ float4 normalized(float4 v, float4 mean, float4 scale, float4 shift) {
+    return make_float4((v.x - mean.x) * scale.x + shift.x, (v.y - mean.y) * scale.y + shift.y,
+                       (v.z - mean.z) * scale.z + shift.z, (v.w - mean.w) * scale.w + shift.w);
+}
+
+__device__ __forceinline__ float4 activated(float4 v, float alpha) {
+    return make_float4(activate(KIND, v.x, alpha), activate(KIND, v.y, alpha),
+                       activate(KIND, v.z, alpha), activate(KIND, v.w, alpha));
+}
+
+// dy times the slope at v; behind a ReLU that let nothing through dy does not matter.
+__device__ __forceinline__ float passed(float dy, float v, float alpha) {
+    return KIND == RELU ? (v > 0.0f ? dy : 0.0f) : dy * slope(KIND, v, alpha);
+}
+
+__device__ __forceinline__ float4 passed(float4 dy, float4 v, float alpha) {
+    return make_float4(passed(dy.x, v.x, alpha), passed(dy.y, v.y, alpha),
+                       passed(dy.z, v.z, alpha), passed(dy.w, v.w, alpha));
 }
 
 // Rows that block b of `blocks` sees when blocks take `count` at a time in turn.
 __device__ __forceinline__ int rows_of(int b, int blocks, int count, int rows) {
     int rest = rows % (blocks * count) - b * count;
     return rows / (blocks * count) * count + min(max(rest, 0), count);
-}
-
-// The sum of a double over a block of (32, 32) for each threadIdx.x, known to all of its threads.
-__device__ double over_y(double mine, double (*part)[33]) {
-    part[threadIdx.y][threadIdx.x] = mine;
-    __syncthreads();
-    double sum = part[threadIdx.x][threadIdx.y];
-    for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
-    __syncthreads();
-    if (threadIdx.x == 0) part[0][threadIdx.y] = sum;
-    __syncthreads();
-    sum = part[0][threadIdx.x];
-    __syncthreads();
-    return sum;
 }
 
 // Sums over the rows of a block, pairwise, into row 0.
@@ -67,14 +83,48 @@ __device__ void over_rows(double (*part)[256], int rows, int width, int row) {
     }
 }
 
+// Blocks that unite slices: for TILE channels each, PARTS threads a channel, which ask for ROUND
+// slices at once.
+constexpr int TILE = 8, PARTS = 64, ROUND = 9;
+
+// total[0 and 1] of a thread with threadIdx.y == 0: the sums of slices[block][0 and 1][channel].
+template <typename N>
+__device__ void over_slices(const N* slices, int blocks, int stored, int channel, double* total) {
+    __shared__ double part[2][PARTS / 4][TILE];
+    double sum[2] = {0.0, 0.0};
+    for (int first = threadIdx.y; first < blocks; first += PARTS * ROUND) {
+        N found[2][ROUND];
+#pragma unroll
+        for (int k = 0; k < ROUND; ++k) {
+            const int b = first + k * PARTS;
+            const N* at = slices + (i64)b * 2 * stored + channel;
+            found[0][k] = b < blocks ? at[0] : (N)0;
+            found[1][k] = b < blocks ? at[stored] : (N)0;
+        }
+#pragma unroll
+        for (int k = 0; k < ROUND; ++k) sum[0] += found[0][k], sum[1] += found[1][k];
+    }
+    for (int i = 0; i < 2; ++i) {
+        for (int o = TILE; o < 32; o *= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], o);
+        if (threadIdx.y % 4 == 0) part[i][threadIdx.y / 4][threadIdx.x] = sum[i];
+    }
+    __syncthreads();
+    if (threadIdx.y) return;
+    for (int i = 0; i < 2; ++i) {
+        total[i] = 0.0;
+        for (int k = 0; k < PARTS / 4; ++k) total[i] += part[i][k][threadIdx.x];
+    }
+}
+
 extern "C" {
 
-// slices[block][0 and 1][channel]: the sum, and the sum of squared deviations from their own mean,
-// of the rows of a block. Every thread counts from its own first value, so that a large mean costs
-// no digits; what threads found is united in double, so that whole numbers have an exact mean.
-__global__ void moments(const T* __restrict__ x, double* __restrict__ slices, const Lines* lines) {
+// slices[block][0 and 1][channel]: the sum and the sum of squares of the rows of a block. Every
+// thread counts from its own first value, so that a large mean costs no digits; what threads found
+// is united in double, the squares of deviations first, so that whole numbers have an exact mean.
+__global__ void moments(const T* __restrict__ x, double* __restrict__ slices, int rows, int groups,
+                        int channels, int width) {
     __shared__ double part[4][256];
-    const Lines l = *lines;
+    const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
     const int first = blockIdx.x * s.count + s.row, steps = gridDim.x * s.count;
     const int n = s.inside && first < l.rows ? (l.rows - first - 1) / steps + 1 : 0;
@@ -92,18 +142,25 @@ __global__ void moments(const T* __restrict__ x, double* __restrict__ slices, co
     }
     const double own[4] = {(double)n * origin.x + sum.x, (double)n * origin.y + sum.y,
                            (double)n * origin.z + sum.z, (double)n * origin.w + sum.w};
-    const float apart[4] = {square.x - (n ? sum.x * sum.x / n : 0.0f),
-                            square.y - (n ? sum.y * sum.y / n : 0.0f),
-                            square.z - (n ? sum.z * sum.z / n : 0.0f),
-                            square.w - (n ? sum.w * sum.w / n : 0.0f)};
+    const float each = n ? 1.0f / n : 0.0f;
+    const float apart[4] = {square.x - sum.x * sum.x * each, square.y - sum.y * sum.y * each,
+                            square.z - sum.z * sum.z * each, square.w - sum.w * sum.w * each};
     for (int k = 0; k < 4; ++k) part[k][threadIdx.x] = own[k];
     over_rows(part, s.count, l.width, s.row);
-    const int total = rows_of(blockIdx.x, gridDim.x, s.count, l.rows);
-    double whole[4];
-    for (int k = 0; k < 4; ++k) whole[k] = part[k][threadIdx.x - s.row * l.width];
+    double whole[4], middle[4];
+    if (s.row == 0) {
+        const int total = rows_of(blockIdx.x, gridDim.x, s.count, l.rows);
+        for (int k = 0; k < 4; ++k) {
+            whole[k] = part[k][threadIdx.x];
+            part[k][threadIdx.x] = whole[k] / total;
+        }
+    }
     __syncthreads();
+    for (int k = 0; k < 4; ++k) middle[k] = part[k][threadIdx.x - s.row * l.width];
+    __syncthreads();
+    const double parts = n ? 1.0 / n : 0.0;
     for (int k = 0; k < 4; ++k) {
-        double gap = n ? own[k] / n - whole[k] / total : 0.0;
+        double gap = own[k] * parts - middle[k];
         part[k][threadIdx.x] = n ? fmaxf(apart[k], 0.0f) + n * gap * gap : 0.0;
     }
     over_rows(part, s.count, l.width, s.row);
@@ -111,85 +168,79 @@ __global__ void moments(const T* __restrict__ x, double* __restrict__ slices, co
     double* out = slices + ((i64)blockIdx.x * 2 * l.groups + s.group) * 4;
     for (int k = 0; k < 4; ++k) {
         out[k] = whole[k];
-        out[l.groups * 4 + k] = part[k][threadIdx.x];
+        out[l.groups * 4 + k] = part[k][threadIdx.x] + whole[k] * middle[k];
     }
 }
 
-// The moments of all blocks united; blocks of (32, 32) for 32 channels.
-__global__ void statistics(const double* slices, int blocks, int count, const Lines* lines,
-                           float eps, float momentum, float* mean, float* inverse_std,
-                           float* running_mean, float* running_var) {
-    __shared__ double part[32][33];
-    const Lines l = *lines;
-    const int channel = blockIdx.x * 32 + threadIdx.x, stored = l.groups * 4;
-    const bool counts = channel < l.channels;
-    double sum = 0.0, squares = 0.0;
-    if (counts)
-#pragma unroll 4
-        for (int b = threadIdx.y; b < blocks; b += 32) {
-            const double* at = slices + (i64)b * 2 * stored + channel;
-            sum += at[0];
-            squares += at[stored] + at[0] * at[0] / rows_of(b, blocks, count, l.rows);
-        }
-    sum = over_y(sum, part);
-    squares = over_y(squares, part);
-    if (!counts || threadIdx.y) return;
-    const double middle = sum / l.rows, apart = fmax(squares - sum * middle, 0.0);
-    const double var = apart / l.rows, unbiased = apart / (l.rows - 1);
+// The moments of all blocks united; blocks of (TILE, PARTS).
+__global__ void __launch_bounds__(TILE * PARTS)
+statistics(const double* __restrict__ slices, int blocks, int rows, int channels, int stored,
+           float eps, float momentum, float* mean, float* inverse_std, float* running_mean,
+           float* running_var) {
+    const int channel = blockIdx.x * TILE + threadIdx.x;
+    double total[2];
+    over_slices(slices, channel < channels ? blocks : 0, stored, channel, total);
+    if (channel >= channels || threadIdx.y) return;
+    const double middle = total[0] / rows, apart = fmax(total[1] - total[0] * middle, 0.0);
+    const double var = apart / rows, unbiased = apart / (rows - 1);
     mean[channel] = middle;
     inverse_std[channel] = 1.0 / sqrt(var + eps);
     running_mean[channel] = (1.0 - momentum) * running_mean[channel] + momentum * middle;
     running_var[channel] = (1.0 - momentum) * running_var[channel] + momentum * unbiased;
 }
 
-// y = weight (x - mean) factor + bias, max(., 0) with relu; factor is `spread`, or 1 / sqrt(spread
-// + eps) where eps is not negative.
-__global__ void normalize(const T* __restrict__ x, T* __restrict__ y, const Lines* lines,
-                          const float* mean, const float* spread, const float* weight,
-                          const float* bias, float eps, int relu) {
-    const Lines l = *lines;
+// y = f(weight (x - mean) factor + bias); factor is `spread`, or 1 / sqrt(spread + eps) where eps
+// is not negative.
+__global__ void normalize(const T* __restrict__ x, T* __restrict__ y, int rows, int groups,
+                          int channels, int width, const float* mean, const float* spread,
+                          const float* weight, const float* bias, float eps, float alpha) {
+    const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
     if (!s.inside) return;
     const float4 m = four(mean, s.group, l.channels, 0.0f);
-    const float4 shift = bias ? four(bias, s.group, l.channels, 0.0f) : make_float4(0, 0, 0, 0);
-    float4 a = four(spread, s.group, l.channels, 0.0f), w = four(weight, s.group, l.channels, 1.0f);
+    const float4 shift = four(bias, s.group, l.channels, 0.0f);
+    float4 a = four(spread, s.group, l.channels, 0.0f);
     if (eps >= 0.0f) {
         a.x = 1.0f / sqrtf(a.x + eps), a.y = 1.0f / sqrtf(a.y + eps);
         a.z = 1.0f / sqrtf(a.z + eps), a.w = 1.0f / sqrtf(a.w + eps);
     }
-    // Of a channel that does not count the weight is 0, and its factor may be infinite.
-    a.x = w.x ? a.x * w.x : 0.0f, a.y = w.y ? a.y * w.y : 0.0f;
-    a.z = w.z ? a.z * w.z : 0.0f, a.w = w.w ? a.w * w.w : 0.0f;
+    a = scaled(a, four(weight, s.group, l.channels, 1.0f));
 #pragma unroll 4
     for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
         i64 at = ((i64)r * l.groups + s.group) * 4;
-        float4 v = get4(x + at);
-        v.x = (v.x - m.x) * a.x + shift.x, v.y = (v.y - m.y) * a.y + shift.y;
-        v.z = (v.z - m.z) * a.z + shift.z, v.w = (v.w - m.w) * a.w + shift.w;
-        if (relu) {  // NaN stays
-            v.x = v.x < 0.0f ? 0.0f : v.x, v.y = v.y < 0.0f ? 0.0f : v.y;
-            v.z = v.z < 0.0f ? 0.0f : v.z, v.w = v.w < 0.0f ? 0.0f : v.w;
+        float4 v = normalized(get4(x + at), m, a, shift);
+        if (KIND >= 0) v = activated(v, alpha);
+        if (!ZERO_STAYS) {
+            const int left = l.channels - s.group * 4;
+            v.x = left > 0 ? v.x : 0.0f, v.y = left > 1 ? v.y : 0.0f;
+            v.z = left > 2 ? v.z : 0.0f, v.w = left > 3 ? v.w : 0.0f;
         }
         put4(y + at, v);
     }
 }
 
-// slices[block][0 and 1][channel]: sums of g and of g h over the rows of a block; y null: no ReLU.
+// slices[block][0 and 1][channel]: sums of g and of g h over the rows of a block, h = (x - mean)
+// inverse_std and g = dy times the activation's slope.
 __global__ void gradient_sums(const T* __restrict__ x, const T* __restrict__ dy,
-                              const T* __restrict__ y, float* __restrict__ slices,
-                              const Lines* lines, const float* mean, const float* inverse_std) {
+                              const T* __restrict__ y, float* __restrict__ slices, int rows,
+                              int groups, int channels, int width, const float* mean,
+                              const float* inverse_std, const float* weight, const float* bias,
+                              float alpha) {
     __shared__ float4 shared[256];
-    const Lines l = *lines;
+    const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
     float4 total = make_float4(0, 0, 0, 0), product = total;
     if (s.inside) {
         const float4 m = four(mean, s.group, l.channels, 0.0f);
         const float4 a = four(inverse_std, s.group, l.channels, 0.0f);
+        const float4 scale = scaled(a, four(weight, s.group, l.channels, 1.0f));
+        const float4 shift = four(bias, s.group, l.channels, 0.0f);
 #pragma unroll 4
         for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
             i64 at = ((i64)r * l.groups + s.group) * 4;
             float4 v = get4(x + at), g = get4(dy + at);
-            if (y) g = rectified(g, get4(y + at));
+            if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
+            if (FROM_INPUT) g = passed(g, normalized(v, m, scale, shift), alpha);
             total.x += g.x, total.y += g.y, total.z += g.z, total.w += g.w;
             product.x += g.x * ((v.x - m.x) * a.x), product.y += g.y * ((v.y - m.y) * a.y);
             product.z += g.z * ((v.z - m.z) * a.z), product.w += g.w * ((v.w - m.w) * a.w);
@@ -205,47 +256,40 @@ __global__ void gradient_sums(const T* __restrict__ x, const T* __restrict__ dy,
 }
 
 // The sums of all blocks: db and dw, where asked for, and the means of g and g h.
-__global__ void gradient_means(const float* slices, int blocks, const Lines* lines, float* db,
-                               float* dw, float* means) {
-    __shared__ double part[32][33];
-    const Lines l = *lines;
-    const int channel = blockIdx.x * 32 + threadIdx.x, stored = l.groups * 4;
-    const bool counts = channel < l.channels;
-    double total = 0.0, product = 0.0;
-    if (counts)
-        for (int b = threadIdx.y; b < blocks; b += 32) {
-            const float* at = slices + (i64)b * 2 * stored + channel;
-            total += at[0];
-            product += at[stored];
-        }
-    total = over_y(total, part);
-    product = over_y(product, part);
-    if (!counts || threadIdx.y) return;
-    if (db) db[channel] = total;
-    if (dw) dw[channel] = product;
-    means[channel] = total / l.rows;
-    means[stored + channel] = product / l.rows;
+__global__ void __launch_bounds__(TILE * PARTS)
+gradient_means(const float* __restrict__ slices, int blocks, int rows, int channels, int stored,
+               float* db, float* dw, float* means) {
+    const int channel = blockIdx.x * TILE + threadIdx.x;
+    double total[2];
+    over_slices(slices, channel < channels ? blocks : 0, stored, channel, total);
+    if (channel >= channels || threadIdx.y) return;
+    if (db) db[channel] = total[0];
+    if (dw) dw[channel] = total[1];
+    means[channel] = total[0] / rows;
+    means[stored + channel] = total[1] / rows;
 }
 
-// dx = weight inverse_std (g - mean of g - h mean of g h).
+// dx = weight inverse_std (g - mean of g - h mean of g h), g and h as in gradient_sums.
 __global__ void normalize_backward(const T* __restrict__ x, const T* __restrict__ dy,
-                                   const T* __restrict__ y, T* __restrict__ dx, const Lines* lines,
-                                   const float* mean, const float* inverse_std,
-                                   const float* weight, const float* means) {
-    const Lines l = *lines;
+                                   const T* __restrict__ y, T* __restrict__ dx, int rows,
+                                   int groups, int channels, int width, const float* mean,
+                                   const float* inverse_std, const float* weight,
+                                   const float* bias, float alpha, const float* means) {
+    const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
     if (!s.inside) return;
     const float4 m = four(mean, s.group, l.channels, 0.0f);
     const float4 a = four(inverse_std, s.group, l.channels, 0.0f);
     const float4 t = four(means, s.group, l.channels, 0.0f);
     const float4 p = four(means + l.groups * 4, s.group, l.channels, 0.0f);
-    float4 w = four(weight, s.group, l.channels, 1.0f);
-    w.x *= a.x, w.y *= a.y, w.z *= a.z, w.w *= a.w;
+    const float4 w = scaled(a, four(weight, s.group, l.channels, 1.0f));
+    const float4 shift = four(bias, s.group, l.channels, 0.0f);
 #pragma unroll 4
     for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
         i64 at = ((i64)r * l.groups + s.group) * 4;
         float4 v = get4(x + at), g = get4(dy + at);
-        if (y) g = rectified(g, get4(y + at));
+        if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
+        if (FROM_INPUT) g = passed(g, normalized(v, m, w, shift), alpha);
         g.x = w.x * (g.x - t.x - (v.x - m.x) * a.x * p.x);
         g.y = w.y * (g.y - t.y - (v.y - m.y) * a.y * p.y);
         g.z = w.z * (g.z - t.z - (v.z - m.z) * a.z * p.z);

@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...graph import Tensor
-from ...ops import BatchNorm, BatchNormBackward, BatchNormInference
+from ...ops import ACTIVATIONS, FROM_OUTPUT, BatchNorm, BatchNormBackward, BatchNormInference
 from .bind import Binder, binds
-from .kernels import THREADS, Grid, f32, i32
+from .kernels import THREADS, Defines, Grid, f32, i32
 from .layout import Layout, padded
 from .linear import geometry
 from .runtime import cupy
 
 # Blocks that read, each of which leaves a slice of sums; blocks that only write may be more.
 SUMMING_BLOCKS, BLOCKS = 528, 2112
+# So few slices are united as fast as one; more only where each thread sums so many rows.
+FREE_SLICES, ENOUGH_ROWS = 64, 8
+# TILE and PARTS of norm.cu: channels of a block that unites slices, and threads a channel.
+UNITING = (8, 64)
 # Groups of four channels that a block covers at most.
 MOST_GROUPS = 64
 FOUR = 4
@@ -66,16 +70,52 @@ class _Lines:
     def grid(self, most: int) -> Grid:
         return (self.blocks(most), self.chunks)
 
-    def on_device(self, b: Binder) -> Any:
-        return b.numbers(self.rows, self.groups, self.channels, self.width)
+    @property
+    def slices(self) -> int:
+        """Blocks that sum, each of which leaves a slice."""
+        enough = -(-self.rows // (self.count * ENOUGH_ROWS))
+        return min(self.blocks(SUMMING_BLOCKS), max(enough, FREE_SLICES))
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """The members of struct Lines."""
+        return tuple(map(i32, (self.rows, self.groups, self.channels, self.width)))
+
+    @property
+    def uniting(self) -> Grid:
+        return (-(-self.channels // UNITING[0]),)
+
+    @property
+    def united(self) -> tuple[Any, ...]:
+        """What a kernel that unites slices wants to know of them."""
+        stored = self.groups * FOUR
+        return tuple(map(i32, (self.slices, self.rows, self.channels, stored)))
 
 
 def _array(b: Binder, tensor: Tensor | None) -> Any:
     return 0 if tensor is None else b.floats(tensor).array
 
 
-def _file(name: str, layout: Layout) -> tuple[str, str, bool]:
-    return ("norm.cu", name, layout.dtype == "bfloat16")
+@dataclass(frozen=True)
+class _Launches:
+    """Launches of the kernels of an operation, with its activation compiled in."""
+
+    b: Binder
+    op: BatchNorm | BatchNormInference | BatchNormBackward
+    layout: Layout
+    cover: _Lines
+
+    def __call__(
+        self, name: str, grid: Grid, arguments: tuple[Any, ...], block: Grid = (THREADS,)
+    ) -> None:
+        kind = self.op.activation
+        shown: dict[str, object] = {"rows": self.cover.rows, "channels": self.cover.channels}
+        defines: Defines = ()
+        if kind is not None:
+            shown["activation"] = kind
+            defines = (("KIND", ACTIVATIONS.index(kind)),)
+        file = ("norm.cu", name, self.layout.dtype == "bfloat16")
+        self.b.kernel(self.op, file, grid, arguments, shown, block=block, defines=defines)
 
 
 @binds(BatchNorm)
@@ -84,19 +124,16 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     layout = channels_last(b, op.x, b.number(op.y))
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     cover = _Lines.of(layout)
-    lines, blocks = cover.on_device(b), cover.blocks(SUMMING_BLOCKS)
-    slices = b.keep(cupy().empty(2 * blocks * layout.stored[1], "float64"))
-    shown = {"rows": cover.rows, "channels": cover.channels}
-    grid = cover.grid(SUMMING_BLOCKS)
-    b.kernel(op, _file("moments", layout), grid, (x.array, slices, lines), shown)
+    launch = _Launches(b, op, layout, cover)
+    slices = b.keep(cupy().empty(2 * cover.slices * layout.stored[1], "float64"))
+    launch("moments", (cover.slices, cover.chunks), (x.array, slices, *cover.numbers))
     mean, inverse_std = b.output(op.mean).array, b.output(op.inverse_std).array
     arguments = (
-        *(slices, i32(blocks), i32(cover.count), lines, f32(op.eps), f32(op.momentum)),
+        *(slices, *cover.united, f32(op.eps), f32(op.momentum)),
         *(mean, inverse_std, b.home(op.running_mean).array, b.home(op.running_var).array),
     )
-    whole = -(-cover.channels // 32)
-    b.kernel(op, _file("statistics", layout), (whole,), arguments, shown, block=(32, 32))
-    _normalize(b, op, layout, x.array, y.array, (mean, inverse_std), -1.0)
+    launch("statistics", cover.uniting, arguments, UNITING)
+    _normalize(launch, op, x.array, y.array, (mean, inverse_std), -1.0)
 
 
 @binds(BatchNormInference)
@@ -104,23 +141,22 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     layout = channels_last(b, op.x, b.number(op.y))
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     statistics = (b.home(op.running_mean).array, b.home(op.running_var).array)
-    _normalize(b, op, layout, x.array, y.array, statistics, op.eps)
+    launch = _Launches(b, op, layout, _Lines.of(layout))
+    _normalize(launch, op, x.array, y.array, statistics, op.eps)
 
 
 def _normalize(
-    b: Binder,
+    launch: _Launches,
     op: BatchNorm | BatchNormInference,
-    layout: Layout,
     x: Any,
     y: Any,
     statistics: tuple[Any, Any],
     eps: float,
 ) -> None:
-    cover = _Lines.of(layout)
-    affine = (_array(b, op.weight), _array(b, op.bias))
-    arguments = (x, y, cover.on_device(b), *statistics, *affine, f32(eps), i32(op.fuse_relu))
-    shown = {"rows": cover.rows, "channels": cover.channels, "relu": op.fuse_relu}
-    b.kernel(op, _file("normalize", layout), cover.grid(BLOCKS), arguments, shown)
+    cover = launch.cover
+    affine = (_array(launch.b, op.weight), _array(launch.b, op.bias))
+    last = (*statistics, *affine, f32(eps), f32(op.activation_alpha))
+    launch("normalize", cover.grid(BLOCKS), (x, y, *cover.numbers, *last))
 
 
 @binds(BatchNormBackward)
@@ -128,19 +164,20 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     """Sums in slices, added up; then one pass for dx."""
     layout = channels_last(b, op.x, b.number(op.dx))
     x, dy, dx = b.want(op.x, layout), b.want(op.dy, layout), b.output(op.dx, layout)
-    masks = op.y if op.fuse_relu else None
-    y = 0 if masks is None else b.want(masks, layout).array
-    mean, inverse_std = _array(b, op.mean), _array(b, op.inverse_std)
+    value = op.y if op.activation in FROM_OUTPUT else None
+    y = 0 if value is None else b.want(value, layout).array
     cover = _Lines.of(layout)
-    lines, blocks = cover.on_device(b), cover.blocks(SUMMING_BLOCKS)
-    slices = b.keep(cupy().empty(2 * blocks * layout.stored[1], "float32"))
+    launch = _Launches(b, op, layout, cover)
+    slices = b.keep(cupy().empty(2 * cover.slices * layout.stored[1], "float32"))
     means = b.keep(cupy().zeros(2 * layout.stored[1], "float32"))
-    shown = {"rows": cover.rows, "channels": cover.channels, "relu": op.fuse_relu}
-    first = (x.array, dy.array, y, slices, lines, mean, inverse_std)
-    b.kernel(op, _file("gradient_sums", layout), cover.grid(SUMMING_BLOCKS), first, shown)
+    known = (
+        *cover.numbers,
+        *(_array(b, t) for t in (op.mean, op.inverse_std, op.weight, op.bias)),
+        f32(op.activation_alpha),
+    )
+    first = (x.array, dy.array, y, slices, *known)
+    launch("gradient_sums", (cover.slices, cover.chunks), first)
     db, dw = (0 if t is None else b.output(t, b.planned(t)).array for t in (op.db, op.dw))
-    second = (slices, i32(blocks), lines, db, dw, means)
-    whole = -(-cover.channels // 32)
-    b.kernel(op, _file("gradient_means", layout), (whole,), second, shown, block=(32, 32))
-    last = (x.array, dy.array, y, dx.array, lines, mean, inverse_std, _array(b, op.weight), means)
-    b.kernel(op, _file("normalize_backward", layout), cover.grid(BLOCKS), last, shown)
+    launch("gradient_means", cover.uniting, (slices, *cover.united, db, dw, means), UNITING)
+    last = (x.array, dy.array, y, dx.array, *known, means)
+    launch("normalize_backward", cover.grid(BLOCKS), last)

@@ -36,6 +36,8 @@ from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
+# The library's own knows ReLU alone.
+KNOWN = (None, "relu")
 
 
 def _picture(shape: Shape) -> Shape:
@@ -69,12 +71,14 @@ def _flags(op: Norm, shift: bool) -> int:
     return (
         (USE_SCALE if op.weight is not None else 0)
         | (USE_SHIFT if shift else 0)
-        | (FUSE_RELU if op.fuse_relu else 0)
+        | (FUSE_RELU if op.activation else 0)
     )
 
 
 def _forward_desc(b: Binder, op: Norm, prop: int, flags: int) -> PrimitiveDesc | None:
     """Forward in the layout that x has, else in one of the library's favourites."""
+    if op.activation not in KNOWN:
+        return None
     shape = _picture(op.x.shape)
     layouts = [b.layout(shape, name) for name in (*candidate_layouts(), "nchw")]
     if len(op.x.shape) == 4:
@@ -91,7 +95,7 @@ def _forward_desc(b: Binder, op: Norm, prop: int, flags: int) -> PrimitiveDesc |
 
 
 def _details(op: Norm) -> dict[str, object]:
-    return {"fused": "relu"} if op.fuse_relu else {}
+    return {"fused": op.activation} if op.activation else {}
 
 
 @binds(BatchNorm, narrow=True)
@@ -113,7 +117,7 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
         arguments[NORM_SCALE] = b.home(op.weight)
     if op.bias is not None:
         arguments[NORM_SHIFT] = b.home(op.bias)
-    workspace = Memory(desc.descriptor(WORKSPACE)) if op.fuse_relu else None
+    workspace = Memory(desc.descriptor(WORKSPACE)) if op.activation else None
     if workspace is not None:
         arguments[WORKSPACE] = workspace
     b.forwards[op.mean] = (desc, workspace)
@@ -161,7 +165,7 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
 def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     flags = _flags(op, op.db is not None)
     known = b.forwards.get(op.mean)
-    if known is None and op.fuse_relu:
+    if op.activation not in KNOWN or (known is None and op.activation):
         # The mask of forward lies in its workspace alone.
         return reference(b, op)
     hint = known[0] if known is not None else _forward_desc(b, op, FORWARD_TRAINING, flags)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ....common import random
 from ...ops import (
+    FROM_OUTPUT,
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
@@ -20,6 +21,7 @@ from ...ops import (
 )
 from ..base import Array
 from .kernels import kernel
+from .pointwise import DERIVATIVES, activate
 
 # ---------------------------------------------------------------- batch norm
 
@@ -42,6 +44,10 @@ def _affine(x: Array, factor: Array, weight: Array | None, bias: Array | None) -
     scale = factor if weight is None else factor * weight
     y = x * _spread(scale.astype(x.dtype), x)
     return y if bias is None else np.asarray(y + _spread(bias, x))
+
+
+def _activated(op: BatchNorm | BatchNormInference, y: Array) -> Array:
+    return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
 
 
 @kernel(BatchNorm, "mean, multiply")
@@ -68,7 +74,7 @@ def batch_norm(
         (1.0 - m) * running_var + m * var * count / (count - 1),
     )
     return (
-        np.maximum(y, 0.0) if op.fuse_relu else y,
+        _activated(op, y),
         *(array.astype(x.dtype) for array in statistics),
     )
 
@@ -84,7 +90,7 @@ def batch_norm_inference(
 ) -> Array:
     inverse_std = 1.0 / np.sqrt(running_var + op.eps)
     y = _affine(x - _spread(running_mean, x), inverse_std, weight, bias)
-    return np.maximum(y, 0.0) if op.fuse_relu else y
+    return _activated(op, y)
 
 
 @kernel(BatchNormBackward, "mean, multiply")
@@ -95,10 +101,19 @@ def batch_norm_backward(
     mean: Array,
     inverse_std: Array,
     weight: Array | None,
+    bias: Array | None,
     y: Array | None,
 ) -> tuple[Array, Array, Array]:
-    g = np.where(y > 0, dy, 0.0) if op.fuse_relu and y is not None else dy
     h = (x - _spread(mean, x)) * _spread(inverse_std, x)
+    g = dy
+    if op.activation == "relu" and y is not None:
+        g = np.where(y > 0, dy, 0.0)
+    elif op.activation is not None:
+        # The same sum as forward's, so that both round alike.
+        value = _affine(_centred(x, mean), inverse_std, weight, bias)
+        if op.activation in FROM_OUTPUT and y is not None:
+            value = y
+        g = DERIVATIVES[op.activation](value, op.activation_alpha) * dy
     db = g.sum(_axes(x), np.float64)
     dw = (g * h).sum(_axes(x), np.float64)
     count = x.size // x.shape[1]

@@ -40,7 +40,7 @@ def test_batch_norm() -> None:
 
 
 def test_batch_norm_without_weight_and_bias_and_with_relu() -> None:
-    got = compute(BatchNorm, OUT, x=X, fuse_relu=True, **NUMBERS, **STATE)
+    got = compute(BatchNorm, OUT, x=X, activation="relu", **NUMBERS, **STATE)
     check(got["y"], [[0, 1], [1, 0]])
 
 
@@ -64,7 +64,7 @@ def test_batch_norm_inference() -> None:
     fields: dict[str, Any] = {"x": X, "weight": [2.0, 1.0], "bias": [0.0, 1.0], "eps": 1.0}
     y = compute(BatchNormInference, {"y": (2, 2)}, **fields, **state)["y"]
     check(y, [[0, 4], [2, 0]])
-    y = compute(BatchNormInference, {"y": (2, 2)}, x=X, eps=1.0, fuse_relu=True, **state)["y"]
+    y = compute(BatchNormInference, {"y": (2, 2)}, x=X, eps=1.0, activation="relu", **state)["y"]
     check(y, [[0, 3], [1, 0]])
 
 
@@ -79,7 +79,7 @@ def test_batch_norm_backward() -> None:
     # With ReLU only what forward let through counts.
     y = [[0.0, 1.0], [1.0, 0.0]]
     dy = [[1.0, 2.0], [4.0, -3.0]]
-    got = compute(BatchNormBackward, out, x=X, dy=dy, y=y, fuse_relu=True, **statistics)
+    got = compute(BatchNormBackward, out, x=X, dy=dy, y=y, activation="relu", **statistics)
     check(got["db"], [4, 2])
     check(got["dw"], [4, 2])
 

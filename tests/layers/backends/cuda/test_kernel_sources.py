@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.layers.backends.cuda import kernels
+from dnnstack.layers.ops import ACTIVATIONS
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
@@ -74,14 +75,18 @@ def test_kernels_compile_and_keep_to_their_registers(
     assert said
 
 
-@pytest.mark.parametrize("file", ["augment.cu", "optimizers.cu"])
+@pytest.mark.parametrize(
+    ("file", "kind"), [("augment.cu", None), ("optimizers.cu", None), ("norm.cu", "gelu")]
+)
 @pytest.mark.parametrize("narrow", [0, 1])
-def test_kernels_that_those_nets_do_not_use(file, narrow):
+def test_kernels_that_those_nets_do_not_use(file, kind, narrow):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     folder = Path(kernels.__file__).parent
     code = "".join(folder.joinpath(name).read_text("utf-8") for name in (*kernels.HEADERS, file))
     options = ("-std=c++17", f"-DBFLOAT={narrow}", "--gpu-architecture=sm_90", "--ptxas-options=-v")
+    if kind is not None:
+        options += (f"-DKIND={ACTIVATIONS.index(kind)}",)
     for library in libraries():
         log = compile_source(library, code, options)
         spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
