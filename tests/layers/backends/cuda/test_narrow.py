@@ -52,3 +52,21 @@ def test_operation_by_kernels_of_ours(backend, name, narrow):
         size = max(1.0, float(np.abs(want).max(initial=0.0)))
         tolerance = ROUNDING[narrow] * (2.0 + 2.0 * np.sqrt(draft.length)) * size
         np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance, err_msg=tensor.name)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("narrow", ROUNDING)
+@pytest.mark.parametrize("kind", ["sigmoid", "softplus", "gelu"])
+@pytest.mark.parametrize("name", ["batch_norm", "batch_norm_inference"])
+def test_channels_that_do_not_count_stay_zero_whatever_is_f_of_0(backend, name, kind, narrow):
+    draft = CASES[f"{name}-picture-{kind}"](np.random.default_rng(3), "normal")
+    options = Options(precision=narrow, tune=False)
+    executable = backend.compile({draft.graph.name: draft.graph}, options)
+    for tensor, value in draft.values.items():
+        executable.write(tensor, value)
+    executable.run(draft.graph.name, draft.steps)
+    buffer = executable._buffer(draft.graph.results["y"])
+    padding = buffer.layout.pack(np.ones(buffer.layout.shape, np.float32)) == 0
+    assert padding.any()
+    assert not buffer.array.get()[padding].any()
+    executable.close()
