@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
+from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ShapeError
 from ..common.random import Key
+from .backends.select import available_threads
 from .conv import Conv2dLayer
 from .graph import Shape
 from .initializers import TORCH_UNIFORM, Initializer
 from .layer import Layer
 
 _CHUNK = 64
+# Bytes that the threads' patches may take together.
+_BUFFERS = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -87,10 +92,15 @@ class Whiten(Initializer):
     ) -> NDArray[np.float32]:
         raise ShapeError("whiten needs the pictures of the training; it is for the first layer")
 
-    def from_pictures(self, shape: Shape, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The filters. shape: (filters, C, kh, kw); pictures: (n, C, H, W), normalised."""
+    def from_pictures(
+        self, shape: Shape, pictures: NDArray[np.float32], threads: int | None = None
+    ) -> NDArray[np.float32]:
+        """The filters. shape: (filters, C, kh, kw); pictures: (n, C, H, W), normalised.
+
+        ``threads`` None: one for every core at the process's disposal; the bits are the same.
+        """
         patch = prod(shape[1:])
-        moments, count = _moments(pictures, shape)
+        moments, count = _moments(pictures, shape, threads or available_threads())
         values, vectors = np.linalg.eigh(moments / count)
         rows = vectors.T[::-1]
         largest = rows[np.arange(patch), np.abs(rows).argmax(1)]
@@ -99,21 +109,40 @@ class Whiten(Initializer):
         return filters.reshape(shape).astype(np.float32)
 
 
-def _moments(pictures: NDArray[np.float32], shape: Shape) -> tuple[NDArray[np.float64], int]:
+def _moments(
+    pictures: NDArray[np.float32], shape: Shape, threads: int
+) -> tuple[NDArray[np.float64], int]:
     """P^T P of all n patches of the pictures, and n."""
     _, channels, kernel_h, kernel_w = shape
     height = pictures.shape[2] - kernel_h + 1
     width = pictures.shape[3] - kernel_w + 1
     patch = channels * kernel_h * kernel_w
-    moments = np.zeros((patch, patch))
+    size = (patch, min(_CHUNK, len(pictures)), height, width)
+    starts = range(0, len(pictures), _CHUNK)
+    most = max(1, _BUFFERS // (8 * prod(size)))
+    count = min(threads, len(starts), most)
     # A patch is a column: pixels of a channel are then copied as they lie.
-    columns = np.empty((patch, min(_CHUNK, len(pictures)), height, width))
-    for start in range(0, len(pictures), _CHUNK):
+    free = SimpleQueue[NDArray[np.float64]]()
+    for _ in range(count):
+        free.put(np.empty(size))
+
+    def products(start: int) -> NDArray[np.float64]:
         part = pictures[start : start + _CHUNK]
-        for row, (channel, y, x) in enumerate(np.ndindex(channels, kernel_h, kernel_w)):
-            columns[row, : len(part)] = part[:, channel, y : y + height, x : x + width]
-        chosen = columns[:, : len(part)].reshape(patch, -1)
-        moments += chosen @ chosen.T
+        columns = free.get()
+        try:
+            for row, (channel, y, x) in enumerate(np.ndindex(channels, kernel_h, kernel_w)):
+                columns[row, : len(part)] = part[:, channel, y : y + height, x : x + width]
+            chosen = columns[:, : len(part)].reshape(patch, -1)
+            found: NDArray[np.float64] = chosen @ chosen.T
+            return found
+        finally:
+            free.put(columns)
+
+    moments = np.zeros((patch, patch))
+    with ThreadPoolExecutor(count, "dnnstack-whiten") as pool:
+        # Added in the order of the chunks, whichever is done first.
+        for found in pool.map(products, starts):
+            moments += found
     return moments, len(pictures) * height * width
 
 

@@ -64,14 +64,17 @@ class Network:
         return (*trained, *(statistic.tensor for statistic in self.statistics()))
 
     def initial_values(
-        self, seed: int, pictures: Pictures | None = None
+        self, seed: int, pictures: Pictures | None = None, threads: int | None = None
     ) -> dict[Tensor, NDArray[np.float32]]:
         """Fresh values of all that is learned; each depends on the seed and its own name alone.
 
-        Those of ``whiten`` depend on the first normalised pictures to train on: ``pictures(n)``.
+        Those of ``whiten`` depend on the first normalised pictures to train on, ``pictures(n)``,
+        and are computed by ``threads``, by default one for every core.
         """
         drawn = {
-            p.tensor: p.initializer.from_pictures(p.tensor.shape, pictures(p.initializer.samples))
+            p.tensor: p.initializer.from_pictures(
+                p.tensor.shape, pictures(p.initializer.samples), threads
+            )
             if isinstance(p.initializer, Whiten) and pictures is not None
             else p.initializer.draw(
                 p.tensor.shape, p.fan_in, p.fan_out, random.key(seed, "initialize", p.tensor.name)

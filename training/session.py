@@ -70,6 +70,7 @@ class Session:
         self._rate_factor = np.float32(1.0)
         self.step = 0
         self._seed = config.seed
+        self._threads = config.run.threads
         self._data = data
         self._scaling = scaling
         self._epoch = -1
@@ -137,7 +138,7 @@ class Session:
 
     def initialize(self) -> None:
         """Fresh parameters and statistics, averages equal to them, other state zero, step 0."""
-        fresh = self.network.initial_values(self._seed, self._pictures)
+        fresh = self.network.initial_values(self._seed, self._pictures, self._threads)
         for tensor, values in fresh.items():
             self.executable.write(tensor, values)
         for tensor in self._state:

@@ -7,7 +7,7 @@ import pytest
 from dnnstack.common import random
 from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.layers.initializers import NAMES, Initializer
-from dnnstack.layers.whitening import Dirac, Whiten
+from dnnstack.layers.whitening import Dirac, Whiten, _moments
 
 KEY = random.key(1, "test")
 SHAPE, FAN_IN, FAN_OUT = (400, 300), 300, 100
@@ -107,6 +107,26 @@ def test_whitening_does_not_depend_on_how_pictures_are_cut(
     cut = Whiten().from_pictures((24, 2, 2, 3), pictures)
     np.testing.assert_allclose(whole, cut, rtol=0, atol=1e-4)
     np.testing.assert_array_equal(whole[12:], -whole[:12])
+
+
+@pytest.mark.parametrize("buffers", [1, 1 << 28])
+def test_whitening_has_the_same_bits_with_any_threads(
+    buffers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More threads than chunks too, and where memory allows but one of them."""
+    monkeypatch.setattr("dnnstack.layers.whitening._BUFFERS", buffers)
+    monkeypatch.setattr("dnnstack.layers.whitening._CHUNK", 8)
+    pictures = np.random.default_rng(3).standard_normal((205, 3, 32, 32)).astype(np.float32)
+    one, *others = (_moments(pictures, (24, 3, 2, 2), count) for count in (1, 4, 4, 64))
+    plain = np.zeros((12, 12))
+    for start in range(0, 205, 8):
+        part = np.lib.stride_tricks.sliding_window_view(pictures[start : start + 8], (2, 2), (2, 3))
+        rows = part.transpose(1, 4, 5, 0, 2, 3).reshape(12, -1).astype(np.float64)
+        plain += rows @ rows.T
+    assert one[0].tobytes() == plain.tobytes()
+    for other in others:
+        assert other[0].tobytes() == one[0].tobytes()
+        assert other[1] == one[1] == 205 * 31 * 31
 
 
 def test_whitening_needs_pictures() -> None:
