@@ -221,11 +221,11 @@ __global__ void normalize(const T* __restrict__ x, T* __restrict__ y, int rows, 
 
 // slices[block][0 and 1][channel]: sums of g and of g h over the rows of a block, h = (x - mean)
 // inverse_std and g = dy times the activation's slope.
-__global__ void gradient_sums(const T* __restrict__ x, const T* __restrict__ dy,
-                              const T* __restrict__ y, float* __restrict__ slices, int rows,
-                              int groups, int channels, int width, const float* mean,
-                              const float* inverse_std, const float* weight, const float* bias,
-                              float alpha) {
+__global__ void __launch_bounds__(256, 4)
+gradient_sums(const T* __restrict__ x, const T* __restrict__ dy, const T* __restrict__ y,
+              float* __restrict__ slices, int rows, int groups, int channels, int width,
+              const float* mean, const float* inverse_std, const float* weight, const float* bias,
+              float alpha) {
     __shared__ float4 shared[256];
     const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
@@ -270,11 +270,11 @@ gradient_means(const float* __restrict__ slices, int blocks, int rows, int chann
 }
 
 // dx = weight inverse_std (g - mean of g - h mean of g h), g and h as in gradient_sums.
-__global__ void normalize_backward(const T* __restrict__ x, const T* __restrict__ dy,
-                                   const T* __restrict__ y, T* __restrict__ dx, int rows,
-                                   int groups, int channels, int width, const float* mean,
-                                   const float* inverse_std, const float* weight,
-                                   const float* bias, float alpha, const float* means) {
+__global__ void __launch_bounds__(256, 4)
+normalize_backward(const T* __restrict__ x, const T* __restrict__ dy, const T* __restrict__ y,
+                   T* __restrict__ dx, int rows, int groups, int channels, int width,
+                   const float* mean, const float* inverse_std, const float* weight,
+                   const float* bias, float alpha, const float* means) {
     const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
     if (!s.inside) return;
