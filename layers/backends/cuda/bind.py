@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from ....common.errors import BackendUnavailableError, ShapeError
 from ...graph import SHARED, Graph, Op, Tensor
 from ...ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
 from ...rewrites_fused import TAIL_GRADIENTS
+from .candidates import Candidates
 from .conv_graph import ConvGraph
 from .cublas_lt import LtProduct
 from .kernels import i64, linear_grid
@@ -80,7 +82,10 @@ class Binder(LaunchList):
         self.choices = choices
         self.buffers: dict[Tensor, Buffer] = {}
         self.convolutions: dict[str, ConvGraph] = {}
-        self.variants: dict[str, tuple[str, Callable[[], ConvGraph]]] = {}
+        # By a convolution's name: other ways to compute it, each with what its choices begin with,
+        # and how long a kernel takes that must finish the result of cuDNN's plan.
+        self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
+        self.tails: dict[str, Callable[[int], float]] = {}
         self.products: dict[str, LtProduct] = {}
         self.done: set[int] = set()
         self.private: dict[object, Any] = {}

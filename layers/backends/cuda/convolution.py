@@ -11,11 +11,13 @@ from ...graph import Tensor
 from ...ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
 from .bind import EARLY, Binder, binds
 from .conv_graph import ConvGraph, Operand
+from .direct_conv import DIRECT, DirectConv, takes
 from .kernels import i32, linear_grid
 from .layout import BFLOAT, FLOAT, Layout
 from .linear import column_sums, finish, geometry
 from .parameters import FEWEST_CHANNELS
 from .pool import indexed
+from .runtime import captured_seconds
 from .store import Buffer
 
 # What a choice of plan begins with where the data gradient runs as a forward convolution.
@@ -59,15 +61,24 @@ def _bare(b: Binder, op: Conv2d, ends: Mapping[str, Buffer]) -> ConvGraph:
 
 @binds(Conv2d)
 def conv2d(b: Binder, op: Conv2d) -> None:
-    """cudnnBackendExecute of forward with its bias and ReLU; other activations follow."""
+    """cudnnBackendExecute of forward with its bias and ReLU; other activations follow.
+
+    For few channels a kernel of ours with all of that, where the choices say so.
+    """
     number = _operand_type(b)
     relu = op.activation == "relu"
     x = b.want(op.x, _picture(b, op, op.x, number))
     w = b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number))
     y = b.output(op.y, _picture(b, op, op.y, number))
     ends, key = {"x": x, "w": w, "y": y}, _key(b, op, "forward")
+    if b.precision.fusion and takes(op, y.layout):
+        direct = DirectConv(b, op, x, w, y)
+        b.variants[key].append((DIRECT, lambda: direct))
+        if b.choices.get(key, "").startswith(DIRECT):
+            direct.choose(int(b.choices[key].removeprefix(DIRECT)))
+            return direct.add()
     if (op.bias is not None or relu) and _left_to_pool(b, op, y.layout):
-        b.variants[key] = BARE, partial(_bare, b, op, ends)
+        b.variants[key].append((BARE, partial(_bare, b, op, ends)))
         chosen = b.choices.get(key, "")
         if chosen.startswith(BARE):
             bias = 0 if op.bias is None else b.home(op.bias).array
@@ -86,12 +97,18 @@ def conv2d(b: Binder, op: Conv2d) -> None:
             raise
         # No engine with this tail: the bare convolution, then a kernel of ours.
         bare = {name: end for name, end in ends.items() if name != "bias"}
-        _launch(b, op, _graph(b, op, "forward", bare), bare, _key(b, op, "forward"))
-        return finish(b, op, y, op.bias)
-    _launch(b, op, graph, ends, _key(b, op, "forward"))
+        _launch(b, op, _graph(b, op, "forward", bare), bare, key)
+        return _finish(b, op, y, op.bias, key)
+    _launch(b, op, graph, ends, key)
     if op.activation is not None and not relu:
-        finish(b, op, y, None)
+        _finish(b, op, y, None, key)
     return None
+
+
+def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> None:
+    """What the plan leaves to do, in place; a search counts its time to the plan's."""
+    finish(b, op, y, bias)
+    b.tails[key] = partial(captured_seconds, b.steps[-1].launch, b.here.stream)
 
 
 def _data_ends(b: Binder, op: Conv2dBackwardData) -> dict[str, Buffer]:
@@ -172,7 +189,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
         return _launch(b, op, graph, {"x": ends["y"], "w": turned, "y": ends["x"]}, key)
     ends = _data_ends(b, op)
     if _can_be_forward(b, op):
-        b.variants[key] = AS_FORWARD, partial(_as_forward, b, op)
+        b.variants[key].append((AS_FORWARD, partial(_as_forward, b, op)))
     return _launch(b, op, _graph(b, op, "data", ends), ends, key)
 
 

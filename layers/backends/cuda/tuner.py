@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 from ....common.errors import CudnnError
 from ..base import Options
-from .conv_graph import WORKSPACE_LIMIT, ConvGraph, best_first
+from .candidates import Candidates
+from .conv_graph import WORKSPACE_LIMIT, best_first
 from .cublas_lt import LtProduct
 from .executable import CudaExecutable
 from .runtime import cupy
@@ -88,20 +89,20 @@ def _plans(
             options.interrupt()
             plans |= _algorithm(name, product)
         left = budget - (time.perf_counter() - begin)
-        count = len(binder.convolutions) + len(binder.variants)
+        count = len(binder.convolutions) + sum(map(len, binder.variants.values()))
         for name, graph in binder.convolutions.items():
             options.interrupt()
             seconds, index = _best(graph, pointer, left / count)
             plans[name] = str(index)
-            if name not in binder.variants:
-                continue
-            try:
-                mark, make = binder.variants[name]
-                other, other_index = _best(make(), pointer, left / count)
-            except CudnnError:
-                continue
-            if other < GAIN * seconds:
-                plans[name] = f"{mark}{other_index}"
+            if name in binder.tails:
+                seconds += binder.tails[name](5)
+            for mark, make in binder.variants.get(name, ()):
+                try:
+                    other, other_index = _best(make(), pointer, left / count)
+                except CudnnError:
+                    continue
+                if other < GAIN * seconds:
+                    plans[name], seconds = f"{mark}{other_index}", other
     trial.close()
     return plans
 
@@ -117,7 +118,7 @@ def _algorithm(name: str, product: LtProduct) -> dict[str, str]:
     return {}
 
 
-def _best(graph: ConvGraph, workspace: int, budget: float) -> tuple[float, int]:
+def _best(graph: Candidates, workspace: int, budget: float) -> tuple[float, int]:
     """Seconds and index of the fastest candidate that keeps its promises."""
     deadline = time.perf_counter() + budget
     times: dict[int, float] = {}

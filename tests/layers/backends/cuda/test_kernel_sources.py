@@ -13,8 +13,11 @@ from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.cuda import kernels
-from dnnstack.layers.ops import ACTIVATIONS
+from dnnstack.layers.backends.cuda import direct_conv, kernels
+from dnnstack.layers.backends.cuda.layout import Layout
+from dnnstack.layers.geometry import Window
+from dnnstack.layers.graph import Tensor
+from dnnstack.layers.ops import ACTIVATIONS, Conv2d
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
@@ -91,3 +94,29 @@ def test_kernels_that_those_nets_do_not_use(file, kind, narrow):
         log = compile_source(library, code, options)
         spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
         assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name}\n{log}"
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("filters", "kernel"), [(24, (2, 2)), (64, (3, 3)), (128, (4, 4))])
+def test_direct_convolutions(filters, kernel, dtype, architecture):
+    """Every shape of the loops."""
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    window = Window(kernel)
+    shape = (64, filters, *window.output(32, 32))
+    shapes = {"x": (64, 3, 32, 32), "w": (filters, 3, *kernel), "y": shape}
+    ends = {name: Tensor(name, size, "float32", "activation") for name, size in shapes.items()}
+    op = Conv2d(**ends, window=window, activation="gelu")
+    y = Layout(shape, (64, 128, *shape[2:]), True, dtype=dtype)
+    folder = Path(kernels.__file__).parent
+    names = (*kernels.HEADERS, direct_conv.FILE)
+    code = "".join(folder.joinpath(name).read_text("utf-8") for name in names)
+    fixed = direct_conv.geometry_of(op, y) | {"BFLOAT": int(dtype == "bfloat16")}
+    for numbers in direct_conv.shapes_of(op, y):
+        options = [f"-D{name}={value}" for name, value in (fixed | numbers).items()]
+        options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
+        for library in libraries():
+            log = compile_source(library, code, options)
+            spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+            assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"

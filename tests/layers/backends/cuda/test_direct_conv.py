@@ -1,0 +1,287 @@
+"""Convolutions of few channels by a kernel of ours: its results, and how a search comes to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda import direct_conv, tuner
+from dnnstack.layers.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.layers.backends.cuda.layout import Layout
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.geometry import Window
+from dnnstack.layers.graph import Tensor
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.ops import Conv2d
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
+from op_draft import Draft
+
+NCHW = {"layout": "nchw"}
+ODD, SAME = Window((3, 3), padding=(1, 1, 1, 1)), Window((2, 2), padding=(0, 1, 0, 1))
+WHITENING = ((7, 3, 32, 32), Window((2, 2)), 24)
+# Pictures, window, filters, activation, bias, and what differs from the default choices.
+CASES = {
+    "whitening": (*WHITENING, "gelu", True, {}),
+    "whitening nchw": (*WHITENING, "gelu", True, NCHW),
+    "odd": ((7, 3, 5, 7), ODD, 20, "relu", True, {}),
+    "odd nchw": ((7, 3, 5, 7), ODD, 20, "relu", True, NCHW),
+    "one picture": ((1, 1, 5, 7), ODD, 33, "gelu", False, {}),
+    "one picture nchw": ((1, 1, 5, 7), ODD, 33, None, True, NCHW),
+    "alone": ((7, 4, 5, 7), ODD, 33, None, False, {}),
+    "sigmoid": ((2, 2, 5, 7), SAME, 20, "sigmoid", True, {}),
+    "elu": ((2, 2, 5, 7), SAME, 3, "elu", False, {}),
+    "unpadded": ((2, 3, 6, 6), ODD, 21, "gelu", True, {"pad": "1"}),
+    "half padded": ((2, 3, 6, 6), ODD, 33, "relu", True, {"pad": "12"}),
+    "strided": ((2, 3, 9, 8), Window((3, 2), (2, 3), (1, 2, 0, 1)), 24, "gelu", True, {}),
+    "dilated": ((2, 2, 9, 11), Window((3, 3), (1, 2), (2, 1, 0, 3), (2, 3)), 9, "tanh", True, {}),
+    "dilated nchw": ((2, 2, 9, 11), Window((3, 3), (1, 2), (2, 1, 0, 3), (2, 3)), 9, None, 0, NCHW),
+    "many taps": ((2, 3, 11, 9), Window((4, 4)), 128, "silu", True, {}),
+    "uneven parts": ((200, 1, 5, 3), ODD, 8, "gelu", True, {}),
+    "point": ((3, 3, 6, 5), Window((1, 1)), 16, "gelu", True, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def convolution(picture, window, filters, activation, bias):
+    """A section with this convolution alone, and values that bfloat16 holds."""
+    draft = Draft(np.random.default_rng(filters), "normal")
+    x = draft.floats("x", *picture)
+    w = draft.floats("w", filters, picture[1], *window.kernel, role="parameter")
+    b = draft.floats("b", filters, role="parameter") if bias else None
+    y = draft.out("y", picture[0], filters, *window.output(*picture[2:]))
+    tail = {"bias": b, "activation": activation, "activation_alpha": 0.7}
+    draft.graph.add(Conv2d(x=x, w=w, y=y, window=window, **tail))
+    for tensor, value in draft.values.items():
+        if tensor != b:
+            value.view(np.uint32)[...] &= 0xFFFF0000
+    return draft, y
+
+
+def computed(backend, draft, y, options):
+    """The output of a run behind which all bytes of the one before are wrong; the executable."""
+    executable = backend.compile({"one": draft.graph}, options)
+    for tensor, value in draft.values.items():
+        executable.write(tensor, value)
+    if backend.name == "cuda":
+        executable._buffer(y).array.view("uint8")[...] = 0x7F
+    executable.run("one")
+    return executable.read(y), executable
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("shape", [0, 1])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", CASES)
+def test_it_computes_what_the_reference_does(cuda, name, precision, shape):
+    *geometry, differing = CASES[name]
+    draft, y = convolution(*geometry)
+    choices = {**DEFAULT_CHOICES[precision], **differing, "one//forward": f"d{shape}"}
+    table = Tuning("cuda", choices=choices)
+    got, executable = computed(cuda, draft, y, Options(precision, tuning=table))
+    assert not executable.notices
+    names = [call.function for call in executable.calls("one") if call.function != "convert_same"]
+    assert names[-1] == "direct_conv"
+    assert "bias_activation" not in names
+    want, _ = computed(ReferenceBackend(1), draft, y, Options("fp64"))
+    size = max(1.0, float(np.abs(want).max()))
+    # bfloat16 has eight bits: the result is rounded, and nothing before it.
+    relative = 2e-6 if precision == "fp32" else 2.0**-8
+    np.testing.assert_allclose(got, want, rtol=relative, atol=2e-6 * size)
+    held = executable._buffer(y)
+    stored = np.asarray(held.array.get())
+    channels = held.layout.stored[1]
+    if held.layout.nhwc:
+        assert not stored.reshape(-1, channels)[:, y.shape[1] :].any()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_numbers_that_are_none_stay_so(cuda, precision):
+    draft, y = convolution((2, 3, 4, 4), Window((1, 1)), 8, "gelu", False)
+    x = next(t for t in draft.values if t.name == "x")
+    w = next(t for t in draft.values if t.name == "w")
+    draft.values[w][...] = np.eye(8, 3)[:, :, None, None]
+    draft.values[x][...] = 0.0
+    draft.values[x][0, 0, 0, :3] = (np.nan, np.inf, -1e30)
+    choices = {**DEFAULT_CHOICES[precision], "one//forward": "d0"}
+    table = Tuning("cuda", choices=choices)
+    got, _ = computed(cuda, draft, y, Options(precision, tuning=table))
+    assert np.isnan(got[0, 0, 0, 0])
+    assert got[0, 0, 0, 1] == np.inf
+    assert got[0, 0, 0, 2] == 0.0
+    assert not got[1].any()
+
+
+@pytest.mark.parametrize("shape", ["d0", "d1"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_choice_of_it_is_a_launch_of_ours(bound, sections, precision, shape):
+    pad = DEFAULT_CHOICES[precision]
+    choices = {**pad, "train/conv2d_1/forward": shape, "lanes": "1"}
+    executable, _ = bound(sections("cifar"), precision, choices)
+    (call,) = [c for c in executable.calls("train") if c.function == "direct_conv"]
+    assert "conv2d_1" in call.op.label()
+    assert (call.library, call.implementation) == ("dnnstack", "direct_conv.cu")
+    assert call.arguments["FILTERS"] == "64"
+    assert not any(call.function == "direct_conv" for call in executable.calls("evaluate"))
+    executable.close()
+
+
+@pytest.mark.parametrize(
+    ("layer", "choice"),
+    [("conv2d_2", "d0"), ("conv2d_1", "d2"), ("conv2d_1", "d"), ("conv2d_1", "")],
+)
+def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, layer, choice):
+    """One that compiling for the device answers with a search."""
+    choices = {"layout": "nhwc", "pad": "8", "lanes": "1", f"train/{layer}/forward": choice}
+    with pytest.raises(ValueError, match=r"shape 2 of the tuning|invalid literal"):
+        bound(sections("cifar"), "tf32", choices)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "fits"),
+    [
+        (WHITENING, True),
+        (((8, 4, 300, 300), ODD, 128), True),
+        (((8, 5, 32, 32), ODD, 24), False),
+        (((8, 3, 32, 32), ODD, 129), False),
+        (((8, 3, 32, 32), Window((5, 5)), 24), False),
+        (((8, 3, 32, 32), Window((1, 9)), 24), False),
+        (((1, 3, 9, 20000), ODD, 24), False),
+        (((1, 1, 30000, 1200), ODD, 64), False),
+    ],
+)
+def test_it_takes_what_fits(geometry, fits):
+    picture, window, filters = geometry
+    y = Tensor("y", (picture[0], filters, *window.output(*picture[2:])), "float32", "activation")
+    x = replace(y, name="x", shape=picture)
+    w = replace(y, name="w", shape=(filters, picture[1], *window.kernel))
+    op = Conv2d(x=x, w=w, y=y, window=window)
+    assert direct_conv.takes(op, Layout(y.shape, y.shape, True)) == fits
+    assert not direct_conv.takes(replace(op, groups=picture[1]), Layout(y.shape, y.shape, True))
+
+
+class Timed:
+    """Candidates with these times, in milliseconds."""
+
+    def __init__(self, *times):
+        self.times, self.plan = times, -1
+
+    def plans(self):
+        return len(self.times)
+
+    def build(self, index):
+        return True
+
+    def name(self, index):
+        return str(index)
+
+    def seconds(self, index, workspace, repeats):
+        return self.times[index] / 1e3
+
+    def verified(self, index, workspace):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("tail", "others", "wanted"),
+    [
+        (None, {"d": (9.0, 5.5)}, "1"),
+        (1.0, {"d": (9.0, 5.5)}, "d1"),
+        (1.0, {"d": (9.0, 5.9)}, "1"),
+        (None, {"d": (9.0, 4.5), "b": (4.0,)}, "b0"),
+        (None, {"d": (9.0, 3.5), "b": (4.0,)}, "d1"),
+        (1.0, {"b": (4.0,), "d": (3.0,)}, "d0"),
+    ],
+)
+def test_a_search_counts_the_kernel_that_a_plan_needs_behind_it(fake_cupy, tail, others, wanted):
+    binder = SimpleNamespace(
+        products={},
+        convolutions={"c": Timed(7.0, 5.0)},
+        variants={"c": [(mark, lambda t=times: Timed(*t)) for mark, times in others.items()]},
+        tails={} if tail is None else {"c": lambda repeats: tail / 1e3},
+    )
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    found = tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0)
+    assert found == {"c": wanted}
+
+
+def test_a_bound_convolution_offers_it_beside_the_plans(bound, sections):
+    executable, _ = bound(sections("cifar"))
+    binder = executable.binders()[0]
+    first, second = (binder.variants[f"train/conv2d_{i}/forward"] for i in (1, 2))
+    assert [mark for mark, _ in first] == ["d"]
+    assert not second
+    # The second convolution's tanh, which cuDNN's plan leaves to a kernel of ours.
+    assert list(binder.tails) == ["train/conv2d_2/forward"]
+
+
+NET = (
+    LayerSpec("conv2d", options={"filters": 12, "kernel_size": 2}),
+    LayerSpec("gelu"),
+    LayerSpec("conv2d", options={"filters": 8, "kernel_size": 3, "padding": "same"}),
+    LayerSpec("relu"),
+    LayerSpec("max_pool2d"),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+
+
+def losses(backend, options):
+    """Of four steps of a small network; and the executable's choices and notices."""
+    shape, count = (3, 9, 9), 16
+    network = Network(build_layers(NET, shape), CrossEntropyLoss(), shape, 10)
+    scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
+    graph = network.train_graph(8, "train", count, 2, 500, scaling, Sgd(momentum=0.9))
+    executable = backend.compile({"train": graph}, options)
+    draw = np.random.default_rng(3)
+    pictures = draw.integers(0, 256, (count, *shape), dtype=np.uint8)
+    executable.write(graph["images"], pictures)
+    executable.write(graph["labels"], draw.integers(0, 10, count).astype(np.int32))
+    executable.write(graph["order"], np.arange(count, dtype=np.int32))
+    executable.write(graph["rates"], np.full(500, 0.02, np.float32))
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+    found = []
+    for _ in range(4):
+        executable.run("train")
+        found.append(float(executable.read(graph["loss"])[0]))
+    executable.close()
+    return found, executable
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 0.03)])
+def test_a_search_chooses_it_and_training_follows_the_reference(
+    cuda, monkeypatch, precision, tolerance
+):
+    monkeypatch.setattr(direct_conv.DirectConv, "seconds", lambda *_: 0.0)
+    options = Options(precision, tune=True, tune_seconds=1.0)
+    got, executable = losses(cuda, options)
+    table = executable.tuning
+    assert table.choices["train/conv2d_1/forward"] == "d0"
+    assert not table.choices["train/conv2d_2/forward"].startswith("d")
+    wanted, _ = losses(ReferenceBackend(1), Options("fp64"))
+    np.testing.assert_allclose(got, wanted, rtol=tolerance)
+    again, _ = losses(cuda, replace(options, tune=False, tuning=table))
+    assert again == got
+    damaged = replace(table, choices={**table.choices, "train/conv2d_2/forward": "d0"})
+    _, repaired = losses(cuda, replace(options, tuning=damaged))
+    assert any("a choice of the tuning cannot be had" in notice for notice in repaired.notices)
+    assert repaired.tuning.choices["train/conv2d_1/forward"] == "d0"
