@@ -7,6 +7,7 @@ extern "C" {
 // y = f(x + b), in place too; b null: no bias. `eights`: of y; `groups`: eights in a row.
 __global__ void wide_activation(const T* x, const float* b, T* y, int eights, int columns,
                                 int groups, float alpha) {
+    enter();
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < eights; i += gridDim.x * blockDim.x) {
         const int first = i % groups * 8;
         float v[8];
@@ -25,6 +26,7 @@ __global__ void wide_activation(const T* x, const float* b, T* y, int eights, in
 // dx = dy f'(value).
 __global__ void wide_activation_backward(const T* value, const T* dy, T* dx, int eights,
                                          float alpha) {
+    enter();
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < eights; i += gridDim.x * blockDim.x) {
         float v[8], d[8];
         get8(value + (i64)i * 8, v);
@@ -38,6 +40,7 @@ __global__ void wide_activation_backward(const T* value, const T* dy, T* dx, int
 // The same over rows of `groups` fours, with the sums of dx over the rows of this block in slices.
 __global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups,
                                          float alpha, float* slices) {
+    enter();
     __shared__ float4 shared[256];
     int height = 256 / groups, row = threadIdx.x / groups, group = threadIdx.x % groups;
     float4 sum = make_float4(0, 0, 0, 0);

@@ -112,6 +112,7 @@ __global__ void gather_augmented(const u8* images, const int* labels, const int*
                                  const float* scale, const float* shift, const float* fill,
                                  const Act* acts, const Frame* frame, const float* gaussian,
                                  float* scratch) {
+    enter();
     extern __shared__ uint2 drawn[];
     __shared__ float plane[6];
     const Frame f = *frame;
@@ -204,6 +205,7 @@ struct View {
 // in each of `outer` planes.
 __global__ void views(const T* x, T* y, const View* views, int n, int outer, int height, int width,
                       int inner) {
+    enter();
     const View view = views[blockIdx.x / n];
     const int each = outer * height * width * inner;
     const T* from = x + (i64)(blockIdx.x % n) * each;
@@ -220,6 +222,7 @@ __global__ void views(const T* x, T* y, const View* views, int n, int outer, int
 
 // y[i] = sum over v of weights[v] x[v size + i].
 __global__ void average_views(const float* x, float* y, const float* weights, int count, i64 size) {
+    enter();
     LINEAR(i, size) {
         float sum = 0.0f;
         for (int v = 0; v < count; ++v) sum = fmaf(weights[v], x[v * size + i], sum);

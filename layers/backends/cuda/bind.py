@@ -20,6 +20,7 @@ from .kernels import i64, linear_grid
 from .lanes import Lane, LaunchList
 from .layout import BFLOAT, FLOAT, Layout, plain
 from .numbers import narrow_tensors
+from .overlap import available
 from .runtime import cupy
 from .store import Buffer, Store
 
@@ -75,7 +76,7 @@ class Binder(LaunchList):
         precision: Precision,
         choices: Mapping[str, str],
     ) -> None:
-        super().__init__(lanes)
+        super().__init__(lanes, choices.get("overlap", "") if available() else "")
         self.graph = graph
         self.store = store
         self.precision = precision

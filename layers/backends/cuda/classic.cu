@@ -8,6 +8,7 @@ extern "C" {
 
 // y = x with a border of `value`.
 __global__ void pad2d(const float* x, float* y, i64 size, const Border* border, float value) {
+    enter();
     const Border b = *border;
     LINEAR(i, size) {
         int column = i % b.columns - b.left, row = i / b.columns % b.rows - b.top;
@@ -19,6 +20,7 @@ __global__ void pad2d(const float* x, float* y, i64 size, const Border* border, 
 
 // dx = dy without its border.
 __global__ void pad2d_backward(const float* dy, float* dx, i64 size, const Border* border) {
+    enter();
     const Border b = *border;
     LINEAR(i, size) {
         int column = i % b.width + b.left, row = i / b.width % b.height + b.top;
@@ -30,12 +32,14 @@ __global__ void pad2d_backward(const float* dy, float* dx, i64 size, const Borde
 // y = factor s x along axis 1.
 __global__ void channel_scale(const float* x, const float* s, float* y, i64 size, int channels,
                               int pixels, float factor) {
+    enter();
     LINEAR(i, size) y[i] = factor * s[i / pixels % channels] * x[i];
 }
 
 // ds[channel] = factor times the sum of dy x over the channel; one block a channel.
 __global__ void channel_scale_gradient(const float* x, const float* dy, float* ds, int n,
                                        int channels, int pixels, float factor) {
+    enter();
     __shared__ float partial[256];
     int channel = blockIdx.x;
     float sum = 0.0f;
@@ -50,18 +54,21 @@ __global__ void channel_scale_gradient(const float* x, const float* dy, float* d
 // filters[planes[k]] = weights[k], planes of `area` numbers; what no k names stays as it is.
 __global__ void connect(const float* weights, float* filters, int size, int area,
                         const int* planes) {
+    enter();
     LINEAR(i, size) filters[(i64)planes[i / area] * area + i % area] = weights[i];
 }
 
 // dweights[k] = dfilters[planes[k]].
 __global__ void connect_backward(const float* dfilters, float* dweights, int size, int area,
                                  const int* planes) {
+    enter();
     LINEAR(i, size) dweights[i] = dfilters[(i64)planes[i / area] * area + i % area];
 }
 
 // y[n,k] = minus the squared distance of x[n] from centre k.
 __global__ void rbf(const float* x, const float* centres, float* y, int n, int classes,
                     int inputs) {
+    enter();
     LINEAR(i, (i64)n * classes) {
         const float* row = x + i / classes * inputs;
         const float* centre = centres + i % classes * inputs;
@@ -74,6 +81,7 @@ __global__ void rbf(const float* x, const float* centres, float* y, int n, int c
 // dx[n,i] = -2 times the sum over k of dy[n,k] (x[n,i] - centre[k][i]).
 __global__ void rbf_backward(const float* x, const float* dy, const float* centres, float* dx,
                              int n, int classes, int inputs) {
+    enter();
     LINEAR(i, (i64)n * inputs) {
         float sum = 0.0f;
         for (int k = 0; k < classes; ++k)
@@ -83,6 +91,7 @@ __global__ void rbf_backward(const float* x, const float* dy, const float* centr
 }
 
 __global__ void heaviside(const float* x, float* y, i64 size) {
+    enter();
     LINEAR(i, size) y[i] = x[i] > 0.0f ? 1.0f : 0.0f;
 }
 

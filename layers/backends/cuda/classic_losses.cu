@@ -22,6 +22,7 @@ extern "C" {
 // losses[row], 0 for a masked row.
 __global__ void classic_losses(const float* x, const int* target, float* losses, int n,
                                int classes, int kind, float a, float b, int given) {
+    enter();
     LINEAR(row, n) {
         const float* in = x + row * classes;
         const int t = target[row];
@@ -50,6 +51,7 @@ __global__ void classic_losses(const float* x, const int* target, float* losses,
 __global__ void classic_losses_backward(const float* x, const int* target, float* dx, int n,
                                         int classes, int mean, int kind, float a, float b,
                                         int given) {
+    enter();
     __shared__ double totals[256];
     double count = 0.0;
     for (int row = threadIdx.x; row < n; row += blockDim.x) count += target[row] >= 0;

@@ -20,6 +20,7 @@ extern "C" {
 // f(0) is not 0, so channels that do not count, (i / inner) % stored >= columns, are set to 0.
 __global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i64 size, int kind,
                           float alpha, int check, int columns, int stored, int inner) {
+    enter();
     const T* a = terms[0];
     const T* b = terms[1];
     LINEAR(i, size / 4) {
@@ -48,6 +49,7 @@ __global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i
 // The same for two terms without f or with ReLU, which is what a residual block ends in.
 __global__ void add_two(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ y,
                         unsigned fours, int relu) {
+enter();
 #pragma unroll 4
     for (unsigned i = START; i < fours; i += STRIDE) {
         float4 v = get4(a + i * 4ull), w = get4(b + i * 4ull);
@@ -61,6 +63,7 @@ __global__ void add_two(const T* __restrict__ a, const T* __restrict__ b, T* __r
 }
 
 __global__ void scale(const T* __restrict__ x, T* __restrict__ y, i64 size, float factor) {
+    enter();
     LINEAR(i, size / 4) {
         float4 v = get4(x + i * 4);
         put4(y + i * 4, make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor));
@@ -72,6 +75,7 @@ __global__ void scale(const T* __restrict__ x, T* __restrict__ y, i64 size, floa
 // y[row][to + i] = x[row][from + i], i < count: rows of xs and ys stored elements.
 __global__ void copy_columns(const T* __restrict__ x, T* __restrict__ y, unsigned rows,
                              unsigned count, int xs, int ys, int from, int to) {
+    enter();
     for (unsigned i = START; i < rows * count; i += STRIDE) {
         unsigned row = i / count, column = i - row * count;
         y[(i64)row * ys + to + column] = x[(i64)row * xs + from + column];
@@ -81,6 +85,7 @@ __global__ void copy_columns(const T* __restrict__ x, T* __restrict__ y, unsigne
 // The same where everything is a multiple of four: sizes count fours.
 __global__ void copy_fours(const T* __restrict__ x, T* __restrict__ y, unsigned rows,
                            unsigned count, int xs, int ys, int from, int to) {
+    enter();
     for (unsigned i = START; i < rows * count; i += STRIDE) {
         unsigned row = i / count, column = i - row * count;
         put4(y + ((i64)row * ys + to + column) * 4, get4(x + ((i64)row * xs + from + column) * 4));
@@ -92,6 +97,7 @@ __global__ void copy_fours(const T* __restrict__ x, T* __restrict__ y, unsigned 
 __global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places* places,
                         const i64* step, int parts, unsigned k0, unsigned k1, unsigned threshold,
                         float scale) {
+    enter();
     const Places p = *places;
     const i64 now = step[0];
     const unsigned long long turn = now / parts, sample_size = (i64)p.channels * p.pixels;
@@ -127,6 +133,7 @@ __global__ void dropout_squares(const T* __restrict__ x, T* __restrict__ y,
                                 u8* __restrict__ mask, unsigned squares, const Places* places,
                                 const i64* step, int parts, int samples, unsigned k0, unsigned k1,
                                 unsigned threshold, float scale) {
+    enter();
     const Places p = *places;
     const i64 now = step[0];
     const unsigned groups = p.row / 4, fours = p.pixels / 4;
@@ -159,6 +166,7 @@ __global__ void dropout_squares(const T* __restrict__ x, T* __restrict__ y,
 
 __global__ void dropout_backward(const T* __restrict__ dy, const u8* __restrict__ mask,
                                  T* __restrict__ dx, i64 size, float scale) {
+    enter();
     LINEAR(i, size / 4) {
         float4 d = get4(dy + i * 4);
         uchar4 m = *(const uchar4*)(mask + i * 4);

@@ -11,6 +11,15 @@ typedef bfloat T;
 typedef float T;
 #endif
 
+// What every kernel begins with: the launch behind may take its place from now on, see overlap.py,
+// and this one waits until the launch in front has ended and what it wrote can be seen. Without
+// effect where neither was launched so.
+__device__ __forceinline__ void enter() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 #define INF __int_as_float(0x7f800000)
 #define LINEAR(i, n) \
     for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)

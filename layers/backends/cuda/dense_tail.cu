@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(THREADS)
     dense_tail(const float* pre, const float* b1, const float* w2, const float* b2,
                const int* target, float* scores, float* dscores, T* dpre, float2* row_sums, int n,
                float smoothing, int mean) {
+    enter();
     __shared__ float part[THREADS / 32][CLASSES];
     __shared__ int counts[THREADS / 32];
     __shared__ float slopes[CLASSES];
@@ -113,6 +114,7 @@ __global__ void __launch_bounds__(SPAN * LINES)
     dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
                          const float2* row_sums, const int* target, float* dw2, float* db1,
                          float* db2, int n, float* loss, double* sums, int mean) {
+    enter();
     __shared__ union {
         double totals[SPAN * LINES];
         float part[LINES][SPAN][CLASSES + 1];

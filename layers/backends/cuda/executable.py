@@ -12,6 +12,8 @@ import numpy as np
 
 from ....common.errors import LibraryError, ShapeError
 from ...graph import SHARED, Graph, Tensor
+from ...ops import Average
+from ...ops.updates import ParameterUpdate
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 from . import (  # noqa: F401  # they register
@@ -33,7 +35,7 @@ from . import (  # noqa: F401  # they register
 )
 from . import step as ends  # noqa: F401
 from .bind import Binder, Precision
-from .lanes import Lane, Step
+from .lanes import JOINS, Lane, Step, launches
 from .layout import BFLOAT
 from .parameters import Geometry, add_gradients, add_parameters
 from .runtime import captured_seconds, cupy, device, device_errors, synchronize
@@ -176,11 +178,14 @@ class CudaExecutable:
         """Capture so many runs of a section, after one on state that is put back: modules load
         lazily."""
         binder, stream = self._sections[section], device().stream
+        joins = binder.overlaps == JOINS
         with self._restored(binder):
             _launch(binder.steps)
         stream.begin_capture()
         try:
-            _launch(binder.repeated(times))
+            for step, launch in launches(binder.repeated(times), joins):
+                with _explaining(step):
+                    launch()
         except BaseException:
             # The error that broke the capture says more than that it is broken.
             with suppress(*device_errors()):
@@ -269,15 +274,22 @@ class CudaExecutable:
         return list(self._sections.values())
 
     def step_seconds(self, section: str, repeats: int) -> float:
-        """Seconds of one run of a captured section, the fastest of so many after a warm-up."""
-        # Whole graphs of several steps, as a training launches them.
-        self.run(section, TOGETHER)
+        """Seconds of one run of a captured section, the fastest of so many behind a first one."""
+        updates = [
+            op for op in self.graphs[section].ops if isinstance(op, (ParameterUpdate, Average))
+        ]
+        tables = [(op.decays if isinstance(op, Average) else op.rates).shape[0] for op in updates]
+        # Whole graphs of several steps, as a training launches them; never beyond its end.
+        steps = min([2 * TOGETHER, *tables])
         best = float("inf")
-        for _ in range(repeats):
+        for _ in range(repeats + 1):
+            for counter in {op.step for op in updates}:
+                self.write(counter, np.zeros(1, np.int64))
             begin = time.perf_counter()
-            self.run(section, 2 * TOGETHER)
-            best = min(best, (time.perf_counter() - begin) / (2 * TOGETHER))
-        return best
+            self.run(section, steps)
+            spent = time.perf_counter() - begin
+            best = min(best, spent)
+        return best / steps
 
     def close(self) -> None:
         # After an error of the device every call fails; it has been reported by then.
@@ -298,17 +310,24 @@ class CudaExecutable:
 def _launch(steps: Sequence[Step], finished: Sequence[Lane] = ()) -> None:
     """Launch steps in order; with ``finished``, the lanes, each is waited for before the next."""
     for step in steps:
-        try:
+        with _explaining(step):
             step.launch()
             if finished:
                 finished[step.lane].stream.synchronize()
-        except device_errors() as error:
-            raise _named(step, error) from None
-        except LibraryError as error:
-            op = {"op": step.call.op.label()} if step.call is not None else {}
-            shown = {**op, **error.arguments}
-            kind = type(error)
-            raise kind(error.library, error.function, error.status, shown, AFTER) from None
+
+
+@contextmanager
+def _explaining(step: Step) -> Iterator[None]:
+    """Say of a failed launch which operation it was of."""
+    try:
+        yield
+    except device_errors() as error:
+        raise _named(step, error) from None
+    except LibraryError as error:
+        op = {"op": step.call.op.label()} if step.call is not None else {}
+        shown = {**op, **error.arguments}
+        kind = type(error)
+        raise kind(error.library, error.function, error.status, shown, AFTER) from None
 
 
 def _named(step: Step, error: Exception) -> LibraryError:

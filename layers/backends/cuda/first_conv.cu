@@ -76,6 +76,7 @@ extern "C" {
 // one pooled pixel.
 __global__ void __launch_bounds__(BLOCK, 3)
     first_conv_pool(const T* x, const float* w, const float* bias, T* y, u8* index, int n) {
+    enter();
     __shared__ __align__(16) float pictures[2][TALL * PITCH];
     __shared__ __align__(16) float filters[GROUPS * GROUP_PITCH];
     __shared__ float biases[4 * GROUPS];
@@ -143,6 +144,7 @@ __global__ void __launch_bounds__(BLOCK, 3)
 __global__ void __launch_bounds__(32 * WARPS, 2)
     first_conv_pool_backward(const T* x, const T* dy, const u8* index, const T* y, float* slices,
                              int n) {
+    enter();
     __shared__ __align__(16) float pictures[2][TALL * PITCH];
     const int per_part = (POSITIONS + SPLIT - 1) / SPLIT, turns = (per_part + 31) / 32;
     int lane = threadIdx.x % 32, pair = blockIdx.z * WARPS + threadIdx.x / 32, filter = 2 * pair;

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .overlap import overlapping
 from .runtime import cupy
 
 THREADS = 256
@@ -52,6 +53,13 @@ class Kernel:
                 function(grid, block, fixed, shared_mem=shared)
 
         return run
+
+    def overlapping(
+        self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0
+    ) -> Callable[[], None]:
+        """The same, beginning before the kernel in front has ended; see overlap.py."""
+        handle = int(self._function.kernel.ptr)
+        return overlapping(handle, stream, grid, block, arguments, shared)
 
 
 def linear_grid(size: int) -> Grid:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,18 +29,47 @@ class Lane:
 
 @dataclass(frozen=True)
 class Step:
-    """One entry of the list: a launch on a lane, and what it is; None where it only waits."""
+    """One entry of the list: a launch on a lane, and what it is; None where it only waits.
+
+    ``behind``: the launch where it may overlap with the one that its lane was given before.
+    """
 
     launch: Callable[[], None]
     lane: int
     call: BoundCall | None = None
+    behind: Callable[[], None] | None = None
+
+
+# What may overlap: launches right behind a launch, or behind what waits for another lane as well.
+CHAINS, JOINS = "chains", "joins"
+
+
+def launches(
+    steps: Iterable[Step], joins: bool = False
+) -> Iterator[tuple[Step, Callable[[], None]]]:
+    """What to call of every step, in order: its launch, overlapping where it can.
+
+    joins: also behind a wait, once the lane has launched anything.
+    """
+    launched: set[int] = set()
+    for step in steps:
+        follows = step.behind if step.lane in launched else None
+        yield step, follows or step.launch
+        if step.call is not None:
+            launched.add(step.lane)
+        elif not joins:
+            launched.discard(step.lane)
 
 
 class LaunchList:
-    """What a section launches; ``lane`` is the one that the next launch goes to, 0 the main one."""
+    """What a section launches; ``lane`` is the one that the next launch goes to, 0 the main one.
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
+    ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one in front.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], overlaps: str = "") -> None:
         self.lanes = lanes
+        self.overlaps = overlaps
         self.lane = 0
         self._streams = [lane.stream for lane in lanes]
         self.steps: list[Step] = []
@@ -98,14 +127,15 @@ class LaunchList:
         launch: Callable[[], None],
         details: Mapping[str, object] | None = None,
         implementation: str = "",
+        behind: Callable[[], None] | None = None,
     ) -> None:
-        """Append a launch on the present lane."""
+        """Append a launch on the present lane; ``behind``: see Step."""
         shown = {key: str(value) for key, value in (details or {}).items()}
         if self.lane:
             shown["lane"] = str(self.lane)
         self._counts[self.lane] += 1
         call = BoundCall(op, library, function, implementation, shown)
-        self.steps.append(Step(launch, self.lane, call))
+        self.steps.append(Step(launch, self.lane, call, behind))
 
     def kernel(
         self,
@@ -120,9 +150,10 @@ class LaunchList:
     ) -> None:
         """Append a launch of one of our kernels: (file, name, activations in bfloat16)."""
         found = Kernel(*kernel, defines)
-        launch = found.launch(self.here.stream, grid, block, arguments, shared)
+        given = (self.here.stream, grid, block, arguments, shared)
+        behind = found.overlapping(*given) if self.overlaps else None
         shown = {**dict(defines), **(details or {})}
-        self.add(op, "dnnstack", kernel[1], launch, shown, kernel[0])
+        self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)
 
     def early(self, kernel: tuple[str, str, bool], grid: Grid, arguments: Sequence[Any]) -> None:
         """Say how the launch just added is made beside the update of the step before."""

@@ -10,6 +10,7 @@ extern "C" {
 // One warp a row: log_p = x - logsumexp(x), losses[row] = -sum of q log_p, 0 for a masked row.
 __global__ void log_softmax_loss(const float* x, const int* target, float* log_p, float* losses,
                                  int n, int classes, float smoothing) {
+    enter();
     int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= n) return;
     const float* in = x + (i64)row * classes;
@@ -32,6 +33,7 @@ __global__ void log_softmax_loss(const float* x, const int* target, float* log_p
 // losses[row] for the plain cross-entropy of probabilities (kind 0) and for squared error (kind 1).
 __global__ void row_losses(const float* x, const int* target, float* losses, int n, int classes,
                            float smoothing, int kind) {
+    enter();
     LINEAR(row, n) {
         float loss = 0.0f;
         for (int k = 0; k < classes; ++k) {
@@ -50,6 +52,7 @@ __global__ void row_losses(const float* x, const int* target, float* losses, int
 
 // One block: loss = sum of losses, divided by the number of rows that count where mean is asked.
 __global__ void reduce_loss(const float* losses, const int* target, float* loss, int n, int mean) {
+    enter();
     extern __shared__ double totals[];
     double sum = 0.0, count = 0.0;
     for (int row = threadIdx.x; row < n; row += blockDim.x) {
@@ -65,6 +68,7 @@ __global__ void reduce_loss(const float* losses, const int* target, float* loss,
 // 2 squared error from x. One block: every thread needs the number of rows that count.
 __global__ void loss_backward(const float* x, const int* target, float* dx, int n, int classes,
                               float smoothing, int mean, int kind) {
+    enter();
     extern __shared__ double totals[];
     double count = 0.0;
     for (int row = threadIdx.x; row < n; row += blockDim.x) count += target[row] >= 0;
@@ -83,6 +87,7 @@ __global__ void loss_backward(const float* x, const int* target, float* dx, int 
 // One block: sums += (loss over samples, rows whose first largest score is the target, rows).
 __global__ void metrics(const float* scores, const int* target, const float* loss, double* sums,
                         int n, int classes, int mean) {
+    enter();
     extern __shared__ double totals[];
     double right = 0.0, count = 0.0;
     for (int row = threadIdx.x; row < n; row += blockDim.x) {

@@ -33,6 +33,7 @@ extern "C" {
 // s = k + share times the sum of squares nearby, y = x s^-beta.
 __global__ void lrn_forward(const T* __restrict__ x, T* __restrict__ y, int rows, int groups,
                             int reach, float share, float beta, float k) {
+    enter();
     __shared__ float4 squares[256];
     const int lines = blockDim.x / groups, line = threadIdx.x / groups;
     const int group = threadIdx.x - line * groups;
@@ -57,6 +58,7 @@ __global__ void lrn_forward(const T* __restrict__ x, T* __restrict__ y, int rows
 __global__ void lrn_backward(const T* __restrict__ x, const T* __restrict__ y,
                              const T* __restrict__ dy, T* __restrict__ dx, int rows, int groups,
                              int reach, float share, float beta, float k) {
+    enter();
     __shared__ float4 squares[256], shares[256];
     const int lines = blockDim.x / groups, line = threadIdx.x / groups;
     const int group = threadIdx.x - line * groups;

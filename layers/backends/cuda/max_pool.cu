@@ -180,6 +180,7 @@ extern "C" {
 // outs: the pooled pixels of the batch.
 __global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* windows,
                          const float* bias, int relu) {
+    enter();
     const Windows p = *windows;
     const bool two = p.kernel_h == 2 && p.kernel_w == 2, eights = in_eights(p);
     const bool three = p.kernel_h == 3 && p.kernel_w == 3;
@@ -193,6 +194,7 @@ __global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* w
 // slices[block]: the sums of dx over the pixels of this block, if given.
 __global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* dx, int pixels,
                                   const Windows* windows, float* slices) {
+    enter();
     const Windows p = *windows;
     __shared__ float4 shared[256];
     int lines = 256 / p.groups, line = threadIdx.x / p.groups, group = threadIdx.x % p.groups;
@@ -231,6 +233,7 @@ __global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* d
 // that no window covers stay as they are, zero. `outs`: the pooled pixels of the batch.
 __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T* y, T* dx, int outs,
                                            const Windows* windows, float* slices) {
+    enter();
     __shared__ float4 shared[256];
     const Windows p = *windows;
     const bool two = p.kernel_h == 2 && p.kernel_w == 2;

@@ -123,6 +123,7 @@ extern "C" {
 // is united in double, the squares of deviations first, so that whole numbers have an exact mean.
 __global__ void moments(const T* __restrict__ x, double* __restrict__ slices, int rows, int groups,
                         int channels, int width) {
+    enter();
     __shared__ double part[4][256];
     const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
@@ -177,6 +178,7 @@ __global__ void __launch_bounds__(TILE * PARTS)
 statistics(const double* __restrict__ slices, int blocks, int rows, int channels, int stored,
            float eps, float momentum, float* mean, float* inverse_std, float* running_mean,
            float* running_var) {
+    enter();
     const int channel = blockIdx.x * TILE + threadIdx.x;
     double total[2];
     over_slices(slices, channel < channels ? blocks : 0, stored, channel, total);
@@ -194,6 +196,7 @@ statistics(const double* __restrict__ slices, int blocks, int rows, int channels
 __global__ void normalize(const T* __restrict__ x, T* __restrict__ y, int rows, int groups,
                           int channels, int width, const float* mean, const float* spread,
                           const float* weight, const float* bias, float eps, float alpha) {
+    enter();
     const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
     if (!s.inside) return;
@@ -226,6 +229,7 @@ gradient_sums(const T* __restrict__ x, const T* __restrict__ dy, const T* __rest
               float* __restrict__ slices, int rows, int groups, int channels, int width,
               const float* mean, const float* inverse_std, const float* weight, const float* bias,
               float alpha) {
+    enter();
     __shared__ float4 shared[256];
     const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
@@ -259,6 +263,7 @@ gradient_sums(const T* __restrict__ x, const T* __restrict__ dy, const T* __rest
 __global__ void __launch_bounds__(TILE * PARTS)
 gradient_means(const float* __restrict__ slices, int blocks, int rows, int channels, int stored,
                float* db, float* dw, float* means) {
+    enter();
     const int channel = blockIdx.x * TILE + threadIdx.x;
     double total[2];
     over_slices(slices, channel < channels ? blocks : 0, stored, channel, total);
@@ -275,6 +280,7 @@ normalize_backward(const T* __restrict__ x, const T* __restrict__ dy, const T* _
                    T* __restrict__ dx, int rows, int groups, int channels, int width,
                    const float* mean, const float* inverse_std, const float* weight,
                    const float* bias, float alpha, const float* means) {
+    enter();
     const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
     if (!s.inside) return;

@@ -53,6 +53,7 @@ extern "C" {
 
 __global__ void adam_update(const AdamSegment* segments, const int2* where, const float* rates,
                             const i64* step, double beta1, double beta2, float eps, int decoupled) {
+    enter();
     __shared__ float bias[2];
     const AdamSegment s = segments[where[blockIdx.x].x];
     if (threadIdx.x == 0) {
@@ -77,6 +78,7 @@ __global__ void adam_update(const AdamSegment* segments, const int2* where, cons
 // a = d a + (1 - d) p, and p = a where `pull`; a negative d leaves all as it is.
 __global__ void average(const MeanSegment* segments, const int2* where, const float* decays,
                         const i64* step, int pull) {
+    enter();
     float d = decays[step[0]];
     if (d < 0.0f) return;
     const MeanSegment s = segments[where[blockIdx.x].x];
@@ -91,6 +93,7 @@ __global__ void average(const MeanSegment* segments, const int2* where, const fl
 
 __global__ void accumulate(const SumSegment* segments, const int2* where, const i64* step, int parts,
                            float scale) {
+    enter();
     const SumSegment s = segments[where[blockIdx.x].x];
     bool first = step[0] % parts == 0;
     EACH(i, s.size) s.s[i] = first ? scale * s.g[i] : fmaf(scale, s.g[i], s.s[i]);
@@ -99,6 +102,7 @@ __global__ void accumulate(const SumSegment* segments, const int2* where, const 
 // v = m v + g; partial[block]: the squares of the direction and of p, summed over the piece.
 __global__ void muon_momentum(const FilterSegment* segments, const int2* where, float momentum,
                               int nesterov, double2* partial) {
+    enter();
     __shared__ double shared[256];
     const FilterSegment s = segments[where[blockIdx.x].x];
     double direct = 0.0, own = 0.0;
@@ -115,6 +119,7 @@ __global__ void muon_momentum(const FilterSegment* segments, const int2* where, 
 // x = direction / (its norm + eps); norms[index]: that of p.
 __global__ void muon_normalize(const FilterSegment* segments, const int2* where, float momentum,
                                int nesterov, float eps, const double2* partial, float* norms) {
+    enter();
     __shared__ double shared[256];
     const FilterSegment s = segments[where[blockIdx.x].x];
     double direct = 0.0, own = 0.0;
@@ -131,6 +136,7 @@ __global__ void muon_normalize(const FilterSegment* segments, const int2* where,
 // p = sqrt(O) p / |p| where asked for, then p = (1 - lr decay) p - lr y.
 __global__ void muon_update(const FilterSegment* segments, const int2* where, const float* rates,
                             const i64* step, const float* norms, int rescale) {
+    enter();
     const FilterSegment s = segments[where[blockIdx.x].x];
     float lr = rates[step[0]] * s.factor, norm = norms[s.index];
     float keep = rescale && norm > 0.0f ? s.root / norm : 1.0f;

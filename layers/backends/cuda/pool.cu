@@ -27,6 +27,7 @@ __device__ void place(const Pool& p, i64 i, int height, int width, i64& sample, 
 extern "C" {
 
 __global__ void pool_forward(const T* x, T* y, i64 size, const Pool* pool) {
+    enter();
     const Pool p = *pool;
     LINEAR(i, size) {
         i64 sample;
@@ -49,6 +50,7 @@ __global__ void pool_forward(const T* x, T* y, i64 size, const Pool* pool) {
 // A thread gathers for one input pixel: every window that covers it, in order.
 __global__ void pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 size,
                               const Pool* pool) {
+    enter();
     const Pool p = *pool;
     LINEAR(i, size) {
         i64 sample;
@@ -88,6 +90,7 @@ __global__ void pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 si
 // last of a row or column also clears the pixels that no window covers.
 __global__ void pool_backward_disjoint(const T* x, const T* dy, T* dx, i64 size,
                                        const Pool* pool) {
+    enter();
     const Pool p = *pool;
     LINEAR(i, size) {
         i64 sample;

@@ -1,16 +1,18 @@
-"""Choosing layouts, padding, lanes and convolution plans by timing them on the device."""
+"""Choosing layouts, padding, lanes, overlap and convolution plans by timing them on the device."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 
-from ....common.errors import CudnnError
+from ....common.errors import CudnnError, LibraryError
 from ..base import Options
 from .candidates import Candidates
 from .conv_graph import WORKSPACE_LIMIT, best_first
 from .cublas_lt import LtProduct
 from .executable import CudaExecutable
+from .lanes import CHAINS, JOINS
+from .overlap import available
 from .runtime import cupy
 
 # What is tried for each precision, the most promising first.
@@ -33,7 +35,7 @@ Build = Callable[[Mapping[str, str]], CudaExecutable]
 
 def search(build: Build, precision: str, options: Options) -> dict[str, str]:
     """The fastest choices found: for a layout the best plan of every convolution, then the number
-    of lanes, by the time of the captured step.
+    of lanes, then whether launches overlap, by the time of the captured step.
 
     ``build(choices)`` compiles the sections to tune. Further layouts are tried while less than half
     of the time is spent; ``options.tune_seconds`` infinity tries every plan in every layout.
@@ -59,16 +61,29 @@ def search(build: Build, precision: str, options: Options) -> dict[str, str]:
         seconds = _seconds(build, found | {"lanes": lanes})
         if seconds < GAIN * fastest:
             found, fastest = found | {"lanes": lanes}, seconds
+    for overlap in (JOINS, CHAINS) if available() else ():
+        works = False
+        for lanes in dict.fromkeys((found.get("lanes", "1"), "1")):
+            options.interrupt()
+            choices = found | {"lanes": lanes, "overlap": overlap}
+            seconds = _seconds(build, choices)
+            works = works or seconds < float("inf")
+            if seconds < GAIN * fastest:
+                found, fastest = choices, seconds
+        if works:
+            break
     return found
 
 
 def _seconds(build: Build, choices: Mapping[str, str]) -> float:
-    """The time of one captured step; infinite where a library has no engine for the layout."""
+    """The time of one captured step; infinite where a library or the driver refuses a choice."""
     try:
         trial = build(choices)
-    except CudnnError:
+        seconds = sum(trial.step_seconds(name, 5) for name in trial.graphs)
+    except LibraryError as error:
+        if "overlap" not in choices and not isinstance(error, CudnnError):
+            raise
         return float("inf")
-    seconds = sum(trial.step_seconds(name, 5) for name in trial.graphs)
     trial.close()
     return seconds
 

@@ -33,6 +33,7 @@ extern "C" {
 __global__ void sgd_update(float* p, const float* g, float* v, bfloat* narrow, int fours,
                            const float2* rules, const float* rates, i64* step,
                            unsigned* come_count, float momentum, int nesterov) {
+    enter();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const i64 now = step[0];
     const unsigned turn = come_count ? come(come_count) : 0;
@@ -41,12 +42,14 @@ __global__ void sgd_update(float* p, const float* g, float* v, bfloat* narrow, i
 }
 
 __global__ void narrow_parameters(const float* p, bfloat* narrow, int fours) {
+    enter();
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < fours) put4(narrow + 4 * i, get4(p + 4 * i));
 }
 
 // out = (-lr, 1 - lr decay): the factors of cublasSaxpy and cublasSscal.
 __global__ void sgd_factors(const float* rates, const i64* step, float decay, float* out) {
+    enter();
     float lr = rates[step[0]];
     out[0] = -lr;
     out[1] = 1.0f - lr * decay;
@@ -54,6 +57,7 @@ __global__ void sgd_factors(const float* rates, const i64* step, float decay, fl
 
 // meant, if given: whether a tile of 32 counts.
 __global__ void square_sums(const float* g, const u8* meant, i64 size, double* partial) {
+    enter();
     extern __shared__ double totals[];
     double sum = 0.0;
     LINEAR(i, size)
@@ -63,15 +67,17 @@ __global__ void square_sums(const float* g, const u8* meant, i64 size, double* p
 }
 
 __global__ void norm_of(const double* partial, int blocks, float* norm) {
+    enter();
     extern __shared__ double totals[];
     double sum = block_sum(threadIdx.x < blocks ? partial[threadIdx.x] : 0.0, totals);
     if (threadIdx.x == 0) norm[0] = sqrt(sum);
 }
 
 __global__ void clip_factor(const float* norm, float limit, float* factor) {
+    enter();
     factor[0] = norm[0] > limit ? limit / norm[0] : 1.0f;
 }
 
-__global__ void advance(i64* step) { step[0] += 1; }
+__global__ void advance(i64* step) { enter(); step[0] += 1; }
 
 }  // extern "C"

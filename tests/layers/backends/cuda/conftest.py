@@ -160,7 +160,12 @@ def fake_cupy(monkeypatch):
             ),
         ),
     )
-    device = SimpleNamespace(stream=FakeStream(), name="a stand-in", lane=lambda _: FakeStream())
+    device = SimpleNamespace(
+        stream=FakeStream(),
+        name="a stand-in",
+        capability=(8, 0),
+        lane=lambda _: FakeStream(),
+    )
     for cached in (runtime.cupy, runtime.device):
         cached.cache_clear()
     for module in _modules():

@@ -8,6 +8,7 @@ from dnnstack.common.errors import BackendUnavailableError, ShapeError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.cuda.executable import TOGETHER
+from dnnstack.layers.backends.cuda.overlap import available
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -43,19 +44,19 @@ def cuda():
         pytest.skip(str(error))
 
 
-def train(backend, options, steps=STEPS, rule=None):
+def train(backend, options, steps=STEPS, rule=None, total=50):
     """Train a small network; returns losses, parameters and the executable."""
     shape = (3, 12, 12)
     network = Network(build_layers(CONV_NET, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule = rule or Sgd(momentum=0.9, nesterov=True, weight_decay=0.01, clip_norm=2.0)
-    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
+    graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, total, scaling, rule)
     executable = backend.compile({"train": graph}, options)
     draw = np.random.default_rng(3)
     executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
     executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
     executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
-    executable.write(graph["rates"], np.full(50, 0.05, np.float32))
+    executable.write(graph["rates"], np.full(total, 0.05, np.float32))
     for tensor, values in network.initial_values(1).items():
         executable.write(tensor, values)
     losses = []
@@ -113,12 +114,19 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("lanes", ["1", "2"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_steps_in_one_graph_are_bit_equal_to_single_ones(cuda, precision, lanes, rule):
-    """Twice as many as a graph holds, and some more, from a step on that is no multiple."""
+@pytest.mark.parametrize("overlap", ["", "chains", "joins"])
+def test_steps_in_one_graph_are_bit_equal_to_single_ones(cuda, precision, lanes, rule, overlap):
+    """Twice as many as a graph holds, and some more, from a step on that is no multiple; and
+    whether or not launches overlap."""
+    if overlap and not available():
+        pytest.skip("overlapping launches need a GPU of compute capability 9.0")
     _, _, first = train(cuda, Options(precision, tune=False), 0, rule)
     choices = {**first.tuning.choices, "lanes": lanes}
-    table = Tuning("cuda", first.tuning.environment, first.tuning.graph, choices)
-    executables = [train(cuda, Options(precision, tuning=table), 0, rule)[2] for _ in range(2)]
+    executables = []
+    for kind in ("", overlap):
+        chosen = choices | ({"overlap": kind} if kind else {})
+        table = Tuning("cuda", first.tuning.environment, first.tuning.graph, chosen)
+        executables.append(train(cuda, Options(precision, tuning=table), 0, rule)[2])
     runs = ([1] * (2 * TOGETHER + 6), [1, 2 * TOGETHER + 2, 3])
     found = []
     for executable, steps in zip(executables, runs, strict=True):
@@ -131,6 +139,12 @@ def test_steps_in_one_graph_are_bit_equal_to_single_ones(cuda, precision, lanes,
     assert found[0].keys() == found[1].keys()
     for name, values in found[0].items():
         np.testing.assert_array_equal(values, found[1][name], err_msg=name)
+
+
+def test_a_timing_ends_where_the_tables_of_a_short_training_do(cuda):
+    _, _, executable = train(cuda, Options("fp32", tune=False), 0, total=5)
+    assert executable.step_seconds("train", 2) > 0
+    assert executable.read(executable.graphs["train"]["step"])[0] == 5
 
 
 def test_capturing_advances_nothing(cuda):

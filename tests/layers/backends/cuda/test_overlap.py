@@ -1,0 +1,186 @@
+"""Launches that overlap with the one in front: what is asked for, and what may never ask."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import CudnnError, LibraryError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda import overlap, tuner
+from dnnstack.layers.backends.cuda.lanes import Step, launches
+
+CALL = object()
+
+
+def pointer(address):
+    return SimpleNamespace(data=SimpleNamespace(ptr=address))
+
+
+def test_the_driver_is_told_the_launch_and_that_it_may_overlap(monkeypatch):
+    seen = {}
+
+    def launch(config, function, pointers, extra):
+        told = config._obj
+        attribute = told.attributes[0]
+        seen.update(
+            grid=tuple(told.grid),
+            block=tuple(told.block),
+            rest=(told.shared, told.stream, told.count, attribute.id, attribute.value.allowed),
+            function=function,
+            pointers=list(pointers),
+        )
+        kinds = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_double)
+        for name, kind, at in zip("abcde", kinds, pointers, strict=False):
+            seen[name] = kind.from_address(at).value
+        seen["none"] = ctypes.c_void_p.from_address(pointers[5]).value
+        return 0
+
+    monkeypatch.setattr(overlap, "_driver", lambda: launch)
+    numbers = (np.int32(-3), np.int64(1 << 40), np.float32(0.5), np.float64(0.1))
+    overlap.overlapping(
+        77, SimpleNamespace(ptr=5), (8, 2), (256,), (pointer(99), *numbers, 0), 64
+    )()
+    assert (seen["grid"], seen["block"]) == ((8, 2, 1), (256, 1, 1))
+    # 6: programmatic stream serialization.
+    assert seen["rest"] == (64, 5, 1, 6, 1)
+    assert seen["function"] == 77
+    assert [seen[name] for name in "abcde"] == [99, -3, 1 << 40, 0.5, 0.1]
+    assert seen["none"] is None
+
+
+def test_the_structures_are_as_the_driver_lays_them_out():
+    """CUlaunchConfig has 56 bytes, an attribute 72 with its value at 8 (cuda.h)."""
+    assert ctypes.sizeof(overlap._Config) == 56
+    assert (overlap._Config.stream.offset, overlap._Config.attributes.offset) == (32, 40)
+    assert (ctypes.sizeof(overlap._Attribute), overlap._Attribute.value.offset) == (72, 8)
+
+
+def test_a_refused_launch_says_which(monkeypatch):
+    monkeypatch.setattr(overlap, "_driver", lambda: lambda *_: 801)
+    with pytest.raises(LibraryError, match=r"cuLaunchKernelEx\(grid=\(8,\).*CUresult 801"):
+        overlap.overlapping(77, SimpleNamespace(ptr=5), (8,), (256,), ())()
+
+
+@pytest.mark.parametrize(
+    ("capability", "driver", "expected"),
+    [((9, 0), "a driver", True), ((8, 9), "a driver", False), ((10, 0), None, False)],
+)
+def test_what_it_needs(capability, driver, expected, monkeypatch):
+    monkeypatch.setattr(overlap, "device", lambda: SimpleNamespace(capability=capability))
+    monkeypatch.setattr(overlap, "_driver", lambda: driver)
+    assert overlap.available() is expected
+
+
+def chosen(steps, joins=False):
+    return [launch for _, launch in launches(steps, joins)]
+
+
+def step(lane, overlaps=True, waits=False):
+    return Step(object(), lane, None if waits else CALL, object() if overlaps else None)
+
+
+def test_only_behind_a_launch_of_its_own_lane():
+    first, second, other, library, last = (
+        step(0),
+        step(0),
+        step(1),
+        step(0, overlaps=False),
+        step(0),
+    )
+    steps = [first, second, other, library, last]
+    # Behind a library's kernel too, but not the library's own.
+    expected = [first.launch, second.behind, other.launch, library.launch, last.behind]
+    assert chosen(steps) == expected
+
+
+def test_behind_a_wait_only_where_joins_overlap():
+    first, wait, second = step(0), step(0, overlaps=False, waits=True), step(0)
+    assert chosen([first, wait, second]) == [first.launch, wait.launch, second.launch]
+    assert chosen([first, wait, second], joins=True) == [first.launch, wait.launch, second.behind]
+    # A lane that has only waited has nothing to overlap with.
+    assert chosen([wait, second], joins=True) == [wait.launch, second.launch]
+
+
+def test_every_kernel_waits_for_the_one_in_front_before_anything_else():
+    """One that did not would read what is not written yet wherever it overlaps."""
+    folder = Path(overlap.__file__).parent
+    found = 0
+    for file in sorted(folder.glob("*.cu")):
+        for kernel in re.finditer(r"__global__[^{;]*\{\s*(\S+)", file.read_text("utf-8")):
+            found += 1
+            assert kernel[1] == "enter();", f"{file.name}: {kernel[0]}"
+    assert found > 60
+
+
+def search(monkeypatch, seconds, available=True):
+    """The choices of a search in which steps take what ``seconds`` of the choices says."""
+    tried = []
+
+    def build(choices):
+        tried.append(dict(choices))
+
+        def time(name, repeats):
+            taken = seconds(choices)
+            if isinstance(taken, Exception):
+                raise taken
+            return taken
+
+        return SimpleNamespace(graphs=("train",), step_seconds=time, close=lambda: None)
+
+    monkeypatch.setattr(tuner, "_plans", lambda *_: {})
+    monkeypatch.setattr(tuner, "available", lambda: available)
+    return tuner.search(build, "fp32", Options()), tried
+
+
+def test_the_search_takes_overlap_where_it_is_faster(monkeypatch):
+    found, _ = search(monkeypatch, lambda c: 0.8 if c.get("overlap") == "joins" else 1.0)
+    assert found["overlap"] == "joins"
+    found, tried = search(monkeypatch, lambda c: 1.0)
+    assert "overlap" not in found
+    # What works behind waits needs no trial without them.
+    assert "chains" not in {c.get("overlap") for c in tried}
+
+
+def test_one_lane_is_tried_again_with_overlap(monkeypatch):
+    def seconds(choices):
+        if "overlap" in choices:
+            return 0.6 if choices["lanes"] == "1" else 0.7
+        return {"1": 1.0, "2": 0.8, "3": 0.9}[choices.get("lanes", "1")]
+
+    found, _ = search(monkeypatch, seconds)
+    assert (found["lanes"], found["overlap"]) == ("1", "joins")
+
+
+def test_a_driver_that_refuses_joins_may_take_chains(monkeypatch):
+    refused = LibraryError("CUDA", "cuLaunchKernelEx", "CUresult 900")
+
+    def seconds(choices):
+        return {None: 1.0, "joins": refused, "chains": 0.9}[choices.get("overlap")]
+
+    assert search(monkeypatch, seconds)[0]["overlap"] == "chains"
+
+
+def test_an_error_of_another_choice_is_not_hidden(monkeypatch):
+    broken = LibraryError("CUDA", "cudaGraphLaunch", "an illegal memory access")
+    with pytest.raises(LibraryError, match="illegal"):
+        search(monkeypatch, lambda c: broken if c.get("lanes") == "2" else 1.0)
+    missing = CudnnError("cuDNN", "plan", "none")
+    found, _ = search(monkeypatch, lambda c: missing if c.get("lanes") == "2" else 1.0)
+    assert found.get("lanes", "1") == "1"
+
+
+def test_no_trial_where_the_gpu_cannot(monkeypatch):
+    _, tried = search(monkeypatch, lambda c: 1.0, available=False)
+    assert not any("overlap" in choices for choices in tried)
+
+
+def test_a_table_of_another_gpu_is_without_effect(bound, sections):
+    executable, _ = bound(sections("lenet"), choices={"lanes": "2", "overlap": "joins"})
+    steps = [s for binder in executable.binders() for s in binder.steps]
+    assert steps
+    assert not any(s.behind for s in steps)
