@@ -58,10 +58,12 @@ class StackProduct:
             for s in (b, a, d)
         ]
         descriptors = [matmul, *layouts]
-        found = library.algorithms(descriptors)
+        addend = c or d
+        places = (b.pointer, a.pointer, addend.pointer, d.pointer)
+        found = library.algorithms(descriptors, places)
         if not found:
             raise CublasError("cublasLt", "cublasLtMatmul", "no algorithm", shown)
-        factors, algorithm, addend = (c_float(alpha), c_float(beta)), found[0], c or d
+        factors, algorithm = (c_float(alpha), c_float(beta)), found[0]
 
         def run() -> None:
             handles = [c_void_p(owned.handle) for owned in descriptors]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as C
 from collections.abc import Callable
-from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 TRANSPOSE_A, TRANSPOSE_B = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB
 BATCH_COUNT, BATCH_OFFSET = 5, 6  # CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, _STRIDED_BATCH_OFFSET
 MOST_WORKSPACE = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+# CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, _B_, _C_, _D_; what is assumed where nothing is said.
+ALIGNMENTS, MOST_ALIGNED = (5, 6, 7, 8), 256
 CANDIDATES = 16
 WORKSPACE_BYTES = 32 << 20
 
@@ -92,10 +94,15 @@ class CublasLt:
             self.set("MatrixLayout", matrix, BATCH_OFFSET, c_int64(apart))
         return matrix
 
-    def algorithms(self, descriptors: list[Owned]) -> list[_Algorithm]:
-        """What the heuristics offer, their first choice first."""
+    def algorithms(
+        self, descriptors: list[Owned], pointers: tuple[int, int, int, int]
+    ) -> list[_Algorithm]:
+        """What the heuristics offer for matrices at these places (A, B, C, D as cuBLAS sees them),
+        their first choice first."""
         preference = self.new("MatmulPreference")
         self.set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
+        for attribute, pointer in zip(ALIGNMENTS, pointers, strict=True):
+            self.set("MatmulPreference", preference, attribute, c_uint32(alignment(pointer)))
         matmul, a, b, c = (c_void_p(owned.handle) for owned in descriptors)
         found, count = (_Algorithm * CANDIDATES)(), c_int()
         self.call(
@@ -104,6 +111,11 @@ class CublasLt:
             *(c_int(CANDIDATES), found, byref(count)),
         )
         return [found[i] for i in range(count.value) if found[i].state == 0]
+
+
+def alignment(pointer: int) -> int:
+    """The largest power of two of bytes that an address is a multiple of, as far as it matters."""
+    return min(pointer & -pointer, MOST_ALIGNED) or MOST_ALIGNED
 
 
 class LtProduct:
@@ -130,7 +142,8 @@ class LtProduct:
         self._workspace = workspace
         self._descriptors = library.describe(product, tf32, operands, result)
         try:
-            self._algorithms = library.algorithms(self._descriptors)
+            places = (product.b, product.a, product.c, product.c)
+            self._algorithms = library.algorithms(self._descriptors, places)
         except CublasError:
             # No choice to time: plain cuBLAS, which takes more shapes, computes it.
             self._algorithms = []

@@ -10,18 +10,33 @@ import ctypes as C
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_void_p
 from typing import Any
 
-from ....common.errors import CudnnError
+from ....common.errors import BackendUnavailableError, CudnnError
 from ....common.native import Owned
 from ...graph import Shape
-from .runtime import cudnn_library, frontend
+from .runtime import cudnn_library, device, frontend
 
 FLOAT = 0
 POOLING = {"max": 3, "avg": 2}  # max deterministic; average without padding
 ACTIVATION = {"sigmoid": 0, "relu": 1, "tanh": 2, "elu": 4, "silu": 6}
-NOT_PROPAGATE_NAN = 0
+# NaN stays NaN, as everywhere else.
+PROPAGATE_NAN = 1
 SOFTMAX_ACCURATE, SOFTMAX_LOG, MODE_CHANNEL = 1, 2, 1
 # cudnnLRNMode_t and cudnnDivNormMode_t: the only ones there are.
 ACROSS_CHANNELS, PRECOMPUTED_MEANS = 0, 0
+
+
+def _check_cuda(cudnn: int, cupy: int) -> None:
+    """Raise BackendUnavailableError where cuDNN and CuPy are made for different CUDA versions.
+
+    The packages of cuDNN for both overwrite each other's files.
+    """
+    if cudnn == cupy:
+        return
+    raise BackendUnavailableError(
+        f"device 'cuda': cuDNN is made for CUDA {cudnn}, CuPy for CUDA {cupy}; keep one: "
+        "pip uninstall nvidia-cudnn-cu12 nvidia-cudnn-cu13, then pip install --force-reinstall "
+        f"'dnnstack[cuda{cupy}]', or use --device cpu"
+    )
 
 
 class Cudnn:
@@ -32,6 +47,8 @@ class Cudnn:
         self._dll = C.CDLL(cudnn_library())
         self._dll.cudnnGetErrorString.restype = c_char_p
         self._dll.cudnnGetVersion.restype = c_size_t
+        self._dll.cudnnGetCudartVersion.restype = c_size_t
+        _check_cuda(int(self._dll.cudnnGetCudartVersion()) // 1000, device().cuda_version // 1000)
         handle = int(self._frontend.create_handle())
         self._owned = Owned(handle, self._frontend.destroy_handle)
         self.handle = handle
@@ -80,7 +97,7 @@ class Cudnn:
         numbers = [c_int(value) for value in (*kernel, *padding, *stride)]
         self.call(
             "cudnnSetPooling2dDescriptor",
-            *(c_void_p(owned.handle), c_int(POOLING[kind]), c_int(NOT_PROPAGATE_NAN), *numbers),
+            *(c_void_p(owned.handle), c_int(POOLING[kind]), c_int(PROPAGATE_NAN), *numbers),
             kernel=kernel,
             padding=padding,
             stride=stride,
@@ -94,7 +111,7 @@ class Cudnn:
             "cudnnSetActivationDescriptor",
             c_void_p(owned.handle),
             c_int(ACTIVATION[kind]),
-            c_int(NOT_PROPAGATE_NAN),
+            c_int(PROPAGATE_NAN),
             c_double(alpha),
             kind=kind,
         )

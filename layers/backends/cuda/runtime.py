@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,16 +65,9 @@ def _blocked(name: str) -> Iterator[None]:
 
 
 def cudnn_library() -> str:
-    """The path of libcudnn.so.9: the nvidia-cudnn package's, where the frontend looks too."""
-    for package in ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"):
-        try:
-            files = metadata.distribution(package).files or ()
-        except metadata.PackageNotFoundError:
-            continue
-        for file in files:
-            if file.name == "libcudnn.so.9":
-                return str(file.locate())
-    return "libcudnn.so.9"
+    """The libcudnn.so.9 that the frontend has loaded: LD_LIBRARY_PATH's, or the package's."""
+    frontend()
+    return loaded_library("libcudnn.so") or "libcudnn.so.9"
 
 
 def loaded_library(part: str) -> str | None:

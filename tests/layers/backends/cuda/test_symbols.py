@@ -17,11 +17,11 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.cuda import cublas, cublas_lt, cudnn_library
+from dnnstack.layers.backends.cuda import cublas, cublas_lt, cudnn_library, overlap
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
-DESCRIPTORS = ("Tensor", "Pooling", "Activation")
+DESCRIPTORS = ("Tensor", "Pooling", "Activation", "LRN")
 
 ENUMS = {
     "CUBLAS_OP_N": 0,
@@ -36,6 +36,10 @@ ENUMS = {
     "CUBLASLT_MATMUL_DESC_TRANSA": cublas_lt.TRANSPOSE_A,
     "CUBLASLT_MATMUL_DESC_TRANSB": cublas_lt.TRANSPOSE_B,
     "CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES": cublas_lt.MOST_WORKSPACE,
+    **{
+        f"CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_{side}_BYTES": number
+        for side, number in zip("ABCD", cublas_lt.ALIGNMENTS, strict=True)
+    },
     "CUDA_R_32F": cublas.DATA_TYPE["float32"],
     "CUDA_R_16BF": cublas.DATA_TYPE["bfloat16"],
     **{
@@ -44,6 +48,7 @@ ENUMS = {
         if word != "allocation failed"
     },
     "CUBLAS_STATUS_ALLOC_FAILED": 3,
+    "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION": overlap.ATTRIBUTE,
     "CUDNN_DATA_FLOAT": cudnn_library.FLOAT,
     "CUDNN_POOLING_MAX_DETERMINISTIC": cudnn_library.POOLING["max"],
     "CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING": cudnn_library.POOLING["avg"],
@@ -52,7 +57,7 @@ ENUMS = {
     "CUDNN_ACTIVATION_TANH": cudnn_library.ACTIVATION["tanh"],
     "CUDNN_ACTIVATION_ELU": cudnn_library.ACTIVATION["elu"],
     "CUDNN_ACTIVATION_SWISH": cudnn_library.ACTIVATION["silu"],
-    "CUDNN_NOT_PROPAGATE_NAN": cudnn_library.NOT_PROPAGATE_NAN,
+    "CUDNN_PROPAGATE_NAN": cudnn_library.PROPAGATE_NAN,
     "CUDNN_SOFTMAX_ACCURATE": cudnn_library.SOFTMAX_ACCURATE,
     "CUDNN_SOFTMAX_LOG": cudnn_library.SOFTMAX_LOG,
     "CUDNN_SOFTMAX_MODE_CHANNEL": cudnn_library.MODE_CHANNEL,
@@ -76,9 +81,9 @@ def cublas_lt_functions():
     """The names in the source, those put together from the kind of a descriptor included."""
     source = Path(cublas_lt.__file__).read_text("utf-8")
     found = set(re.findall(r'"(cublasLt[A-Z]\w+)"', source))
-    for kind in re.findall(r'_new\(\s*"(\w+)"', source):
+    for kind in re.findall(r'\bnew\(\s*"(\w+)"', source):
         found |= {f"cublasLt{kind}Create", f"cublasLt{kind}Destroy"}
-    found |= {f"cublasLt{kind}SetAttribute" for kind in re.findall(r'_set\(\s*"(\w+)"', source)}
+    found |= {f"cublasLt{kind}SetAttribute" for kind in re.findall(r'\bset\(\s*"(\w+)"', source)}
     return sorted(found)
 
 
@@ -93,7 +98,7 @@ def files(pattern):
 def headers():
     """All headers that declare what is bound, without comments."""
     own = [*files("cublas_api.h"), *files("cublasLt.h"), *files("cudnn_*.h")]
-    paths = [*own, *FOLDER.rglob("library_types.h")]
+    paths = [*own, *FOLDER.rglob("library_types.h"), *FOLDER.rglob("cuda.h")]
     text = "\n".join(path.read_text("utf-8", "replace") for path in dict.fromkeys(paths))
     return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
 
@@ -169,8 +174,9 @@ def test_cudnn_functions(name):
 @pytest.mark.parametrize("name", ENUMS)
 def test_constants(name):
     """By its number in the header, or by its place where it has none."""
-    if name.startswith("CUDA_R") and not list(FOLDER.rglob("library_types.h")):
-        pytest.skip(f"{FOLDER}: no library_types.h, which the runtime's package brings")
+    for prefix, file in (("CUDA_R", "library_types.h"), ("CU_", "cuda.h")):
+        if name.startswith(prefix) and not list(FOLDER.rglob(file)):
+            pytest.skip(f"{FOLDER}: no {file}, which the runtime's package brings")
     body = next(b for b in re.findall(r"enum\s*\w*\s*\{(.*?)\}", headers(), re.S) if name in b)
     value = -1
     for line in body.split(","):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import BackendUnavailableError, CublasError
 from dnnstack.layers.backends import select
-from dnnstack.layers.backends.cuda import runtime
+from dnnstack.layers.backends.cuda import cublas_lt, cudnn_library, runtime
 
 
 @pytest.fixture
@@ -54,3 +54,16 @@ def test_torch_is_not_imported_along(monkeypatch):
 def test_library_error_carries_the_call():
     error = CublasError("cuBLAS", "cublasSgemm_v2", "execution failed", {"m": 64, "n": 10})
     assert str(error) == "cuBLAS: cublasSgemm_v2(m=64, n=10) failed: execution failed"
+
+
+def test_cudnn_and_cupy_must_be_of_one_cuda_version():
+    cudnn_library._check_cuda(13, 13)
+    with pytest.raises(BackendUnavailableError, match=r"CUDA 12, CuPy for CUDA 13.*\[cuda13\]"):
+        cudnn_library._check_cuda(12, 13)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "expected"), [(0, 256), (64, 64), (3 << 4, 16), (1 << 20, 256), (384, 128)]
+)
+def test_what_an_address_is_a_multiple_of(pointer, expected):
+    assert cublas_lt.alignment(pointer) == expected
