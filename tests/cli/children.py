@@ -62,13 +62,14 @@ def _signal_in(phase: str, number: int, at_call: int, seconds: float, again: int
 
     ``again``: another one as soon as the first was noticed.
     """
-    left = [at_call]
+    left, sent = [at_call], threading.Event()
 
     def wrap(real: Call, args: Any, kwargs: Any) -> Any:
         if phase != "validation" or args[1] == "evaluate":
             left[0] -= 1
             if left[0] == 0:
                 os.kill(os.getpid(), number)
+                sent.set()
                 if again is not None:
                     time.sleep(0.5)
                     os.kill(os.getpid(), again)
@@ -76,6 +77,15 @@ def _signal_in(phase: str, number: int, at_call: int, seconds: float, again: int
         return real(*args, **kwargs)
 
     _around(*PHASES[phase], wrap)
+    if phase == "saving" and at_call == 1:
+        # A thread saves: the few steps that are left could be done before it comes to signal.
+        _around(Session, "run", functools.partial(_wait_after_first_epoch, sent))
+
+
+def _wait_after_first_epoch(sent: threading.Event, real: Call, args: Any, kwargs: Any) -> Any:
+    if args[0].step >= args[0].plan.steps_per_epoch:
+        sent.wait(30)
+    return real(*args, **kwargs)
 
 
 def _count_calls(kill_at: int, count_file: str | None) -> None:
