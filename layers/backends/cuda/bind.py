@@ -76,7 +76,8 @@ class Binder(LaunchList):
         precision: Precision,
         choices: Mapping[str, str],
     ) -> None:
-        super().__init__(lanes, choices.get("overlap", "") if available() else "")
+        overlap = choices.get("overlap", "") if available() else ""
+        super().__init__(lanes, overlap, choices.get("apart", "").split(","))
         self.graph = graph
         self.store = store
         self.precision = precision

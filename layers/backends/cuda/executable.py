@@ -44,6 +44,8 @@ from .stream import Feeds
 
 # Steps that one graph holds, and launches it may hold at most.
 TOGETHER, MOST_LAUNCHES = 8, 800
+# Seconds of a step that is timed alone, and of timings that are enough.
+SLOW, LONG = 0.02, 0.2
 AFTER = "the checkpoints saved before are good; resume, with a smaller batch if memory ran out"
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
 
@@ -274,22 +276,27 @@ class CudaExecutable:
         return list(self._sections.values())
 
     def step_seconds(self, section: str, repeats: int) -> float:
-        """Seconds of one run of a captured section, the fastest of so many behind a first one."""
-        updates = [
-            op for op in self.graphs[section].ops if isinstance(op, (ParameterUpdate, Average))
-        ]
+        """Seconds of one run of a captured section: the fastest of ``repeats`` timings, fewer where
+        they take long."""
+        ops = self.graphs[section].ops
+        updates = [op for op in ops if isinstance(op, (ParameterUpdate, Average))]
         tables = [(op.decays if isinstance(op, Average) else op.rates).shape[0] for op in updates]
-        # Whole graphs of several steps, as a training launches them; never beyond its end.
-        steps = min([2 * TOGETHER, *tables])
-        best = float("inf")
-        for _ in range(repeats + 1):
+
+        def timed(steps: int) -> float:
             for counter in {op.step for op in updates}:
                 self.write(counter, np.zeros(1, np.int64))
             begin = time.perf_counter()
             self.run(section, steps)
-            spent = time.perf_counter() - begin
-            best = min(best, spent)
-        return best / steps
+            return time.perf_counter() - begin
+
+        timed(1)
+        # Whole graphs of several steps, as a training launches them; never beyond its end.
+        steps = 1 if timed(1) > SLOW else min([2 * TOGETHER, *tables])
+        timed(steps)
+        spent = [timed(steps)]
+        while len(spent) < repeats and sum(spent) < LONG:
+            spent.append(timed(steps))
+        return min(spent) / steps
 
     def close(self) -> None:
         # After an error of the device every call fails; it has been reported by then.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,12 +64,16 @@ def launches(
 class LaunchList:
     """What a section launches; ``lane`` is the one that the next launch goes to, 0 the main one.
 
-    ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one in front.
+    ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one in front; ``apart``:
+    kernels that always do.
     """
 
-    def __init__(self, lanes: Sequence[Lane], overlaps: str = "") -> None:
+    def __init__(
+        self, lanes: Sequence[Lane], overlaps: str = "", apart: Collection[str] = ()
+    ) -> None:
         self.lanes = lanes
         self.overlaps = overlaps
+        self._apart = apart
         self.lane = 0
         self._streams = [lane.stream for lane in lanes]
         self.steps: list[Step] = []
@@ -151,7 +155,8 @@ class LaunchList:
         """Append a launch of one of our kernels: (file, name, activations in bfloat16)."""
         found = Kernel(*kernel, defines)
         given = (self.here.stream, grid, block, arguments, shared)
-        behind = found.overlapping(*given) if self.overlaps else None
+        overlaps = self.overlaps and kernel[1] not in self._apart
+        behind = found.overlapping(*given) if overlaps else None
         shown = {**dict(defines), **(details or {})}
         self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)
 

@@ -29,6 +29,8 @@ SECONDS = 6.0
 FINALISTS = 4
 # A choice must win by more than the noise of a short timing.
 GAIN = 0.97
+# The same between neighbouring launches: a longer timing, a smaller gain, of few launches.
+FINE_GAIN, FINE_REPEATS, FEW_LAUNCHES = 0.995, 20, 48
 
 Build = Callable[[Mapping[str, str]], CudaExecutable]
 
@@ -61,25 +63,57 @@ def search(build: Build, precision: str, options: Options) -> dict[str, str]:
         seconds = _seconds(build, found | {"lanes": lanes})
         if seconds < GAIN * fastest:
             found, fastest = found | {"lanes": lanes}, seconds
-    for overlap in (JOINS, CHAINS) if available() else ():
-        works = False
-        for lanes in dict.fromkeys((found.get("lanes", "1"), "1")):
-            options.interrupt()
-            choices = found | {"lanes": lanes, "overlap": overlap}
-            seconds = _seconds(build, choices)
-            works = works or seconds < float("inf")
-            if seconds < GAIN * fastest:
-                found, fastest = choices, seconds
-        if works:
-            break
+    if available():
+        found = _overlap(build, found, options, begin + budget)
     return found
 
 
-def _seconds(build: Build, choices: Mapping[str, str]) -> float:
+def _overlap(
+    build: Build, found: dict[str, str], options: Options, deadline: float
+) -> dict[str, str]:
+    """The choices with those launches overlapping that gain by it.
+
+    All at first, behind joins if the driver can; then, one after the other as long as there is
+    time, what is faster when it does not.
+    """
+    tried: dict[float, dict[str, str]] = {}
+    for kind in (JOINS, CHAINS):
+        for lanes in dict.fromkeys((found.get("lanes", "1"), "1")):
+            options.interrupt()
+            choices = found | {"lanes": lanes, "overlap": kind}
+            tried[_seconds(build, choices, FINE_REPEATS)] = choices
+        if min(tried) < float("inf"):
+            break
+    else:
+        return found
+    seconds, overlapping = min(tried.items())
+    apart: list[str] = []
+    for name in _overlapping(build, overlapping):
+        options.interrupt()
+        if time.perf_counter() > deadline:
+            break
+        choices = overlapping | {"apart": ",".join([*apart, name])}
+        without = _seconds(build, choices, FINE_REPEATS)
+        if without < FINE_GAIN * seconds:
+            apart.append(name)
+            overlapping, seconds = choices, without
+    return overlapping if seconds < FINE_GAIN * _seconds(build, found, FINE_REPEATS) else found
+
+
+def _overlapping(build: Build, choices: Mapping[str, str]) -> list[str]:
+    """The kernels that overlap; none of a network of so many launches that one matters little."""
+    trial = build(choices)
+    steps = [step for binder in trial.binders() for step in binder.steps]
+    names = dict.fromkeys(step.call.function for step in steps if step.call and step.behind)
+    trial.close()
+    return list(names) if len(steps) <= FEW_LAUNCHES else []
+
+
+def _seconds(build: Build, choices: Mapping[str, str], repeats: int = 5) -> float:
     """The time of one captured step; infinite where a library or the driver refuses a choice."""
     try:
         trial = build(choices)
-        seconds = sum(trial.step_seconds(name, 5) for name in trial.graphs)
+        seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
     except LibraryError as error:
         if "overlap" not in choices and not isinstance(error, CudnnError):
             raise

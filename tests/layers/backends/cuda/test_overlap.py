@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CudnnError, LibraryError
 from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda import overlap, tuner
+from dnnstack.layers.backends.cuda import bind, kernels, overlap, tuner
 from dnnstack.layers.backends.cuda.lanes import Step, launches
 
 CALL = object()
@@ -117,9 +117,10 @@ def test_every_kernel_waits_for_the_one_in_front_before_anything_else():
     assert found > 60
 
 
-def search(monkeypatch, seconds, available=True):
+def search(monkeypatch, seconds, available=True, names=()):
     """The choices of a search in which steps take what ``seconds`` of the choices says."""
     tried = []
+    calls = [SimpleNamespace(call=SimpleNamespace(function=n), behind=object()) for n in names]
 
     def build(choices):
         tried.append(dict(choices))
@@ -130,7 +131,10 @@ def search(monkeypatch, seconds, available=True):
                 raise taken
             return taken
 
-        return SimpleNamespace(graphs=("train",), step_seconds=time, close=lambda: None)
+        binder = SimpleNamespace(steps=calls)
+        return SimpleNamespace(
+            graphs=("train",), step_seconds=time, close=lambda: None, binders=lambda: [binder]
+        )
 
     monkeypatch.setattr(tuner, "_plans", lambda *_: {})
     monkeypatch.setattr(tuner, "available", lambda: available)
@@ -163,6 +167,41 @@ def test_a_driver_that_refuses_joins_may_take_chains(monkeypatch):
         return {None: 1.0, "joins": refused, "chains": 0.9}[choices.get("overlap")]
 
     assert search(monkeypatch, seconds)[0]["overlap"] == "chains"
+
+
+def test_kernels_that_lose_by_it_stay_apart(monkeypatch):
+    cost = {"dense_tail": -0.2, "sgd_update": 0.3, "max_pool": 0.004}
+
+    def seconds(choices):
+        if "overlap" not in choices:
+            return 1.0
+        apart = choices.get("apart", "").split(",")
+        return 1.0 + sum(cost[name] for name in cost if name not in apart)
+
+    found, _ = search(monkeypatch, seconds, names=list(cost))
+    # What changes less than the noise of a timing is left as it is.
+    assert (found["overlap"], found["apart"]) == ("joins", "sgd_update")
+    cost["dense_tail"] = 0.1
+    assert "overlap" not in search(monkeypatch, seconds, names=list(cost))[0]
+
+
+def test_many_launches_are_not_looked_at_one_by_one(monkeypatch):
+    names = [f"kernel_{i}" for i in range(tuner.FEW_LAUNCHES + 1)]
+    found, tried = search(monkeypatch, lambda c: 0.9 if "overlap" in c else 1.0, names=names)
+    assert found["overlap"] == "joins"
+    assert not any("apart" in choices for choices in tried)
+
+
+def test_kernels_that_stay_apart_have_no_other_launch(monkeypatch, bound, sections):
+    for module in (bind, overlap):
+        monkeypatch.setattr(module, "available", lambda: True)
+    monkeypatch.setattr(kernels.Kernel, "overlapping", lambda *_: print)
+    choices = {"lanes": "2", "overlap": "joins", "apart": "sgd_update,dense_tail"}
+    executable, _ = bound(sections("lenet"), choices=choices)
+    steps = [s for binder in executable.binders() for s in binder.steps if s.call is not None]
+    behind = {s.call.function for s in steps if s.behind}
+    own = {s.call.function for s in steps if s.call.library == "dnnstack"}
+    assert own - behind == {"sgd_update", "dense_tail"}
 
 
 def test_an_error_of_another_choice_is_not_hidden(monkeypatch):
