@@ -6,7 +6,41 @@
 // SPAN columns and LINES rows of a block of the second pass.
 
 #define THREADS 128
-#define EACH ((STRIDE + THREADS - 1) / THREADS)
+// Neighbouring columns that a thread of the first pass takes at once, and how often it does.
+#define WIDE (STRIDE % 4 ? 1 : 4)
+#define EACH ((STRIDE + THREADS * WIDE - 1) / (THREADS * WIDE))
+#define WARPS (SPAN * LINES / 32)
+
+__device__ __forceinline__ void load(const float* p, float* v) {
+    if constexpr (WIDE == 4) {
+        float4 four = get4(p);
+        v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+    } else {
+        v[0] = p[0];
+    }
+}
+
+template <typename S>
+__device__ __forceinline__ void store(S* p, const float* v) {
+    if constexpr (WIDE == 4)
+        put4(p, make_float4(v[0], v[1], v[2], v[3]));
+    else
+        put(p, v[0]);
+}
+
+// The CLASSES numbers of a row, two at a time where a row begins at an even place.
+__device__ __forceinline__ void load_classes(const float* p, float* v) {
+    if constexpr (CLASSES % 2 == 0) {
+#pragma unroll
+        for (int k = 0; k < CLASSES; k += 2) {
+            float2 two = *(const float2*)(p + k);
+            v[k] = two.x, v[k + 1] = two.y;
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < CLASSES; ++k) v[k] = p[k];
+    }
+}
 
 __device__ __forceinline__ float warp_sum(float v) {
     for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
@@ -42,19 +76,28 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ int counts[THREADS / 32];
     __shared__ float slopes[CLASSES];
     int row = blockIdx.x, t = threadIdx.x, lane = t % 32, warp = t / 32;
-    float hidden[EACH], weights[EACH][CLASSES], sums[SUMS];
+    float hidden[EACH][WIDE], weights[EACH][CLASSES][WIDE], sums[SUMS];
 #pragma unroll
     for (int k = 0; k < SUMS; ++k) sums[k] = 0.0f;
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
-        int j = t + THREADS * i;
-        bool real = j < HIDDEN;
-        hidden[i] = real ? activate(KIND, pre[(i64)row * STRIDE + j] + (b1 ? b1[j] : 0.0f), 0.0f)
-                         : 0.0f;
+        const int j = (t + THREADS * i) * WIDE;
+        float biases[WIDE] = {};
+        if (j < STRIDE) {
+            load(pre + (i64)row * STRIDE + j, hidden[i]);
+            if (b1) load(b1 + j, biases);
 #pragma unroll
-        for (int k = 0; k < CLASSES; ++k) {
-            weights[i][k] = real ? w2[k * STRIDE + j] : 0.0f;
-            sums[k] = fmaf(hidden[i], weights[i][k], sums[k]);
+            for (int k = 0; k < CLASSES; ++k) load(w2 + k * STRIDE + j, weights[i][k]);
+        }
+#pragma unroll
+        for (int v = 0; v < WIDE; ++v) {
+            const bool real = j + v < HIDDEN;
+            hidden[i][v] = real ? activate(KIND, hidden[i][v] + biases[v], 0.0f) : 0.0f;
+#pragma unroll
+            for (int k = 0; k < CLASSES; ++k) {
+                if (!real) weights[i][k][v] = 0.0f;
+                sums[k] = fmaf(hidden[i][v], weights[i][k][v], sums[k]);
+            }
         }
     }
     int count = 0;
@@ -99,55 +142,87 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
-        int j = t + THREADS * i;
-        if (j >= HIDDEN) continue;
-        float gradient = 0.0f;
+        const int j = (t + THREADS * i) * WIDE;
+        if (j >= STRIDE) continue;
+        float gradients[WIDE] = {};
 #pragma unroll
-        for (int k = 0; k < CLASSES; ++k) gradient = fmaf(slopes[k], weights[i][k], gradient);
-        put(dpre + (i64)row * STRIDE + j, gradient * slope(KIND, hidden[i], 0.0f));
+        for (int v = 0; v < WIDE; ++v) {
+#pragma unroll
+            for (int k = 0; k < CLASSES; ++k)
+                gradients[v] = fmaf(slopes[k], weights[i][k][v], gradients[v]);
+            gradients[v] = j + v < HIDDEN ? gradients[v] * slope(KIND, hidden[i][v], 0.0f) : 0.0f;
+        }
+        store(dpre + (i64)row * STRIDE + j, gradients);
     }
 }
 
+}  // extern "C"
+
+// The sums of three numbers over a block, known to thread 0.
+__device__ __forceinline__ void three_sums(double* v, double (*shared)[3]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+        for (int o = 16; o; o /= 2) v[i] += __shfl_xor_sync(~0u, v[i], o);
+        if (lane == 0) shared[warp][i] = v[i];
+    }
+    __syncthreads();
+    if (warp) return;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+        v[i] = lane < WARPS ? shared[lane][i] : 0.0;
+        for (int o = 16; o; o /= 2) v[i] += __shfl_xor_sync(~0u, v[i], o);
+    }
+}
+
+// db2: a warp a class, whose lanes share the samples.
+__device__ __forceinline__ void last_bias(const float* dscores, float* db2, int n) {
+    for (int k = threadIdx.x / 32; k < CLASSES; k += WARPS) {
+        float sum = 0.0f;
+#pragma unroll 8
+        for (int row = threadIdx.x % 32; row < n; row += 32) sum += dscores[row * CLASSES + k];
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) db2[k] = sum;
+    }
+}
+
+extern "C" {
+
 // dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null. A block sums SPAN
-// columns over all samples, LINES of them at once; the last block sums up loss and metrics instead.
+// columns over all samples, LINES of them at once; of the last two blocks one sums up db2, the
+// other loss and metrics.
 __global__ void __launch_bounds__(SPAN * LINES)
     dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
                          const float2* row_sums, const int* target, float* dw2, float* db1,
                          float* db2, int n, float* loss, double* sums, int mean) {
     enter();
     __shared__ union {
-        double totals[SPAN * LINES];
-        float part[LINES][SPAN][CLASSES + 1];
+        double totals[WARPS][3];
+        float part[WARPS][SPAN][CLASSES + 1];
     } shared;
+    if (blockIdx.x == gridDim.x - 2) {
+        if (db2) last_bias(dscores, db2, n);
+        return;
+    }
     if (blockIdx.x == gridDim.x - 1) {
-        double total = 0.0, right = 0.0, count = 0.0;
+        double total[3] = {0.0, 0.0, 0.0};  // loss, right answers, samples that count
         for (int i = threadIdx.x; i < n; i += SPAN * LINES) {
-            total += row_sums[i].x;
-            right += row_sums[i].y;
-            count += target[i] >= 0;
+            const float2 one = row_sums[i];
+            total[0] += one.x, total[1] += one.y, total[2] += target[i] >= 0;
         }
-        total = block_sum(total, shared.totals);
-        right = block_sum(right, shared.totals);
-        count = block_sum(count, shared.totals);
+        three_sums(total, shared.totals);
         if (threadIdx.x == 0) {
-            loss[0] = mean ? total / fmax(count, 1.0) : total;
+            loss[0] = mean ? total[0] / fmax(total[2], 1.0) : total[0];
             if (sums) {
-                sums[0] += loss[0] * (mean ? count : 1.0);
-                sums[1] += right;
-                sums[2] += count;
+                sums[0] += loss[0] * (mean ? total[2] : 1.0);
+                sums[1] += total[1];
+                sums[2] += total[2];
             }
-        }
-        if (!db2) return;
-        // A warp a class: lanes share the samples.
-        for (int k = threadIdx.x / 32; k < CLASSES; k += SPAN * LINES / 32) {
-            float sum = 0.0f;
-            for (int row = threadIdx.x % 32; row < n; row += 32) sum += dscores[row * CLASSES + k];
-            sum = warp_sum(sum);
-            if (threadIdx.x % 32 == 0) db2[k] = sum;
         }
         return;
     }
-    int column = threadIdx.x % SPAN, line = threadIdx.x / SPAN, j = blockIdx.x * SPAN + column;
+    const int column = threadIdx.x % SPAN, line = threadIdx.x / SPAN;
+    const int j = blockIdx.x * SPAN + column;
     float sum[CLASSES + 1];
 #pragma unroll
     for (int k = 0; k <= CLASSES; ++k) sum[k] = 0.0f;
@@ -155,22 +230,28 @@ __global__ void __launch_bounds__(SPAN * LINES)
         float bias = b1 ? b1[j] : 0.0f;
 #pragma unroll 4
         for (int row = line; row < n; row += LINES) {
+            float slopes[CLASSES];
+            load_classes(dscores + row * CLASSES, slopes);
             float hidden = activate(KIND, pre[(i64)row * STRIDE + j] + bias, 0.0f);
             sum[CLASSES] += get(dpre[(i64)row * STRIDE + j]);
 #pragma unroll
-            for (int k = 0; k < CLASSES; ++k)
-                sum[k] = fmaf(hidden, dscores[row * CLASSES + k], sum[k]);
+            for (int k = 0; k < CLASSES; ++k) sum[k] = fmaf(hidden, slopes[k], sum[k]);
         }
     }
+    // The lines of a warp first, then the warps in order.
 #pragma unroll
-    for (int k = 0; k <= CLASSES; ++k) shared.part[line][column][k] = sum[k];
+    for (int k = 0; k <= CLASSES; ++k) {
+#pragma unroll
+        for (int o = SPAN; o < 32; o *= 2) sum[k] += __shfl_xor_sync(~0u, sum[k], o);
+        if (threadIdx.x % 32 < SPAN) shared.part[threadIdx.x / 32][column][k] = sum[k];
+    }
     __syncthreads();
     for (int i = threadIdx.x; i < SPAN * (CLASSES + 1); i += SPAN * LINES) {
         int k = i / SPAN, at = blockIdx.x * SPAN + i % SPAN;
         if (at >= STRIDE) continue;
         float total = 0.0f;
 #pragma unroll
-        for (int l = 0; l < LINES; ++l) total += shared.part[l][i % SPAN][k];
+        for (int w = 0; w < WARPS; ++w) total += shared.part[w][i % SPAN][k];
         if (k < CLASSES) dw2[k * STRIDE + at] = total;
         else if (db1) db1[at] = total;
     }

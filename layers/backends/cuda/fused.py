@@ -34,8 +34,8 @@ FORWARD_SIZES = tuple(range(128, 289, 32))
 # Blocks that the largest GPU holds at once, and up to which batch a picture is shared by several.
 FORWARD_BLOCKS, MOST_SPLIT_BATCH = 396, 128
 BACKWARD_PARTS, MOST_WARPS = 264, 10
-# Columns of a block of the tail's gradients, and up to how many classes 32 rows of them fit.
-TAIL_SPAN, MOST_LINES_CLASSES = 16, 20
+# Columns of a block of the tail's gradients, a power of two, and rows that it takes at once.
+TAIL_SPAN, TAIL_LINES = 8, 64
 
 
 @binds(Fused)
@@ -153,7 +153,7 @@ def _tail_numbers(b: Binder, op: Fused) -> tuple[Tensor, Any, Any, Defines]:
         "CLASSES": entropy.x.shape[1],
         "KIND": ACTIVATIONS.index(act.kind),
         "SPAN": TAIL_SPAN,
-        "LINES": 32 if entropy.x.shape[1] <= MOST_LINES_CLASSES else 16,
+        "LINES": TAIL_LINES,
     }
     return pre, bias, entropy, _defines(values)
 
@@ -202,9 +202,9 @@ def _dense_tail_gradients(b: Binder, op: Fused) -> None:
     b.kernel(
         op,
         ("dense_tail.cu", TAIL_GRADIENTS, dpre.narrow),
-        (-(-stride // TAIL_SPAN) + 1,),
+        (-(-stride // TAIL_SPAN) + 2,),
         arguments,
-        block=(TAIL_SPAN * dict(defines)["LINES"],),
+        block=(TAIL_SPAN * TAIL_LINES,),
         defines=defines,
     )
 

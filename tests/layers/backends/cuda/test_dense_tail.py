@@ -1,0 +1,76 @@
+"""The end of a classifier in two kernels, against the reference, whatever its sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.ops import Fused
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
+
+pytestmark = pytest.mark.cuda
+
+COUNT = 90
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def step(backend, precision, hidden, classes, batch, **dense):
+    """One step with a part of the batch missing; the executable and the network."""
+    specs = [
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": hidden, **dense}),
+        LayerSpec("relu" if classes % 2 else "tanh"),
+        LayerSpec("dense", options={"units": classes, **dense}),
+    ]
+    shape = (1, 5, 4)
+    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, classes)
+    scaling = Preprocessing.standardize([0.5], [0.25])
+    graph = network.train_graph(batch, "train", COUNT, 1, 4, scaling, Sgd(momentum=0.9))
+    executable = backend.compile({"train": graph}, Options(precision, tune=False))
+    draw = np.random.default_rng(hidden + classes)
+    executable.write(graph["images"], draw.integers(0, 256, (COUNT, *shape), dtype=np.uint8))
+    executable.write(graph["labels"], draw.integers(0, classes, COUNT).astype(np.int32))
+    order = draw.permutation(COUNT)[:batch].astype(np.int32)
+    order[-1] = -1
+    executable.write(graph["order"], order)
+    executable.write(graph["rates"], np.full(4, 0.5, np.float32))
+    for tensor, values in network.initial_values(1).items():
+        executable.write(tensor, values)
+    executable.run("train")
+    return executable, network
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("batch", [3, 70])
+@pytest.mark.parametrize(("hidden", "classes"), [(30, 2), (33, 7), (500, 10), (514, 10), (301, 32)])
+def test_a_step_follows_the_reference(cuda, hidden, classes, batch, use_bias):
+    want, _ = step(ReferenceBackend(1), "fp64", hidden, classes, batch, use_bias=use_bias)
+    for precision, tolerance in (("fp32", 2e-6), ("bf16", 2e-2)):
+        got, network = step(cuda, precision, hidden, classes, batch, use_bias=use_bias)
+        kinds = [op.kind for op in got.graphs["train"].ops if isinstance(op, Fused)]
+        assert kinds == ["dense_tail", "dense_tail_gradients"]
+        for name in ("loss", "sums", "scores"):
+            ours, theirs = (e.read(e.graphs["train"][name]) for e in (got, want))
+            size = max(1.0, float(np.abs(theirs).max()))
+            if name == "sums" and precision == "bf16":
+                continue
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * size, err_msg=name)
+        for parameter in network.parameters():
+            ours, theirs = (e.read(parameter.tensor) for e in (got, want))
+            np.testing.assert_allclose(
+                ours, theirs, rtol=0, atol=5 * tolerance, err_msg=parameter.tensor.name
+            )
