@@ -76,6 +76,7 @@ class Ours:
         from dnnstack.layers.whitening import Whiten
         from dnnstack.training.assemble import build_network, preprocessing
         from dnnstack.training.plan import make_plan
+        from dnnstack.training.preprocessing import Prepared
         from dnnstack.training.session import Session
 
         config = self._config(seed)
@@ -99,7 +100,8 @@ class Ours:
 
             begin = perf_counter()
             first = next(p for p in network.parameters() if isinstance(p.initializer, Whiten))
-            chosen = scaling(self._data.images[plan.train[: first.initializer.samples]])
+            rows = plan.train[: first.initializer.samples]
+            chosen = Prepared(self._data.images, rows, scaling)
             filters = first.initializer.from_pictures(first.tensor.shape, chosen)
             session.executable.write(first.tensor, filters)
             whitened = perf_counter()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from queue import SimpleQueue
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,17 @@ from .initializers import TORCH_UNIFORM, Initializer
 from .layer import Layer
 
 _CHUNK = 64
-# Bytes that the threads' patches may take together.
-_BUFFERS = 1 << 28
+# Bytes that the threads' patches may take together: touching memory for the first time costs more
+# than many threads win.
+_BUFFERS = 1 << 25
+
+
+class Pictures(Protocol):
+    """Pictures (C, H, W) float32, which may be made as they are asked for: an array is one too."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)
@@ -93,9 +103,9 @@ class Whiten(Initializer):
         raise ShapeError("whiten needs the pictures of the training; it is for the first layer")
 
     def from_pictures(
-        self, shape: Shape, pictures: NDArray[np.float32], threads: int | None = None
+        self, shape: Shape, pictures: Pictures, threads: int | None = None
     ) -> NDArray[np.float32]:
-        """The filters. shape: (filters, C, kh, kw); pictures: (n, C, H, W), normalised.
+        """The filters. shape: (filters, C, kh, kw); pictures: n of (C, H, W), normalised.
 
         ``threads`` None: one for every core at the process's disposal; the bits are the same.
         """
@@ -109,13 +119,11 @@ class Whiten(Initializer):
         return filters.reshape(shape).astype(np.float32)
 
 
-def _moments(
-    pictures: NDArray[np.float32], shape: Shape, threads: int
-) -> tuple[NDArray[np.float64], int]:
+def _moments(pictures: Pictures, shape: Shape, threads: int) -> tuple[NDArray[np.float64], int]:
     """P^T P of all n patches of the pictures, and n."""
     _, channels, kernel_h, kernel_w = shape
-    height = pictures.shape[2] - kernel_h + 1
-    width = pictures.shape[3] - kernel_w + 1
+    _, _, height, width = pictures[:1].shape
+    height, width = height - kernel_h + 1, width - kernel_w + 1
     patch = channels * kernel_h * kernel_w
     size = (patch, min(_CHUNK, len(pictures)), height, width)
     starts = range(0, len(pictures), _CHUNK)

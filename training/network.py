@@ -15,13 +15,13 @@ from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.loss import Loss
 from ..layers.ops import Advance, Softmax
 from ..layers.softmax import SoftmaxLayer
-from ..layers.whitening import Whiten, check_whitening
+from ..layers.whitening import Pictures, Whiten, check_whitening
 from .augmentation import PLAIN, TestTime, gather
 from .optimizers.optimizer import Optimizer, as_optimizer
 from .optimizers.rules import Rule
 from .preprocessing import Preprocessing
 
-Pictures = Callable[[int], NDArray[np.float32]]
+FirstPictures = Callable[[int], Pictures]
 
 
 def section_name(kind: str, first_step: int) -> str:
@@ -64,7 +64,7 @@ class Network:
         return (*trained, *(statistic.tensor for statistic in self.statistics()))
 
     def initial_values(
-        self, seed: int, pictures: Pictures | None = None, threads: int | None = None
+        self, seed: int, pictures: FirstPictures | None = None, threads: int | None = None
     ) -> dict[Tensor, NDArray[np.float32]]:
         """Fresh values of all that is learned; each depends on the seed and its own name alone.
 

@@ -26,3 +26,18 @@ class Preprocessing:
         """images: (..., C, H, W) -> float32 of the same shape."""
         scale, shift = (np.array(v, np.float32)[:, None, None] for v in (self.scale, self.shift))
         return np.asarray(images.astype(np.float32) * scale + shift)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Some of many pictures, preprocessed as they are asked for: images[rows] (C, H, W) float32."""
+
+    images: NDArray[np.uint8]
+    rows: NDArray[np.int32]
+    preprocessing: Preprocessing
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: slice, /) -> NDArray[np.float32]:
+        return self.preprocessing(self.images[self.rows[rows]])

@@ -27,7 +27,7 @@ from .optimizers.groups import RATES
 from .pace import next_chunk
 from .phases import make_phases, phase_at
 from .plan import Plan
-from .preprocessing import Preprocessing
+from .preprocessing import Prepared, Preprocessing
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
@@ -148,9 +148,9 @@ class Session:
         self.set_sums(np.zeros(3))
         self._go_to(0)
 
-    def _pictures(self, count: int) -> NDArray[np.float32]:
+    def _pictures(self, count: int) -> Prepared:
         """The first pictures to train on, normalised."""
-        return self._scaling(self._data.images[self.plan.train[:count]])
+        return Prepared(self._data.images, self.plan.train[:count], self._scaling)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Parameters, statistics, optimizer state, sums and step of a checkpoint.
