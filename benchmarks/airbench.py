@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -167,6 +168,8 @@ def parsed() -> argparse.Namespace:
 
 def main() -> None:
     options = parsed()
+    # What whitens has threads of its own.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     begin = time.monotonic()
     done = []
     with tempfile.TemporaryDirectory() as folder:

@@ -214,13 +214,14 @@ class Theirs:
         # One network for all runs: another would be compiled again.
         self.net = network(self.recipe, self.dtype, self.device)
         compiled: Any = self._compile
-        self.forward = compiled(self.net)
-        self.iterate = compiled(newton_schulz)
+        self.forward = compiled(self.net, self.mode)
+        # It is called for one filter after the other, whose results a graph would overwrite.
+        self.iterate = compiled(newton_schulz, "default")
 
-    def _compile(self, function: Any) -> Any:
+    def _compile(self, function: Any, mode: str) -> Any:
         if not self.compiled:
             return function
-        return torch.compile(function, mode=self.mode, dynamic=False)
+        return torch.compile(function, mode=mode, dynamic=False)
 
     def versions(self) -> str:
         text = f"PyTorch {torch.__version__}"
