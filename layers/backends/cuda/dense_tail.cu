@@ -65,8 +65,8 @@ __device__ __forceinline__ void fold(float* v) {
 
 extern "C" {
 
-// One block a sample. pre: (N, STRIDE) the hidden layer's product; scores, dscores: (N, CLASSES);
-// dpre: (N, STRIDE); row_sums: (N) of (loss, 1 where the first largest score is the target).
+// One block a sample. pre: (N, STRIDE) the hidden layer's product; b1: (STRIDE); scores, dscores:
+// (N, CLASSES); dpre: (N, STRIDE); row_sums: (N) of (loss, 1 where the first largest score is the target).
 __global__ void __launch_bounds__(THREADS)
     dense_tail(const float* pre, const float* b1, const float* w2, const float* b2,
                const int* target, float* scores, float* dscores, T* dpre, float2* row_sums, int n,

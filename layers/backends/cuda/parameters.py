@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ....common.errors import ShapeError
 from ...graph import SHARED, Graph, Op, Shape, Tensor
-from ...ops import Accumulate, Average, Conv2d, Fused, MatMul, Reshape
+from ...ops import Accumulate, Average, BiasAdd, Conv2d, Fused, MatMul, Reshape
 from ...ops.updates import ParameterUpdate
 from .layout import FLOAT, Layout, padded, plain
 from .store import PARAMETERS, SUMS, Buffer, Store
@@ -87,6 +87,9 @@ def _wanted(
         yield op.b, Layout(shape, (rows, columns.stored[1]), picture=columns.picture)
         if op.bias is not None:
             yield op.bias, Layout(op.bias.shape, (rows,))
+    elif isinstance(op, BiasAdd) and len(op.x.shape) == 2:
+        # As where a MatMul has it: kernels read it, and write its gradient, a stored row at a time.
+        yield op.b, Layout(op.b.shape, (geometry.units(op.b.shape[0]),))
 
 
 def _every(graph: Graph) -> Iterator[Op]:

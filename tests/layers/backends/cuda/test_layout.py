@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.cuda.layout import BFLOAT, Layout, padded, plain
 from dnnstack.layers.backends.cuda.parameters import Geometry, plan_layouts
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.rewrites import rewritten
 from dnnstack.training.network import Network
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,3 +106,24 @@ def test_dense_weights_behind_a_picture_take_its_order():
     assert by_name["dense_1.weight"].picture == (20, 4, 4)
     assert by_name["dense_1.weight"].stored == (64, 320)
     assert by_name["dense_2.weight"].stored == (10, 64)
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+def test_a_bias_is_stored_as_wide_as_the_rows_that_it_is_added_to(fusion):
+    """Else a kernel that writes the gradient of a stored row would write into the next one's."""
+    specs = [
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 84}),
+        LayerSpec("relu"),
+        LayerSpec("dense", options={"units": 10}),
+    ]
+    shape = (1, 5, 4)
+    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+    scaling = Preprocessing.standardize([0.5], [0.25])
+    graph = network.train_graph(4, "data", 8, 2, 4, scaling, Sgd(momentum=0.9))
+    graph = rewritten(graph, CudaBackend.rewrites if fusion else ())
+    layouts = plan_layouts({"train": graph}, Geometry({"layout": "nhwc", "pad": "32"}, True))
+    by_name = {tensor.name: layout for tensor, layout in layouts.items()}
+    assert by_name["dense_1.weight"].stored[0] == 128
+    assert by_name["dense_1.bias"].stored == (128,)
+    assert by_name["dense_2.bias"].stored == (10,)
