@@ -73,6 +73,7 @@ class Ours:
 
     def train(self, seed: int) -> dict[str, Any]:
         from dnnstack.datasets import describe
+        from dnnstack.layers.backends.select import available_threads
         from dnnstack.layers.whitening import Whiten
         from dnnstack.training.assemble import build_network, preprocessing
         from dnnstack.training.plan import make_plan
@@ -102,7 +103,9 @@ class Ours:
             first = next(p for p in network.parameters() if isinstance(p.initializer, Whiten))
             rows = plan.train[: first.initializer.samples]
             chosen = Prepared(self._data.images, rows, scaling)
-            filters = first.initializer.from_pictures(first.tensor.shape, chosen)
+            filters = first.initializer.from_pictures(
+                first.tensor.shape, chosen, available_threads()
+            )
             session.executable.write(first.tensor, filters)
             whitened = perf_counter()
             while session.step < plan.total_steps:

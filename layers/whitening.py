@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from ..common.errors import ShapeError
 from ..common.random import Key
-from .backends.select import available_threads
 from .conv import Conv2dLayer
 from .graph import Shape
 from .initializers import TORCH_UNIFORM, Initializer
@@ -103,14 +102,14 @@ class Whiten(Initializer):
         raise ShapeError("whiten needs the pictures of the training; it is for the first layer")
 
     def from_pictures(
-        self, shape: Shape, pictures: Pictures, threads: int | None = None
+        self, shape: Shape, pictures: Pictures, threads: int = 1
     ) -> NDArray[np.float32]:
         """The filters. shape: (filters, C, kh, kw); pictures: n of (C, H, W), normalised.
 
-        ``threads`` None: one for every core at the process's disposal; the bits are the same.
+        The bits are the same with any number of threads.
         """
         patch = prod(shape[1:])
-        moments, count = _moments(pictures, shape, threads or available_threads())
+        moments, count = _moments(pictures, shape, threads)
         values, vectors = np.linalg.eigh(moments / count)
         rows = vectors.T[::-1]
         largest = rows[np.arange(patch), np.abs(rows).argmax(1)]

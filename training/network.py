@@ -64,12 +64,12 @@ class Network:
         return (*trained, *(statistic.tensor for statistic in self.statistics()))
 
     def initial_values(
-        self, seed: int, pictures: FirstPictures | None = None, threads: int | None = None
+        self, seed: int, pictures: FirstPictures | None = None, threads: int = 1
     ) -> dict[Tensor, NDArray[np.float32]]:
         """Fresh values of all that is learned; each depends on the seed and its own name alone.
 
         Those of ``whiten`` depend on the first normalised pictures to train on, ``pictures(n)``,
-        and are computed by ``threads``, by default one for every core.
+        and are computed by so many threads.
         """
         drawn = {
             p.tensor: p.initializer.from_pictures(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..common.errors import CheckpointError
 from ..datasets import ImageSet, epoch_order, evaluation_order
 from ..layers.backends.base import Backend, Executable, Options
+from ..layers.backends.select import available_threads
 from ..layers.backends.tuning import Tuning
 from ..layers.graph import Graph, Shape
 from .assemble import optimizer
@@ -70,7 +71,7 @@ class Session:
         self._rate_factor = np.float32(1.0)
         self.step = 0
         self._seed = config.seed
-        self._threads = config.run.threads
+        self._threads = config.run.threads or available_threads()
         self._data = data
         self._scaling = scaling
         self._epoch = -1
