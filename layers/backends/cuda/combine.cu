@@ -47,9 +47,8 @@ __global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i
 }
 
 // The same for two terms without f or with ReLU, which is what a residual block ends in.
-__global__ void add_two(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ y,
-                        unsigned fours, int relu) {
-enter();
+__global__ void add_two(const T* a, const T* b, T* __restrict__ y, unsigned fours, int relu) {
+    enter();
 #pragma unroll 4
     for (unsigned i = START; i < fours; i += STRIDE) {
         float4 v = get4(a + i * 4ull), w = get4(b + i * 4ull);
@@ -62,7 +61,7 @@ enter();
     }
 }
 
-__global__ void scale(const T* __restrict__ x, T* __restrict__ y, i64 size, float factor) {
+__global__ void scale(const T* x, T* __restrict__ y, i64 size, float factor) {
     enter();
     LINEAR(i, size / 4) {
         float4 v = get4(x + i * 4);
@@ -73,8 +72,8 @@ __global__ void scale(const T* __restrict__ x, T* __restrict__ y, i64 size, floa
 }
 
 // y[row][to + i] = x[row][from + i], i < count: rows of xs and ys stored elements.
-__global__ void copy_columns(const T* __restrict__ x, T* __restrict__ y, unsigned rows,
-                             unsigned count, int xs, int ys, int from, int to) {
+__global__ void copy_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+                             int ys, int from, int to) {
     enter();
     for (unsigned i = START; i < rows * count; i += STRIDE) {
         unsigned row = i / count, column = i - row * count;
@@ -83,8 +82,8 @@ __global__ void copy_columns(const T* __restrict__ x, T* __restrict__ y, unsigne
 }
 
 // The same where everything is a multiple of four: sizes count fours.
-__global__ void copy_fours(const T* __restrict__ x, T* __restrict__ y, unsigned rows,
-                           unsigned count, int xs, int ys, int from, int to) {
+__global__ void copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+                           int ys, int from, int to) {
     enter();
     for (unsigned i = START; i < rows * count; i += STRIDE) {
         unsigned row = i / count, column = i - row * count;
@@ -129,10 +128,10 @@ __global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places*
 // The same for channels-last pictures where channels are stored in fours and a picture has a
 // multiple of four pixels: a thread takes four channels of four pixels, and a block of words serves
 // four elements.
-__global__ void dropout_squares(const T* __restrict__ x, T* __restrict__ y,
-                                u8* __restrict__ mask, unsigned squares, const Places* places,
-                                const i64* step, int parts, int samples, unsigned k0, unsigned k1,
-                                unsigned threshold, float scale) {
+__global__ void dropout_squares(const T* x, T* __restrict__ y, u8* __restrict__ mask,
+                                unsigned squares, const Places* places, const i64* step, int parts,
+                                int samples, unsigned k0, unsigned k1, unsigned threshold,
+                                float scale) {
     enter();
     const Places p = *places;
     const i64 now = step[0];
@@ -153,10 +152,14 @@ __global__ void dropout_squares(const T* __restrict__ x, T* __restrict__ y,
 #pragma unroll
             for (int j = 0; j < 4; ++j) keep[k][j] = counts && drawn[j] >= threshold;
         }
+        const i64 corner = ((i64)sample * p.pixels + pixel) * p.row + group * 4;
+        float4 values[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[j] = get4(x + corner + j * p.row);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            i64 at = ((i64)sample * p.pixels + pixel + j) * p.row + group * 4;
-            float4 v = get4(x + at);
+            const i64 at = corner + j * p.row;
+            const float4 v = values[j];
             *(uchar4*)(mask + at) = make_uchar4(keep[0][j], keep[1][j], keep[2][j], keep[3][j]);
             put4(y + at, make_float4(v.x * keep[0][j] * scale, v.y * keep[1][j] * scale,
                                      v.z * keep[2][j] * scale, v.w * keep[3][j] * scale));
@@ -164,8 +167,8 @@ __global__ void dropout_squares(const T* __restrict__ x, T* __restrict__ y,
     }
 }
 
-__global__ void dropout_backward(const T* __restrict__ dy, const u8* __restrict__ mask,
-                                 T* __restrict__ dx, i64 size, float scale) {
+__global__ void dropout_backward(const T* dy, const u8* mask, T* __restrict__ dx, i64 size,
+                                 float scale) {
     enter();
     LINEAR(i, size / 4) {
         float4 d = get4(dy + i * 4);

@@ -13,7 +13,8 @@ typedef float T;
 
 // What every kernel begins with: the launch behind may take its place from now on, see overlap.py,
 // and this one waits until the launch in front has ended and what it wrote can be seen. Without
-// effect where neither was launched so.
+// effect where neither was launched so. No pointer to what is read is __restrict__: it would be read
+// by ld.global.nc, for what nobody writes as long as the kernel lives, and that begins before.
 __device__ __forceinline__ void enter() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");

@@ -31,7 +31,7 @@ __device__ __forceinline__ float4 squared(float4 v) {
 extern "C" {
 
 // s = k + share times the sum of squares nearby, y = x s^-beta.
-__global__ void lrn_forward(const T* __restrict__ x, T* __restrict__ y, int rows, int groups,
+__global__ void lrn_forward(const T* x, T* __restrict__ y, int rows, int groups,
                             int reach, float share, float beta, float k) {
     enter();
     __shared__ float4 squares[256];
@@ -55,9 +55,8 @@ __global__ void lrn_forward(const T* __restrict__ x, T* __restrict__ y, int rows
 }
 
 // dx = dy s^-beta - 2 share beta x times the sum of dy y / s nearby.
-__global__ void lrn_backward(const T* __restrict__ x, const T* __restrict__ y,
-                             const T* __restrict__ dy, T* __restrict__ dx, int rows, int groups,
-                             int reach, float share, float beta, float k) {
+__global__ void lrn_backward(const T* x, const T* y, const T* dy, T* __restrict__ dx, int rows,
+                             int groups, int reach, float share, float beta, float k) {
     enter();
     __shared__ float4 squares[256], shares[256];
     const int lines = blockDim.x / groups, line = threadIdx.x / groups;

@@ -121,7 +121,7 @@ extern "C" {
 // slices[block][0 and 1][channel]: the sum and the sum of squares of the rows of a block. Every
 // thread counts from its own first value, so that a large mean costs no digits; what threads found
 // is united in double, the squares of deviations first, so that whole numbers have an exact mean.
-__global__ void moments(const T* __restrict__ x, double* __restrict__ slices, int rows, int groups,
+__global__ void moments(const T* x, double* __restrict__ slices, int rows, int groups,
                         int channels, int width) {
     enter();
     __shared__ double part[4][256];
@@ -175,7 +175,7 @@ __global__ void moments(const T* __restrict__ x, double* __restrict__ slices, in
 
 // The moments of all blocks united; blocks of (TILE, PARTS).
 __global__ void __launch_bounds__(TILE * PARTS)
-statistics(const double* __restrict__ slices, int blocks, int rows, int channels, int stored,
+statistics(const double* slices, int blocks, int rows, int channels, int stored,
            float eps, float momentum, float* mean, float* inverse_std, float* running_mean,
            float* running_var) {
     enter();
@@ -193,7 +193,7 @@ statistics(const double* __restrict__ slices, int blocks, int rows, int channels
 
 // y = f(weight (x - mean) factor + bias); factor is `spread`, or 1 / sqrt(spread + eps) where eps
 // is not negative.
-__global__ void normalize(const T* __restrict__ x, T* __restrict__ y, int rows, int groups,
+__global__ void normalize(const T* x, T* __restrict__ y, int rows, int groups,
                           int channels, int width, const float* mean, const float* spread,
                           const float* weight, const float* bias, float eps, float alpha) {
     enter();
@@ -225,10 +225,9 @@ __global__ void normalize(const T* __restrict__ x, T* __restrict__ y, int rows, 
 // slices[block][0 and 1][channel]: sums of g and of g h over the rows of a block, h = (x - mean)
 // inverse_std and g = dy times the activation's slope.
 __global__ void __launch_bounds__(256, 4)
-gradient_sums(const T* __restrict__ x, const T* __restrict__ dy, const T* __restrict__ y,
-              float* __restrict__ slices, int rows, int groups, int channels, int width,
-              const float* mean, const float* inverse_std, const float* weight, const float* bias,
-              float alpha) {
+gradient_sums(const T* x, const T* dy, const T* y, float* __restrict__ slices, int rows, int groups,
+              int channels, int width, const float* mean, const float* inverse_std,
+              const float* weight, const float* bias, float alpha) {
     enter();
     __shared__ float4 shared[256];
     const Lines l = {rows, groups, channels, width};
@@ -261,7 +260,7 @@ gradient_sums(const T* __restrict__ x, const T* __restrict__ dy, const T* __rest
 
 // The sums of all blocks: db and dw, where asked for, and the means of g and g h.
 __global__ void __launch_bounds__(TILE * PARTS)
-gradient_means(const float* __restrict__ slices, int blocks, int rows, int channels, int stored,
+gradient_means(const float* slices, int blocks, int rows, int channels, int stored,
                float* db, float* dw, float* means) {
     enter();
     const int channel = blockIdx.x * TILE + threadIdx.x;
@@ -276,10 +275,9 @@ gradient_means(const float* __restrict__ slices, int blocks, int rows, int chann
 
 // dx = weight inverse_std (g - mean of g - h mean of g h), g and h as in gradient_sums.
 __global__ void __launch_bounds__(256, 4)
-normalize_backward(const T* __restrict__ x, const T* __restrict__ dy, const T* __restrict__ y,
-                   T* __restrict__ dx, int rows, int groups, int channels, int width,
-                   const float* mean, const float* inverse_std, const float* weight,
-                   const float* bias, float alpha, const float* means) {
+normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int rows, int groups,
+                   int channels, int width, const float* mean, const float* inverse_std,
+                   const float* weight, const float* bias, float alpha, const float* means) {
     enter();
     const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);

@@ -117,6 +117,14 @@ def test_every_kernel_waits_for_the_one_in_front_before_anything_else():
     assert found > 60
 
 
+def test_no_kernel_says_that_what_it_reads_was_written_before_it_began():
+    """ld.global.nc, which that allows, need not see what the kernel in front wrote meanwhile."""
+    folder = Path(overlap.__file__).parent
+    for file in sorted(folder.glob("*.cu*")):
+        said = re.search(r"const \w+\*+ __restrict__|__ldg|ld\.global\.nc;", file.read_text("utf-8"))
+        assert said is None, f"{file.name}: {said}"
+
+
 def search(monkeypatch, seconds, available=True, names=()):
     """The choices of a search in which steps take what ``seconds`` of the choices says."""
     tried = []
