@@ -1,50 +1,44 @@
-// Max-pooling of channels-last pictures, N = 4 or 8 channels a thread; index: the tap of a window's
-// first maximum, laid out as y. x has 4 * groups stored channels; y and dy have `stored`, of which
-// `channels` count. KH and KW are the kernel where it is known when this is compiled, else 0.
+// Max-pooling of channels-last pictures; index: the tap of a window's first maximum, laid out as y.
+// x has 4 * groups stored channels; y and dy have `stored`, of which `channels` count.
+//
+// Compiled for EACH = 4 or 8 channels a thread; KH and KW are the kernel, 0 for any.
 struct Windows {
     int height, width, rows, columns, kernel_h, kernel_w, stride_h, stride_w, top, left;
     int groups, channels, stored;
 };
 
-__device__ __forceinline__ bool in_eights(const Windows& w) {
-    return BFLOAT && w.groups % 2 == 0 && w.stored % 8 == 0;
-}
-
-template <int N, typename S>
+template <typename S>
 __device__ __forceinline__ void load(const S* p, float* v) {
-    if (N == 8) return get8(p, v);
+    if (EACH == 8) return get8(p, v);
     float4 four = get4(p);
     v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
 }
 
-template <int N, typename S>
+template <typename S>
 __device__ __forceinline__ void store(S* p, const float* v) {
-    if (N == 8) return put8(p, v);
+    if (EACH == 8) return put8(p, v);
     put4(p, make_float4(v[0], v[1], v[2], v[3]));
 }
 
-template <int N>
 __device__ __forceinline__ void load_taps(const u8* p, int* taps) {
 #pragma unroll
-    for (int f = 0; f < N; f += 4) {
+    for (int f = 0; f < EACH; f += 4) {
         uchar4 t = *(const uchar4*)(p + f);
         taps[f] = t.x, taps[f + 1] = t.y, taps[f + 2] = t.z, taps[f + 3] = t.w;
     }
 }
 
-template <int N>
 __device__ __forceinline__ void store_taps(u8* p, const int* taps) {
 #pragma unroll
-    for (int f = 0; f < N; f += 4)
+    for (int f = 0; f < EACH; f += 4)
         *(uchar4*)(p + f) = make_uchar4(taps[f], taps[f + 1], taps[f + 2], taps[f + 3]);
 }
 
-// N channels from `channel` on, as far as they count; `wide`: they lie together and all are stored.
-template <int N>
+// EACH channels from `channel` on, as far as they count; `wide`: they lie together, all are stored.
 __device__ __forceinline__ void channels_of(const T* p, const Windows& w, int channel, bool wide,
                                             float* v) {
-    if (wide && channel < w.stored) return load<N>(p, v);
-    for (int k = 0; k < N; ++k) v[k] = channel + k < w.channels ? get(p[k]) : 0.0f;
+    if (wide && channel < w.stored) return load(p, v);
+    for (int k = 0; k < EACH; ++k) v[k] = channel + k < w.channels ? get(p[k]) : 0.0f;
 }
 
 // A NaN counts as larger than any number, and the first one wins.
@@ -52,127 +46,23 @@ __device__ __forceinline__ void take(float value, int tap, float& best, int& cho
     if (!(value <= best) && best == best) best = value, chosen = tap;
 }
 
+#if KH
 // The maxima of a window of which every tap lies in the picture: all loads first.
-template <int N, int KH, int KW>
 __device__ __forceinline__ void maxima(const T* corner, int pixel, int line, float* best,
                                        int* tap) {
-    float v[KH * KW][N];
+    float v[KH * KW][EACH];
 #pragma unroll
     for (int h = 0; h < KH; ++h)
 #pragma unroll
-        for (int w = 0; w < KW; ++w) load<N>(corner + h * line + w * pixel, v[h * KW + w]);
+        for (int w = 0; w < KW; ++w) load(corner + h * line + w * pixel, v[h * KW + w]);
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
+    for (int k = 0; k < EACH; ++k) {
         best[k] = v[0][k], tap[k] = 0;
 #pragma unroll
         for (int t = 1; t < KH * KW; ++t) take(v[t][k], t, best[k], tap[k]);
     }
 }
-
-template <int N, int KH, int KW>
-__device__ void max_pool_of(const T* x, T* y, u8* index, int outs, const Windows& p,
-                            const float* bias, int relu) {
-    const int groups = p.groups * 4 / N, size = outs * groups, pixel = p.groups * 4;
-    const int kernel_h = KH ? KH : p.kernel_h, kernel_w = KW ? KW : p.kernel_w;
-    const bool wide = p.stored % N == 0;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x) {
-        const int out = i / groups, channel = (i - out * groups) * N;
-        const int line = out / p.columns, column = out - line * p.columns;
-        const int sample = line / p.rows, row = line - sample * p.rows;
-        const int top = row * p.stride_h - p.top, left = column * p.stride_w - p.left;
-        const T* picture = x + (i64)sample * p.height * p.width * pixel + channel;
-        float best[N];
-        int tap[N];
-        const bool inside = top >= 0 && left >= 0 && top + kernel_h <= p.height &&
-                            left + kernel_w <= p.width;
-        if (KH && inside) {
-            maxima<N, KH ? KH : 1, KW ? KW : 1>(picture + (i64)(top * p.width + left) * pixel,
-                                                pixel, p.width * pixel, best, tap);
-        } else {
-            for (int k = 0; k < N; ++k) best[k] = -INF, tap[k] = -1;
-            for (int h = max(top, 0); h < min(top + kernel_h, p.height); ++h)
-                for (int w = max(left, 0); w < min(left + kernel_w, p.width); ++w) {
-                    float v[N];
-                    load<N>(picture + (i64)(h * p.width + w) * pixel, v);
-                    const int t = (h - top) * kernel_w + w - left;
-#pragma unroll
-                    for (int k = 0; k < N; ++k) {
-                        if (tap[k] < 0) best[k] = v[k], tap[k] = t;
-                        take(v[k], t, best[k], tap[k]);
-                    }
-                }
-        }
-#pragma unroll
-        for (int k = 0; k < N; ++k) {
-            if (bias && channel + k < p.channels) best[k] += bias[channel + k];
-            if (relu && !(best[k] > 0.0f) && !isnan(best[k])) best[k] = 0.0f;
-        }
-        const i64 at = (i64)out * p.stored + channel;
-        if (wide && channel < p.stored) {
-            store<N>(y + at, best);
-            store_taps<N>(index + at, tap);
-            continue;
-        }
-        for (int k = 0; k < N && channel + k < p.channels; ++k) {
-            put(y + at + k, best[k]);
-            index[at + k] = tap[k];
-        }
-    }
-}
-
-template <int N, int KH, int KW>
-__device__ void spread(const T* dy, const u8* index, const T* y, T* dx, int outs, const Windows& p,
-                       float* slices, float4* shared) {
-    const int groups = p.groups * 4 / N, pixel = p.groups * 4;
-    const int kernel_h = KH ? KH : p.kernel_h, kernel_w = KW ? KW : p.kernel_w;
-    const bool wide = p.stored % N == 0;
-    const int lines = 256 / groups, line = threadIdx.x / groups;
-    const int channel = (threadIdx.x - line * groups) * N;
-    float total[N] = {};
-    if (line < lines)
-        for (int i = blockIdx.x * lines + line; i < outs; i += gridDim.x * lines) {
-            const int above = i / p.columns, column = i - above * p.columns;
-            const int sample = above / p.rows, row = above - sample * p.rows;
-            const i64 at = (i64)i * p.stored + channel;
-            float d[N];
-            int t[N] = {};
-            channels_of<N>(dy + at, p, channel, wide, d);
-            if (y) {
-                float v[N];
-                channels_of<N>(y + at, p, channel, wide, v);
-#pragma unroll
-                for (int k = 0; k < N; ++k)
-                    if (!(v[k] > 0.0f)) d[k] = 0.0f;
-            }
-            if (wide && channel < p.stored) {
-                load_taps<N>(index + at, t);
-            } else {
-                for (int k = 0; k < N && channel + k < p.channels; ++k) t[k] = index[at + k];
-            }
-            T* corner = dx + (((i64)sample * p.height + row * p.stride_h) * p.width +
-                              column * p.stride_w) * pixel + channel;
-#pragma unroll
-            for (int h = 0; h < kernel_h; ++h)
-#pragma unroll
-                for (int w = 0; w < kernel_w; ++w) {
-                    float v[N];
-#pragma unroll
-                    for (int k = 0; k < N; ++k) v[k] = t[k] == h * kernel_w + w ? d[k] : 0.0f;
-                    store<N>(corner + (i64)(h * p.width + w) * pixel, v);
-                }
-#pragma unroll
-            for (int k = 0; k < N; ++k) total[k] += d[k];
-        }
-    if (!slices) return;
-#pragma unroll
-    for (int f = 0; f < N; f += 4) {
-        float4 mine = make_float4(total[f], total[f + 1], total[f + 2], total[f + 3]);
-        float4 sum = column_sum(mine, groups, lines, shared);
-        if (threadIdx.x < groups)
-            ((float4*)slices)[blockIdx.x * p.groups + (channel + f) / 4] = sum;
-        __syncthreads();
-    }
-}
+#endif
 
 extern "C" {
 
@@ -182,12 +72,55 @@ __global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* w
                          const float* bias, int relu) {
     enter();
     const Windows p = *windows;
-    const bool two = p.kernel_h == 2 && p.kernel_w == 2, eights = in_eights(p);
-    const bool three = p.kernel_h == 3 && p.kernel_w == 3;
-    if (eights && two) return max_pool_of<8, 2, 2>(x, y, index, outs, p, bias, relu);
-    if (two) return max_pool_of<4, 2, 2>(x, y, index, outs, p, bias, relu);
-    if (three) return max_pool_of<4, 3, 3>(x, y, index, outs, p, bias, relu);
-    max_pool_of<4, 0, 0>(x, y, index, outs, p, bias, relu);
+    const int groups = p.groups * 4 / EACH, size = outs * groups, pixel = p.groups * 4;
+    const int kernel_h = KH ? KH : p.kernel_h, kernel_w = KW ? KW : p.kernel_w;
+    const bool wide = p.stored % EACH == 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x) {
+        const int out = i / groups, channel = (i - out * groups) * EACH;
+        const int line = out / p.columns, column = out - line * p.columns;
+        const int sample = line / p.rows, row = line - sample * p.rows;
+        const int top = row * p.stride_h - p.top, left = column * p.stride_w - p.left;
+        const T* picture = x + (i64)sample * p.height * p.width * pixel + channel;
+        float best[EACH];
+        int tap[EACH];
+        [[maybe_unused]] const bool inside = top >= 0 && left >= 0 && top + kernel_h <= p.height &&
+                            left + kernel_w <= p.width;
+#if KH
+        if (inside) {
+            const T* corner = picture + (i64)(top * p.width + left) * pixel;
+            maxima(corner, pixel, p.width * pixel, best, tap);
+        } else
+#endif
+        {
+            for (int k = 0; k < EACH; ++k) best[k] = -INF, tap[k] = -1;
+            for (int h = max(top, 0); h < min(top + kernel_h, p.height); ++h)
+                for (int w = max(left, 0); w < min(left + kernel_w, p.width); ++w) {
+                    float v[EACH];
+                    load(picture + (i64)(h * p.width + w) * pixel, v);
+                    const int t = (h - top) * kernel_w + w - left;
+#pragma unroll
+                    for (int k = 0; k < EACH; ++k) {
+                        if (tap[k] < 0) best[k] = v[k], tap[k] = t;
+                        take(v[k], t, best[k], tap[k]);
+                    }
+                }
+        }
+#pragma unroll
+        for (int k = 0; k < EACH; ++k) {
+            if (bias && channel + k < p.channels) best[k] += bias[channel + k];
+            if (relu && !(best[k] > 0.0f) && !isnan(best[k])) best[k] = 0.0f;
+        }
+        const i64 at = (i64)out * p.stored + channel;
+        if (wide && channel < p.stored) {
+            store(y + at, best);
+            store_taps(index + at, tap);
+            continue;
+        }
+        for (int k = 0; k < EACH && channel + k < p.channels; ++k) {
+            put(y + at + k, best[k]);
+            index[at + k] = tap[k];
+        }
+    }
 }
 
 // dx at the first maximum of each window += dy, where y > 0 if y is given (a ReLU before the pool);
@@ -236,10 +169,55 @@ __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T
     enter();
     __shared__ float4 shared[256];
     const Windows p = *windows;
-    const bool two = p.kernel_h == 2 && p.kernel_w == 2;
-    if (in_eights(p) && two) return spread<8, 2, 2>(dy, index, y, dx, outs, p, slices, shared);
-    if (two) return spread<4, 2, 2>(dy, index, y, dx, outs, p, slices, shared);
-    spread<4, 0, 0>(dy, index, y, dx, outs, p, slices, shared);
+    const int groups = p.groups * 4 / EACH, pixel = p.groups * 4;
+    const int kernel_h = KH ? KH : p.kernel_h, kernel_w = KW ? KW : p.kernel_w;
+    const bool wide = p.stored % EACH == 0;
+    const int lines = 256 / groups, line = threadIdx.x / groups;
+    const int channel = (threadIdx.x - line * groups) * EACH;
+    float total[EACH] = {};
+    if (line < lines)
+        for (int i = blockIdx.x * lines + line; i < outs; i += gridDim.x * lines) {
+            const int above = i / p.columns, column = i - above * p.columns;
+            const int sample = above / p.rows, row = above - sample * p.rows;
+            const i64 at = (i64)i * p.stored + channel;
+            float d[EACH];
+            int t[EACH] = {};
+            channels_of(dy + at, p, channel, wide, d);
+            if (y) {
+                float v[EACH];
+                channels_of(y + at, p, channel, wide, v);
+#pragma unroll
+                for (int k = 0; k < EACH; ++k)
+                    if (!(v[k] > 0.0f)) d[k] = 0.0f;
+            }
+            if (wide && channel < p.stored) {
+                load_taps(index + at, t);
+            } else {
+                for (int k = 0; k < EACH && channel + k < p.channels; ++k) t[k] = index[at + k];
+            }
+            T* corner = dx + (((i64)sample * p.height + row * p.stride_h) * p.width +
+                              column * p.stride_w) * pixel + channel;
+#pragma unroll
+            for (int h = 0; h < kernel_h; ++h)
+#pragma unroll
+                for (int w = 0; w < kernel_w; ++w) {
+                    float v[EACH];
+#pragma unroll
+                    for (int k = 0; k < EACH; ++k) v[k] = t[k] == h * kernel_w + w ? d[k] : 0.0f;
+                    store(corner + (i64)(h * p.width + w) * pixel, v);
+                }
+#pragma unroll
+            for (int k = 0; k < EACH; ++k) total[k] += d[k];
+        }
+    if (!slices) return;
+#pragma unroll
+    for (int f = 0; f < EACH; f += 4) {
+        float4 mine = make_float4(total[f], total[f + 1], total[f + 2], total[f + 3]);
+        float4 sum = column_sum(mine, groups, lines, shared);
+        if (threadIdx.x < groups)
+            ((float4*)slices)[blockIdx.x * p.groups + (channel + f) / 4] = sum;
+        __syncthreads();
+    }
 }
 
 }  // extern "C"

@@ -8,13 +8,15 @@ from functools import partial
 
 from ...ops import ActivationBackward, Pool2d, Pool2dBackward, Reshape
 from .bind import Binder, binds
-from .kernels import THREADS, i32, i64, linear_grid
-from .layout import Layout
+from .kernels import THREADS, Defines, i32, i64, linear_grid
+from .layout import BFLOAT, Layout
 from .linear import geometry
 from .runtime import cupy
 from .store import Buffer
 
 MOST_TAPS = 255
+# Kernels whose loops are unrolled.
+COMMON = ((2, 2), (3, 3))
 # Four waves on the largest GPU; each block leaves a slice of sums.
 POOL_BLOCKS = 1056
 
@@ -39,6 +41,13 @@ def _windows(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> ob
     sizes = (*x.shape[2:], *y.shape[2:])
     window = (*op.window.kernel, *op.window.stride, top, left)
     return b.numbers(*sizes, *window, x.stored[1] // 4, x.shape[1], y.stored[1])
+
+
+def _shape(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> Defines:
+    """What max_pool.cu is compiled for: a common kernel; eight channels a thread in bfloat16."""
+    kernel = op.window.kernel if op.window.kernel in COMMON else (0, 0)
+    eights = x.dtype == BFLOAT and x.stored[1] % 8 == y.stored[1] % 8 == 0 and kernel == (2, 2)
+    return (("KH", kernel[0]), ("KW", kernel[1]), ("EACH", 8 if eights else 4))
 
 
 def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
@@ -106,8 +115,9 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     windows = _windows(b, op, x.layout, layout)
     arguments = (x.array, y.array, index, i32(outs), windows, bias, i32(relu))
     kernel = ("max_pool.cu", "max_pool", x.narrow)
-    grid = linear_grid(outs * x.layout.stored[1] // 4)
-    b.kernel(op, kernel, grid, arguments, {"window": op.window})
+    fixed = _shape(op, x.layout, layout)
+    grid = linear_grid(outs * x.layout.stored[1] // dict(fixed)["EACH"])
+    b.kernel(op, kernel, grid, arguments, {"window": op.window}, defines=fixed)
 
 
 @binds(Pool2dBackward)
@@ -174,7 +184,8 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
     arguments = (dy.array, index, y, dx.array, i32(places), windows, sums)
     shown = {"window": op.window, "relu": masks, "sums": found[1].name if found else "none"}
     name = "max_pool_backward_disjoint" if disjoint else "max_pool_backward"
-    b.kernel(op, ("max_pool.cu", name, dx.narrow), (blocks,), arguments, shown)
+    fixed = _shape(op, dx_layout, layout)
+    b.kernel(op, ("max_pool.cu", name, dx.narrow), (blocks,), arguments, shown, defines=fixed)
     if found is not None:
         b.mark_summed(found[0])
         b.slices(op, sums, 0, blocks, stored, found[1], found[1].size)
