@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 from ....common.errors import CudnnError, LibraryError
 from ..base import Options
@@ -76,19 +77,21 @@ def _overlap(
     All at first, behind joins if the driver can; then, one after the other as long as there is
     time, what is faster when it does not.
     """
-    tried: dict[float, dict[str, str]] = {}
+    tried: dict[float, tuple[dict[str, str], list[str]]] = {}
     for kind in (JOINS, CHAINS):
         for lanes in dict.fromkeys((found.get("lanes", "1"), "1")):
             options.interrupt()
             choices = found | {"lanes": lanes, "overlap": kind}
-            tried[_seconds(build, choices, FINE_REPEATS)] = choices
+            seconds, names = _timed(build, choices, FINE_REPEATS)
+            tried[seconds] = choices, names
         if min(tried) < float("inf"):
             break
     else:
         return found
-    seconds, overlapping = min(tried.items())
+    seconds = min(tried)
+    overlapping, names = tried[seconds]
     apart: list[str] = []
-    for name in _overlapping(build, overlapping):
+    for name in names:
         options.interrupt()
         if time.perf_counter() > deadline:
             break
@@ -100,33 +103,35 @@ def _overlap(
     return overlapping if seconds < FINE_GAIN * _seconds(build, found, FINE_REPEATS) else found
 
 
-def _overlapping(build: Build, choices: Mapping[str, str]) -> list[str]:
-    """The kernels that overlap; none of a network of so many launches that one matters little."""
-    trial = build(choices)
-    steps = [step for binder in trial.binders() for step in binder.steps]
-    names = dict.fromkeys(step.call.function for step in steps if step.call and step.behind)
-    trial.close()
-    return list(names) if len(steps) <= FEW_LAUNCHES else []
-
-
 def _seconds(build: Build, choices: Mapping[str, str], repeats: int = 5) -> float:
     """The time of one captured step; infinite where a library or the driver refuses a choice."""
+    return _timed(build, choices, repeats)[0]
+
+
+def _timed(build: Build, choices: Mapping[str, str], repeats: int) -> tuple[float, list[str]]:
+    """``_seconds``, and the kernels that may overlap; none of a network of so many launches that
+    one matters little."""
     try:
-        trial = build(choices)
-        seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
+        with closing(build(choices)) as trial:
+            seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
+            steps = [step for binder in trial.binders() for step in binder.steps]
     except LibraryError as error:
         if "overlap" not in choices and not isinstance(error, CudnnError):
             raise
-        return float("inf")
-    trial.close()
-    return seconds
+        return float("inf"), []
+    names = dict.fromkeys(step.call.function for step in steps if step.call and step.behind)
+    return seconds, list(names) if len(steps) <= FEW_LAUNCHES else []
 
 
 def _plans(
     build: Build, choices: Mapping[str, str], options: Options, budget: float
 ) -> dict[str, str]:
     """The fastest plan of every convolution and product, by the name of its choice."""
-    trial = build(choices)
+    with closing(build(choices)) as trial:
+        return _fastest_plans(trial, options, budget)
+
+
+def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> dict[str, str]:
     for name in trial.graphs:
         trial.run(name)
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
@@ -152,7 +157,6 @@ def _plans(
                     continue
                 if other < GAIN * seconds:
                     plans[name], seconds = f"{mark}{other_index}", other
-    trial.close()
     return plans
 
 

@@ -121,13 +121,15 @@ def test_no_kernel_says_that_what_it_reads_was_written_before_it_began():
     """ld.global.nc, which that allows, need not see what the kernel in front wrote meanwhile."""
     folder = Path(overlap.__file__).parent
     for file in sorted(folder.glob("*.cu*")):
-        said = re.search(r"const \w+\*+ __restrict__|__ldg|ld\.global\.nc;", file.read_text("utf-8"))
+        code = file.read_text("utf-8")
+        said = re.search(r"const \w+\*+ __restrict__|__ldg|ld\.global\.nc;", code)
         assert said is None, f"{file.name}: {said}"
 
 
-def search(monkeypatch, seconds, available=True, names=()):
+def search(monkeypatch, seconds, available=True, names=(), closed=None):
     """The choices of a search in which steps take what ``seconds`` of the choices says."""
     tried = []
+    closed = [] if closed is None else closed
     calls = [SimpleNamespace(call=SimpleNamespace(function=n), behind=object()) for n in names]
 
     def build(choices):
@@ -141,7 +143,10 @@ def search(monkeypatch, seconds, available=True, names=()):
 
         binder = SimpleNamespace(steps=calls)
         return SimpleNamespace(
-            graphs=("train",), step_seconds=time, close=lambda: None, binders=lambda: [binder]
+            graphs=("train",),
+            step_seconds=time,
+            close=lambda: closed.append(choices),
+            binders=lambda: [binder],
         )
 
     monkeypatch.setattr(tuner, "_plans", lambda *_: {})
@@ -191,6 +196,34 @@ def test_kernels_that_lose_by_it_stay_apart(monkeypatch):
     assert (found["overlap"], found["apart"]) == ("joins", "sgd_update")
     cost["dense_tail"] = 0.1
     assert "overlap" not in search(monkeypatch, seconds, names=list(cost))[0]
+
+
+def test_every_trial_is_closed_and_timed(monkeypatch):
+    """Its memory is needed again, and building one takes a good part of the search's time."""
+    refused = LibraryError("CUDA", "cuLaunchKernelEx", "CUresult 900")
+    timed, closed = [], []
+
+    def seconds(choices):
+        timed.append(choices)
+        return refused if choices.get("overlap") == "joins" else 1.0
+
+    _, tried = search(monkeypatch, seconds, names=["dense_tail"], closed=closed)
+    assert tried == timed == closed
+
+
+def test_a_trial_is_closed_where_the_user_interrupts(monkeypatch):
+    def stop():
+        raise KeyboardInterrupt
+
+    closed = []
+    monkeypatch.setattr(tuner, "cupy", lambda: SimpleNamespace(empty=lambda *_: pointer(0)))
+    binder = SimpleNamespace(products={"train/dense_1/forward": None}, convolutions={}, variants={})
+    trial = SimpleNamespace(
+        graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
+    )
+    with pytest.raises(KeyboardInterrupt):
+        tuner._plans(lambda _: trial, {}, Options(interrupt=stop), 1.0)
+    assert closed == ["trial"]
 
 
 def test_many_launches_are_not_looked_at_one_by_one(monkeypatch):
