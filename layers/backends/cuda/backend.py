@@ -30,6 +30,8 @@ DEFAULT_CHOICES: dict[str, dict[str, str]] = {
     "tf32": {"layout": "nhwc", "pad": "8"},
     "bf16": {"layout": "nhwc", "pad": "32"},
 }
+# What a driver may refuse, and only when a step is captured: another table is too late then.
+REFUSABLE = ("overlap", "apart")
 
 
 class CudaBackend:
@@ -97,6 +99,10 @@ class CudaBackend:
         tuning, notices = settle(
             present, options.tuning, bool(trained), wanted, options.tune_seconds == inf
         )
+        if not trained:
+            # The table may be of another machine.
+            choices = {k: v for k, v in tuning.choices.items() if k not in REFUSABLE}
+            tuning = replace(tuning, choices=choices)
         executable: CudaExecutable
         try:
             executable = build(graphs, tuning, notices)

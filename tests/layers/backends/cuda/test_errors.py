@@ -184,8 +184,32 @@ def test_a_candidate_that_breaks_a_capture_is_reported_by_its_own_error(fake_cup
         runtime.captured_seconds(launch, stream, 1)
 
 
+@pytest.fixture
+def stand_in(fake_cupy, monkeypatch):
+    """CudaBackend needs no device and no library but what makes an executable."""
+    monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
+    monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
+    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
+    monkeypatch.setattr(CudaBackend, "_lane", lambda self, index, tf32: None)
+
+
+def test_what_only_evaluates_asks_for_nothing_that_a_driver_may_refuse(
+    stand_in, sections, monkeypatch
+):
+    """A checkpoint's table is taken there, whatever machine it was made on."""
+    made = []
+    monkeypatch.setattr(
+        backend_module, "CudaExecutable", lambda _, tuning, *__: made.append(tuning)
+    )
+    choices = {"layout": "nchw", "lanes": "2", "overlap": "joins", "apart": "max_pool"}
+    graphs = {"evaluate": sections("lenet")["evaluate"]}
+    table = Tuning("cuda", {"driver": "580"}, "another", choices)
+    CudaBackend().compile(graphs, Options("tf32", tuning=table))
+    assert made[0].choices == {"layout": "nchw", "lanes": "2"}
+
+
 @pytest.mark.parametrize("kept", ["checkpoint", "cache"])
-def test_a_table_whose_choices_cannot_be_had_is_replaced(fake_cupy, sections, monkeypatch, kept):
+def test_a_table_whose_choices_cannot_be_had_is_replaced(stand_in, sections, monkeypatch, kept):
     """Stale or damaged, it is never fatal: another is searched for, and kept."""
     taken, searched = [], []
 
@@ -201,13 +225,8 @@ def test_a_table_whose_choices_cannot_be_had_is_replaced(fake_cupy, sections, mo
         stale = kept == "cache" and len(searched) == 1
         return {"lanes": "2"} | ({"train/conv2d_2/forward": "999"} if stale else {})
 
-    device = backend_module.device()
-    monkeypatch.setattr(device, "has_tf32", True, raising=False)
-    monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
     monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
     monkeypatch.setattr(backend_module, "search", search)
-    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
-    monkeypatch.setattr(CudaBackend, "_lane", lambda self, index, tf32: None)
     graphs = sections("lenet")
     made = CudaBackend().compile(graphs, Options("tf32", tune=True))
     given = None
