@@ -15,6 +15,8 @@ from .runtime import cupy
 from .store import Buffer
 
 MOST_TAPS = 255
+# Indices of fours are 32 bits.
+MOST_FOURS = 1 << 30
 # Kernels whose loops are unrolled.
 COMMON = ((2, 2), (3, 3))
 # Four waves on the largest GPU; each block leaves a slice of sums.
@@ -52,6 +54,7 @@ def _shape(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> Defines:
 
 def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
     """Whether the kernel that keeps an index serves: channels-last, in fours, short windows."""
+    pixels = max(tensor.size // tensor.shape[1] for tensor in (op.x, op.y))
     return (
         b.precision.fusion
         and op.kind == "max"
@@ -59,6 +62,7 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
         and geometry(b).nhwc
         and x.stored[1] % 4 == 0
         and x.stored[1] // 4 <= THREADS
+        and pixels * (x.stored[1] // 4) <= MOST_FOURS
         and op.window.area <= MOST_TAPS
     )
 

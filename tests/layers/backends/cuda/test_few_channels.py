@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.layout import Layout
+from dnnstack.layers.backends.cuda.pool import indexed
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.geometry import Window
+from dnnstack.layers.graph import Tensor
 from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.ops import Pool2d
 from dnnstack.layers.rewrites import rewritten
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
@@ -66,6 +73,18 @@ def test_a_pool_gives_its_gradient_as_its_pictures_lie(bound, filters, stride, p
     assert dx.same(x)
     assert dx.stored[1] == 4
     executable.close()
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(1 << 19, True), (1 << 20, False)])
+def test_pictures_of_more_fours_than_an_index_counts_are_pooled_otherwise(batch, expected):
+    """81 pixels of 16 fours each leave a picture of 64."""
+    shapes = {"x": (batch, 33, 8, 8), "y": (batch, 33, 9, 9)}
+    ends = {name: Tensor(name, size, "float32", "activation") for name, size in shapes.items()}
+    op = Pool2d(**ends, window=Window((2, 2), (1, 1), (1, 1, 1, 1)), kind="max")
+    choices = {"layout": "nhwc", "pad": "64"}
+    binder = SimpleNamespace(precision=SimpleNamespace(fusion=True, narrow=True), choices=choices)
+    layout = Layout(op.x.shape, (batch, 64, 8, 8), True)
+    assert indexed(binder, op, layout) is expected
 
 
 @pytest.mark.cuda
