@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib import resources
 from math import inf
 from typing import Any
 
@@ -85,7 +88,7 @@ class CudaBackend:
 
         trained = training_sections(graphs)
         mark = fingerprint(trained, options.deterministic) if trained else ""
-        environment = {**self.versions(), "precision": chosen}
+        environment = {**self.versions(), "dnnstack": _digest(), "precision": chosen}
         present = Tuning(NAME, environment, mark, DEFAULT_CHOICES[chosen])
 
         def find() -> Mapping[str, str]:
@@ -157,6 +160,14 @@ class CudaBackend:
             "CuPy": module_version(cp),
             "cudnn-frontend": module_version(frontend()),
         }
+
+
+@cache
+def _digest() -> str:
+    """Of this package's code: other kernels give other bits, and number their choices otherwise."""
+    files = sorted(resources.files(__package__).iterdir(), key=lambda file: file.name)
+    code = [file.read_bytes() for file in files if file.name.endswith((".py", ".cu", ".cuh"))]
+    return hashlib.sha256(b"\0".join(code)).hexdigest()[:12]
 
 
 def _fastest(work: Any, repeats: int = 10) -> float:

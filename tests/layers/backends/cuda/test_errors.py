@@ -208,6 +208,32 @@ def test_what_only_evaluates_asks_for_nothing_that_a_driver_may_refuse(
     assert made[0].choices == {"layout": "nchw", "lanes": "2"}
 
 
+def test_a_table_of_other_kernels_is_replaced_and_says_so(stand_in, sections, monkeypatch):
+    """They may sum in another order, and number what there is to choose otherwise."""
+
+    class Bound:
+        def __init__(self, graphs, tuning, lanes, precision, notices, *_):
+            self.tuning, self.notices = tuning, notices
+
+    searched = []
+
+    def search(*_):
+        searched.append(1)
+        return {"lanes": "2"}
+
+    monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
+    monkeypatch.setattr(backend_module, "search", search)
+    graphs = sections("lenet")
+    before = CudaBackend().compile(graphs, Options("tf32", tune=True)).tuning
+    again = CudaBackend().compile(graphs, Options("tf32", tune=True, tuning=before))
+    assert (again.notices, len(searched)) == ((), 1)
+    monkeypatch.setattr(backend_module, "_digest", lambda: "changed")
+    changed = CudaBackend().compile(graphs, Options("tf32", tune=True, tuning=before))
+    assert len(searched) == 2
+    (notice,) = changed.notices
+    assert notice.endswith(f"dnnstack was {before.environment['dnnstack']}, now it is changed")
+
+
 @pytest.mark.parametrize("kept", ["checkpoint", "cache"])
 def test_a_table_whose_choices_cannot_be_had_is_replaced(stand_in, sections, monkeypatch, kept):
     """Stale or damaged, it is never fatal: another is searched for, and kept."""
