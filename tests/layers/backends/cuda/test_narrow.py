@@ -6,11 +6,13 @@ Against the reference, on numbers that bfloat16 holds exactly.
 from __future__ import annotations
 
 import numpy as np
+import op_cases
 import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.layers.ops import ACTIVATIONS
 from op_cases import CASES
 
 KINDS = ("batch_norm", "add-", "concat", "slice", "pad_channels", "dropout", "scale", "activation")
@@ -70,3 +72,25 @@ def test_channels_that_do_not_count_stay_zero_whatever_is_f_of_0(backend, name, 
     assert padding.any()
     assert not buffer.array.get()[padding].any()
     executable.close()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+@pytest.mark.parametrize("name", ["activation", "activation_backward"])
+def test_numbers_that_are_none_and_infinite_ones(backend, name, kind, monkeypatch):
+    """In bfloat16, where slopes and limits come from approximations: as in the reference."""
+    extremes = (np.nan, np.inf, -np.inf, 1e10, -1e10)
+    monkeypatch.setattr(op_cases, "EXTREMES", extremes)
+    draft = CASES[f"{name}-{kind}-extremes"](np.random.default_rng(3), "ties")
+    result = "dx" if name.endswith("backward") else "y"
+    values = []
+    for each, precision in ((backend, "bf16"), (ReferenceBackend(1), "fp32")):
+        options = Options(precision=precision, tune=False)
+        executable = each.compile({draft.graph.name: draft.graph}, options)
+        for tensor, value in draft.values.items():
+            executable.write(tensor, value)
+        with np.errstate(all="ignore"):
+            executable.run(draft.graph.name, draft.steps)
+        values.append(executable.read(draft.graph.results[result]))
+        executable.close()
+    np.testing.assert_allclose(*values, rtol=2.0**-7, atol=2.0**-8)
