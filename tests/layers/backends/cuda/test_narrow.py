@@ -83,9 +83,29 @@ def test_numbers_that_are_none_and_infinite_ones(backend, name, kind, monkeypatc
     monkeypatch.setattr(op_cases, "EXTREMES", extremes)
     draft = CASES[f"{name}-{kind}-extremes"](np.random.default_rng(3), "ties")
     result = "dx" if name.endswith("backward") else "y"
+    got, want = beside_the_reference(backend, "bf16", draft, result)
+    np.testing.assert_allclose(got, want, rtol=2.0**-7, atol=2.0**-8)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("narrow", ROUNDING)
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("pool2d-max")])
+def test_a_window_with_a_number_that_is_none_has_none(backend, name, narrow):
+    draft = CASES[name](np.random.default_rng(3), "ties")
+    (x,) = draft.values
+    draw = np.random.default_rng(4)
+    draft.values[x][draw.random(x.shape) < 0.1] = np.nan
+    draft.values[x][draw.random(x.shape) < 0.1] = -np.inf
+    draft.values[x][draw.random(x.shape) < 0.1] = np.inf
+    got, want = beside_the_reference(backend, narrow, draft, "y")
+    assert np.isnan(want).any()
+    np.testing.assert_array_equal(got, want)
+
+
+def beside_the_reference(backend, precision, draft, result):
     values = []
-    for each, precision in ((backend, "bf16"), (ReferenceBackend(1), "fp32")):
-        options = Options(precision=precision, tune=False)
+    for each, computed in ((backend, precision), (ReferenceBackend(1), "fp32")):
+        options = Options(precision=computed, tune=False)
         executable = each.compile({draft.graph.name: draft.graph}, options)
         for tensor, value in draft.values.items():
             executable.write(tensor, value)
@@ -93,4 +113,4 @@ def test_numbers_that_are_none_and_infinite_ones(backend, name, kind, monkeypatc
             executable.run(draft.graph.name, draft.steps)
         values.append(executable.read(draft.graph.results[result]))
         executable.close()
-    np.testing.assert_allclose(*values, rtol=2.0**-7, atol=2.0**-8)
+    return values
