@@ -7,6 +7,8 @@ import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.executable import TOGETHER
+from dnnstack.layers.backends.cuda.overlap import available
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -128,3 +130,32 @@ def test_an_operation_without_a_kernel_is_named(bound, monkeypatch):
     graph = network.train_graph(BATCH, "train", COUNT, 2, 50, scaling, Sgd())
     with pytest.raises(BackendUnavailableError, match=r"BatchNorm\(batch_norm_1\).*--device cpu"):
         bound({"train": graph})
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("lanes", ["1", "2"])
+@pytest.mark.parametrize("overlap", ["chains", "joins"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_launches_that_overlap_give_the_same_bits(cuda, precision, overlap, lanes):
+    """Many kernels, each of which reads what the one in front has just written, step after step."""
+    if not available():
+        pytest.skip("overlapping launches need a GPU of compute capability 9.0")
+    _, _, first = train(cuda, Options(precision, tune=False))
+    choices = {**first.tuning.choices, "lanes": lanes}
+    found = []
+    for kind in ({}, {"overlap": overlap}):
+        table = Tuning("cuda", first.tuning.environment, first.tuning.graph, choices | kind)
+        losses, held, executable = train(cuda, Options(precision, tuning=table))
+        assert not executable.notices
+        executable.run("train", 3 * TOGETHER)
+        found.append((losses, {t.name: executable.read(t) for t in tensors_of(executable)}, held))
+    assert found[0][0] == found[1][0]
+    for before, after in zip(found[0][1:], found[1][1:], strict=True):
+        for name, values in before.items():
+            np.testing.assert_array_equal(after[name], values, err_msg=name)
+
+
+def tensors_of(executable):
+    """Parameters, states and the loss."""
+    graph = executable.graphs["train"]
+    return [*(t for t in graph.tensors() if t.role in ("parameter", "state")), graph["loss"]]
