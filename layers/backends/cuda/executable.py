@@ -290,10 +290,12 @@ class CudaExecutable:
             return time.perf_counter() - begin
 
         timed(1)
-        # Whole graphs of several steps, as a training launches them; never beyond its end.
-        steps = 1 if timed(1) > SLOW else min([2 * TOGETHER, *tables])
-        timed(steps)
-        spent = [timed(steps)]
+        steps, spent = 1, [timed(1)]
+        if spent[0] <= SLOW:
+            # Whole graphs of several steps, as a training launches them; never beyond its end.
+            steps = min([2 * TOGETHER, *tables])
+            timed(steps)
+            spent = [timed(steps)]
         while len(spent) < repeats and sum(spent) < LONG:
             spent.append(timed(steps))
         return min(spent) / steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from dnnstack.layers.backends.cuda import executable
 from dnnstack.layers.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
 from dnnstack.layers.backends.cuda.lanes import LaunchList
 from dnnstack.layers.ops import GatherBatch
@@ -79,3 +80,28 @@ def test_a_lane_that_has_waited_is_waited_for(fake_cupy):
     for step in launches.steps:
         step.launch()
     assert [len(stream.waited) for stream in streams] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("each", "repeats", "expected"),
+    [
+        # Slow: once to capture, then as often as it takes to be sure.
+        (0.03, 20, [1] * 8),
+        (0.3, 20, [1] * 2),
+        # Fast: whole graphs, the first of which is captured.
+        (0.001, 3, [1, 1, *[2 * TOGETHER] * 4]),
+    ],
+)
+def test_how_many_steps_a_timing_takes(bound, sections, monkeypatch, each, repeats, expected):
+    made, _ = bound(sections("lenet"), capture=True)
+    ran, now = [], [0.0]
+
+    def run(section, steps):
+        ran.append(steps)
+        now[0] += each * steps
+
+    monkeypatch.setattr(made, "run", run)
+    monkeypatch.setattr(made, "write", lambda *_: None)
+    monkeypatch.setattr(executable.time, "perf_counter", lambda: now[0])
+    assert made.step_seconds("train", repeats) == pytest.approx(each)
+    assert ran == expected
