@@ -28,7 +28,7 @@ def cupy_as(found: Callable[[], object]) -> Prepare:
 
 
 def without_cupy(patch: pytest.MonkeyPatch) -> None:
-    from dnnstack.layers.backends.cuda import runtime
+    from dnnstack.layers.backends.cuda.libraries import runtime
 
     patch.setitem(sys.modules, "cupy", None)
     # Imported afresh, even where an earlier test had it.

@@ -16,14 +16,14 @@ from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
 from ..base import Precision as PrecisionName
 from ..tuning import UNEQUAL, Tuning, fingerprint, forget, settle, training_sections
-from .bind import Precision
-from .cublas import Cublas, Product
-from .cublas_lt import CublasLt
-from .cudnn_library import Cudnn
+from .binding.bind import Precision
+from .binding.lanes import Lane
 from .executable import CudaExecutable
-from .lanes import Lane
+from .libraries.cublas import Cublas, Product
+from .libraries.cublas_lt import CublasLt
+from .libraries.cudnn_library import Cudnn
+from .libraries.runtime import cupy, device, frontend, module_version, synchronize
 from .memory_plan import check_fits, choose_residency, free_bytes
-from .runtime import cupy, device, frontend, module_version, synchronize
 from .tuner import search
 
 NAME = "cuda"
@@ -165,7 +165,9 @@ class CudaBackend:
 @cache
 def _digest() -> str:
     """Of this package's code: other kernels give other bits, and number their choices otherwise."""
-    files = sorted(resources.files(__package__).iterdir(), key=lambda file: file.name)
+    folders = [resources.files(__package__)]
+    folders += [folders[0] / name for name in ("operations", "binding", "libraries", "sources")]
+    files = sorted((f for folder in folders for f in folder.iterdir()), key=lambda file: file.name)
     code = [file.read_bytes() for file in files if file.name.endswith((".py", ".cu", ".cuh"))]
     return hashlib.sha256(b"\0".join(code)).hexdigest()[:12]
 

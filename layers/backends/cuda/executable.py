@@ -16,31 +16,14 @@ from ...ops import Average
 from ...ops.updates import ParameterUpdate
 from ..base import Array, BoundCall
 from ..tuning import Tuning
-from . import (  # noqa: F401  # they register
-    augment,
-    classic,
-    classic_losses,
-    combine,
-    convolution,
-    fused,
-    im2col,
-    linear,
-    losses,
-    lrn,
-    muon,
-    norm,
-    optimizers,
-    pointwise,
-    pool,
-)
-from . import step as ends  # noqa: F401
-from .bind import Binder, Precision
-from .lanes import JOINS, Lane, Step, launches
-from .layout import BFLOAT
-from .parameters import Geometry, add_gradients, add_parameters
-from .runtime import captured_seconds, cupy, device, device_errors, synchronize
-from .store import PARAMETERS, Buffer, Store
-from .stream import Feeds
+from . import operations  # noqa: F401  # they register
+from .binding.bind import Binder, Precision
+from .binding.lanes import JOINS, Lane, Step, launches
+from .binding.parameters import Geometry, add_gradients, add_parameters
+from .binding.store import PARAMETERS, Buffer, Store
+from .binding.stream import Feeds
+from .libraries.layout import BFLOAT
+from .libraries.runtime import captured_seconds, cupy, device, device_errors, synchronize
 
 # Steps that one graph holds, and launches it may hold at most.
 TOGETHER, MOST_LAUNCHES = 8, 800

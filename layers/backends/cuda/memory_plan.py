@@ -26,15 +26,15 @@ from ...ops import (
     Reshape,
 )
 from ..base import Precision, Residency
-from .augment import FLOATS_A_PIXEL
-from .conv_graph import WORKSPACE_LIMIT
-from .cublas import WORKSPACE_BYTES
-from .layout import Layout, padded, plain
-from .muon import scratch_bytes as muon_bytes
-from .numbers import NARROW, narrow_tensors
-from .parameters import NARROW_ROW, Geometry, updates
-from .runtime import cupy
-from .stream import SLOTS, Packed
+from .binding.numbers import NARROW, narrow_tensors
+from .binding.parameters import NARROW_ROW, Geometry, updates
+from .binding.stream import SLOTS, Packed
+from .libraries.conv_graph import WORKSPACE_LIMIT
+from .libraries.cublas import WORKSPACE_BYTES
+from .libraries.layout import Layout, padded, plain
+from .libraries.runtime import cupy
+from .operations.augment import FLOATS_A_PIXEL
+from .operations.muon import scratch_bytes as muon_bytes
 
 # The choices with the most padding that a search may take.
 FURTHEST: Mapping[str, str] = {"layout": "nhwc", "pad": "32"}

@@ -8,13 +8,13 @@ from contextlib import closing
 
 from ....common.errors import CudnnError, LibraryError
 from ..base import Options
-from .candidates import Candidates
-from .conv_graph import WORKSPACE_LIMIT, best_first
-from .cublas_lt import LtProduct
+from .binding.lanes import CHAINS, JOINS
 from .executable import CudaExecutable
-from .lanes import CHAINS, JOINS
-from .overlap import available
-from .runtime import cupy
+from .libraries.candidates import Candidates
+from .libraries.conv_graph import WORKSPACE_LIMIT, best_first
+from .libraries.cublas_lt import LtProduct
+from .libraries.overlap import available
+from .libraries.runtime import cupy
 
 # What is tried for each precision, the most promising first.
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {

@@ -10,11 +10,12 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.cuda import convolution, kernels, runtime
 from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.bind import Precision
+from dnnstack.layers.backends.cuda.binding.bind import Precision
+from dnnstack.layers.backends.cuda.binding.lanes import Lane
 from dnnstack.layers.backends.cuda.executable import CudaExecutable
-from dnnstack.layers.backends.cuda.lanes import Lane
+from dnnstack.layers.backends.cuda.libraries import kernels, runtime
+from dnnstack.layers.backends.cuda.operations import convolution
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
@@ -177,7 +178,7 @@ def fake_cupy(monkeypatch):
 
 
 def _modules():
-    prefix = runtime.__package__ + "."
+    prefix = runtime.__package__.removesuffix("libraries")
     return [module for name, module in list(sys.modules.items()) if name.startswith(prefix)]
 
 

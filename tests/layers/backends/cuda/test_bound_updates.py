@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from dnnstack.layers.augment import Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.bind import Binder
-from dnnstack.layers.backends.cuda.cublas import WORKSPACE_BYTES
-from dnnstack.layers.backends.cuda.layout import Layout, plain
+from dnnstack.layers.backends.cuda.binding.bind import Binder
+from dnnstack.layers.backends.cuda.libraries.cublas import WORKSPACE_BYTES
+from dnnstack.layers.backends.cuda.libraries.layout import Layout, plain
 from dnnstack.layers.backends.cuda.memory_plan import LANES, plan_memory
-from dnnstack.layers.backends.cuda.muon import Matrices, matrices, scratch_bytes
+from dnnstack.layers.backends.cuda.operations.muon import Matrices, matrices, scratch_bytes
 from dnnstack.layers.ops.updates import ParameterUpdate
 from dnnstack.layers.rewrites import rewritten
 from dnnstack.training.augmentation import TEST_TIME

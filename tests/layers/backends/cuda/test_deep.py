@@ -8,7 +8,7 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.cuda.executable import TOGETHER
-from dnnstack.layers.backends.cuda.overlap import available
+from dnnstack.layers.backends.cuda.libraries.overlap import available
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -121,7 +121,7 @@ def test_less_precision_stays_near_and_repeats_bit_by_bit(cuda, wanted, precisio
 
 
 def test_an_operation_without_a_kernel_is_named(bound, monkeypatch):
-    from dnnstack.layers.backends.cuda import bind
+    from dnnstack.layers.backends.cuda.binding import bind
     from dnnstack.layers.ops import BatchNorm
 
     network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)

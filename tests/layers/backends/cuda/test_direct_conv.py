@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda import direct_conv, tuner
+from dnnstack.layers.backends.cuda import tuner
 from dnnstack.layers.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
-from dnnstack.layers.backends.cuda.layout import Layout
+from dnnstack.layers.backends.cuda.libraries.layout import Layout
+from dnnstack.layers.backends.cuda.operations import direct_conv
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers

@@ -8,9 +8,10 @@ import pytest
 from dnnstack.common.errors import CublasError, CudnnError, LibraryError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda import backend as backend_module
-from dnnstack.layers.backends.cuda import parameters, runtime
 from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.bind import Binder
+from dnnstack.layers.backends.cuda.binding import parameters
+from dnnstack.layers.backends.cuda.binding.bind import Binder
+from dnnstack.layers.backends.cuda.libraries import runtime
 from dnnstack.layers.backends.tuning import Tuning
 
 

@@ -8,7 +8,7 @@ from dnnstack.common.errors import BackendUnavailableError, ShapeError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
 from dnnstack.layers.backends.cuda.executable import TOGETHER
-from dnnstack.layers.backends.cuda.overlap import available
+from dnnstack.layers.backends.cuda.libraries.overlap import available
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers

@@ -9,8 +9,8 @@ import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.layout import Layout
-from dnnstack.layers.backends.cuda.pool import indexed
+from dnnstack.layers.backends.cuda.libraries.layout import Layout
+from dnnstack.layers.backends.cuda.operations.pool import indexed
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.geometry import Window

@@ -13,8 +13,9 @@ from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.cuda import direct_conv, kernels
-from dnnstack.layers.backends.cuda.layout import Layout
+from dnnstack.layers.backends.cuda.libraries import kernels
+from dnnstack.layers.backends.cuda.libraries.layout import Layout
+from dnnstack.layers.backends.cuda.operations import direct_conv
 from dnnstack.layers.geometry import Window
 from dnnstack.layers.graph import Tensor
 from dnnstack.layers.ops import ACTIVATIONS, Conv2d
@@ -85,7 +86,7 @@ def test_kernels_compile_and_keep_to_their_registers(
 def test_kernels_that_those_nets_do_not_use(file, kind, narrow):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
-    folder = Path(kernels.__file__).parent
+    folder = Path(kernels.__file__).parents[1] / "sources"
     code = "".join(folder.joinpath(name).read_text("utf-8") for name in (*kernels.HEADERS, file))
     options = ("-std=c++17", f"-DBFLOAT={narrow}", "--gpu-architecture=sm_90", "--ptxas-options=-v")
     if kind is not None:
@@ -109,7 +110,7 @@ def test_direct_convolutions(filters, kernel, dtype, architecture):
     ends = {name: Tensor(name, size, "float32", "activation") for name, size in shapes.items()}
     op = Conv2d(**ends, window=window, activation="gelu")
     y = Layout(shape, (64, 128, *shape[2:]), True, dtype=dtype)
-    folder = Path(kernels.__file__).parent
+    folder = Path(kernels.__file__).parents[1] / "sources"
     names = (*kernels.HEADERS, direct_conv.FILE)
     code = "".join(folder.joinpath(name).read_text("utf-8") for name in names)
     fixed = direct_conv.geometry_of(op, y) | {"BFLOAT": int(dtype == "bfloat16")}

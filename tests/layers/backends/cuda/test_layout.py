@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.layout import BFLOAT, Layout, padded, plain
-from dnnstack.layers.backends.cuda.parameters import Geometry, plan_layouts
+from dnnstack.layers.backends.cuda.binding.parameters import Geometry, plan_layouts
+from dnnstack.layers.backends.cuda.libraries.layout import BFLOAT, Layout, padded, plain
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss
 from dnnstack.layers.rewrites import rewritten

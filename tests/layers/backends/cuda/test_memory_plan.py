@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from dnnstack.common.errors import ConfigError
-from dnnstack.layers.backends.cuda.cublas import WORKSPACE_BYTES
+from dnnstack.layers.backends.cuda.libraries.cublas import WORKSPACE_BYTES
 from dnnstack.layers.backends.cuda.memory_plan import (
     LANES,
     SLACK,

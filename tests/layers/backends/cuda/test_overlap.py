@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CudnnError, LibraryError
 from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda import bind, kernels, overlap, tuner
-from dnnstack.layers.backends.cuda.lanes import Step, launches
+from dnnstack.layers.backends.cuda import tuner
+from dnnstack.layers.backends.cuda.binding import bind
+from dnnstack.layers.backends.cuda.binding.lanes import Step, launches
+from dnnstack.layers.backends.cuda.libraries import kernels, overlap
 
 CALL = object()
 
@@ -108,7 +110,7 @@ def test_behind_a_wait_only_where_joins_overlap():
 
 def test_every_kernel_waits_for_the_one_in_front_before_anything_else():
     """One that did not would read what is not written yet wherever it overlaps."""
-    folder = Path(overlap.__file__).parent
+    folder = Path(overlap.__file__).parents[1] / "sources"
     found = 0
     for file in sorted(folder.glob("*.cu")):
         for kernel in re.finditer(r"__global__[^{;]*\{\s*(\S+)", file.read_text("utf-8")):
@@ -119,7 +121,7 @@ def test_every_kernel_waits_for_the_one_in_front_before_anything_else():
 
 def test_no_kernel_says_that_what_it_reads_was_written_before_it_began():
     """ld.global.nc, which that allows, need not see what the kernel in front wrote meanwhile."""
-    folder = Path(overlap.__file__).parent
+    folder = Path(overlap.__file__).parents[1] / "sources"
     for file in sorted(folder.glob("*.cu*")):
         code = file.read_text("utf-8")
         said = re.search(r"const \w+\*+ __restrict__|__ldg|ld\.global\.nc;", code)

@@ -7,10 +7,10 @@ import pytest
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.conv_graph import WORKSPACE_LIMIT, ConvGraph, Operand
-from dnnstack.layers.backends.cuda.cudnn_library import Cudnn
-from dnnstack.layers.backends.cuda.layout import Layout
-from dnnstack.layers.backends.cuda.runtime import cupy, device
+from dnnstack.layers.backends.cuda.libraries.conv_graph import WORKSPACE_LIMIT, ConvGraph, Operand
+from dnnstack.layers.backends.cuda.libraries.cudnn_library import Cudnn
+from dnnstack.layers.backends.cuda.libraries.layout import Layout
+from dnnstack.layers.backends.cuda.libraries.runtime import cupy, device
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.geometry import Window

@@ -8,8 +8,8 @@ from dnnstack.common.errors import BackendUnavailableError, ConfigError
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda import backend as module
 from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.libraries.runtime import cupy
 from dnnstack.layers.backends.cuda.memory_plan import plan_memory
-from dnnstack.layers.backends.cuda.runtime import cupy
 
 pytestmark = pytest.mark.cuda
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.cuda.stream import SLOTS, Feeds, Packed
+from dnnstack.layers.backends.cuda.binding.stream import SLOTS, Feeds, Packed
 from dnnstack.layers.graph import Graph
 from dnnstack.layers.ops import Advance, GatherBatch
 from hypothesis import given

@@ -17,7 +17,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.cuda import cublas, cublas_lt, cudnn_library, overlap
+from dnnstack.layers.backends.cuda.libraries import cublas, cublas_lt, cudnn_library, overlap
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
@@ -69,7 +69,7 @@ def cudnn_functions():
     found = {
         f"cudnn{verb}{kind}Descriptor" for verb in ("Create", "Destroy") for kind in DESCRIPTORS
     }
-    for path in Path(cudnn_library.__file__).parent.glob("*.py"):
+    for path in Path(cudnn_library.__file__).parents[1].rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             name = getattr(node, "attr", None) or getattr(node, "value", None)
             if isinstance(name, str) and re.fullmatch(r"cudnn[A-Z]\w+", name):

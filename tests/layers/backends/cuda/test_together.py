@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 from dnnstack.layers.backends.cuda import executable
+from dnnstack.layers.backends.cuda.binding.lanes import LaunchList
 from dnnstack.layers.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
-from dnnstack.layers.backends.cuda.lanes import LaunchList
 from dnnstack.layers.ops import GatherBatch
 from dnnstack.layers.ops.updates import ParameterUpdate
 

@@ -8,8 +8,8 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.augment import AlternatingFlip, Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.layers.backends.base import Options
 from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.layout import _from_bfloat, _to_bfloat
-from dnnstack.layers.backends.cuda.runtime import cupy
+from dnnstack.layers.backends.cuda.libraries.layout import _from_bfloat, _to_bfloat
+from dnnstack.layers.backends.cuda.libraries.runtime import cupy
 from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import CrossEntropyLoss

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import BackendUnavailableError, CublasError
 from dnnstack.layers.backends import select
-from dnnstack.layers.backends.cuda import cublas_lt, cudnn_library, runtime
+from dnnstack.layers.backends.cuda.libraries import cublas_lt, cudnn_library, runtime
 
 
 @pytest.fixture

@@ -1,0 +1,340 @@
+"""Binder: turns the operations of one section into a list of launches on one or more lanes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .....common.errors import BackendUnavailableError, ShapeError
+from ....graph import SHARED, Graph, Op, Tensor
+from ....ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
+from ....rewrites_fused import TAIL_GRADIENTS
+from ..libraries.candidates import Candidates
+from ..libraries.conv_graph import ConvGraph
+from ..libraries.cublas_lt import LtProduct
+from ..libraries.kernels import i64, linear_grid
+from ..libraries.layout import BFLOAT, FLOAT, Layout, plain
+from ..libraries.overlap import available
+from ..libraries.runtime import cupy
+from .lanes import Lane, LaunchList
+from .numbers import narrow_tensors
+from .store import Buffer, Store
+
+OpT = TypeVar("OpT", bound=Op)
+Bind = Callable[["Binder", Any], None]
+KERNELS: dict[type[Op], Bind] = {}
+# What of an operation can run at the beginning of the step, on the last lane.
+EARLY: dict[type[Op], Bind] = {}
+
+
+def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
+    """Register the function that binds one type of operation."""
+
+    def register(kernel: Callable[[Binder, OpT], None]) -> Bind:
+        KERNELS[kind] = kernel
+        return kernel
+
+    return register
+
+
+@dataclass(frozen=True)
+class Precision:
+    """exact: no operand rounded to TF32. narrow: activations and copies of weights in bfloat16."""
+
+    exact: bool
+    narrow: bool
+    deterministic: bool
+    fusion: bool
+
+
+@dataclass(frozen=True)
+class _Slices:
+    """Sums over parts of a batch that are yet to be added up: ``count`` rows, a stride apart."""
+
+    op: Op
+    lane: int
+    source: Any
+    first: int
+    count: int
+    stride: int
+    target: Buffer
+    size: int
+
+
+class Binder(LaunchList):
+    """Binds a section; ``choices`` say how pictures lie on the device and which plans run."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        store: Store,
+        lanes: Sequence[Lane],
+        precision: Precision,
+        choices: Mapping[str, str],
+    ) -> None:
+        overlap = choices.get("overlap", "") if available() else ""
+        super().__init__(lanes, overlap, choices.get("apart", "").split(","))
+        self.graph = graph
+        self.store = store
+        self.precision = precision
+        self.choices = choices
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.convolutions: dict[str, ConvGraph] = {}
+        # By a convolution's name: other ways to compute it, each with what its choices begin with,
+        # and how long a kernel takes that must finish the result of cuDNN's plan.
+        self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
+        self.tails: dict[str, Callable[[int], float]] = {}
+        self.products: dict[str, LtProduct] = {}
+        self.done: set[int] = set()
+        self.private: dict[object, Any] = {}
+        self._narrow = narrow_tensors(graph) if precision.narrow else frozenset[Tensor]()
+        self._workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
+        self._op: Op = graph.ops[0] if graph.ops else Op()
+        self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
+        self._writers: dict[Tensor, int] = {}
+        self._pending: list[_Slices] = []
+
+    def bind(self) -> None:
+        """Bind every operation in order; then the section wants its workspaces."""
+        aside = self._aside()
+        turn = 0
+        self.lane = len(self.lanes) - 1
+        for op in self.graph.ops:
+            if type(op) in EARLY:
+                self._op = op
+                self.join([0])
+                EARLY[type(op)](self, op)
+        for op in self.graph.ops:
+            if id(op) in self.done:
+                continue
+            self.lane = 0
+            if id(op) in aside and len(self.lanes) > 1:
+                self.lane = 1 + turn % (len(self.lanes) - 1)
+                turn += 1
+            self._op = op
+            if self._needs_sums(op):
+                self.add_up()
+            self._wait_for(op)
+            if type(op) not in KERNELS:
+                raise BackendUnavailableError(
+                    f"device 'cuda': {op.label()} has no kernel there; use --device cpu"
+                )
+            KERNELS[type(op)](self, op)
+            self._writers.update(dict.fromkeys(op.writes(), self.lane))
+        self.lane = 0
+        self.add_up()
+        self.join(range(len(self.lanes)))
+
+    def wanted_workspaces(self) -> dict[int, int]:
+        """The bytes of workspace that each lane asks for."""
+        return {lane: max(size for size, _ in asked) for lane, asked in self._workspaces.items()}
+
+    def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
+        """Fix the workspace of every lane, an array of bytes, which other sections may share."""
+        for lane, asked in self._workspaces.items():
+            address = int(self.keep(workspaces[lane]).data.ptr)
+            for _, bind in asked:
+                bind(address)
+
+    # ------------------------------------------------------------ order
+
+    def _aside(self) -> set[int]:
+        """Operations that only gradients of parameters come from, with others to run beside them:
+        all but the last of what comes before the first update."""
+        before = [op for op in self.graph.ops if not _changes(op)]
+        ends = [op for op in before[:-1] if op.outputs and _only_gradients(op)]
+        return {id(op) for op in ends}
+
+    def _wait_for(self, op: Op) -> None:
+        if self.lane:
+            self.join([0])
+        if _changes(op):
+            self.join(range(len(self.lanes)))
+        self.join({self._writers[t] for t in op.reads() if t in self._writers})
+
+    # ------------------------------------------------------------ tensors
+
+    def number(self, tensor: Tensor) -> str:
+        """How an activation is stored: float32, or bfloat16 where the precision is that."""
+        return BFLOAT if tensor in self._narrow else tensor.dtype
+
+    def home(self, tensor: Tensor) -> Buffer:
+        """The buffer that holds a tensor; one that comes from outside starts zeroed, row-major."""
+        held = self.store.buffers if tensor.role in SHARED else self.buffers
+        if tensor not in held:
+            held[tensor] = Buffer.zeros(plain(tensor.shape, tensor.dtype))
+        return held[tensor]
+
+    def data(self, tensor: Tensor) -> Any:
+        """The device array of a data set as it is now; it may be exchanged, see generation.
+
+        Of one that stays in host memory, the part that the present step reads.
+        """
+        if self.store.feeds is not None and self.store.feeds.holds(tensor):
+            return self.store.feeds.staged(self.graph.name, tensor)
+        if tensor not in self.store.data:
+            self.store.data[tensor] = cupy().zeros(tensor.shape, tensor.dtype)
+        return self.store.data[tensor]
+
+    def want(self, tensor: Tensor, layout: Layout) -> Buffer:
+        """The tensor in this layout: its home, or a copy that a launch makes now."""
+        home = self.home(tensor)
+        if home.layout.same(layout):
+            return home
+        if tensor.role == "parameter" and home.layout.same(replace(layout, dtype=FLOAT)):
+            return self.store.narrowed(tensor)
+        key = (tensor, layout)
+        if key in self._copies and tensor.role in ("activation", "gradient"):
+            copy, lane = self._copies[key]
+            self.join([lane])
+            return copy
+        copy = self._copies[key][0] if key in self._copies else Buffer.zeros(layout)
+        self._copies[key] = (copy, self.lane)
+        self.convert(home, copy, tensor.name)
+        return copy
+
+    def floats(self, tensor: Tensor) -> Buffer:
+        """The tensor row-major in float32 without padding: what any plain call takes."""
+        return self.want(tensor, plain(tensor.shape, tensor.dtype))
+
+    def output(self, tensor: Tensor, layout: Layout | None = None) -> Buffer:
+        """The zeroed buffer to write an output in this layout; a gradient's lies in its arena."""
+        layout = layout or plain(tensor.shape, tensor.dtype)
+        if tensor in self.buffers:
+            held = self.buffers[tensor]
+            if not held.layout.same(layout):
+                raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
+            return held
+        self.buffers[tensor] = Buffer.zeros(layout)
+        return self.buffers[tensor]
+
+    def planned(self, tensor: Tensor) -> Layout | None:
+        """The layout of a tensor that has a buffer already: parameters, states, gradients."""
+        held = self.store.buffers if tensor.role in SHARED else self.buffers
+        return held[tensor].layout if tensor in held else None
+
+    def alias(self, tensor: Tensor, buffer: Buffer, layout: Layout) -> None:
+        """Let a tensor share another's bytes."""
+        self.buffers[tensor] = Buffer(buffer.array, layout)
+
+    def convert(self, source: Buffer, target: Buffer, name: str) -> None:
+        """Copy between layouts, in the order of the target's memory."""
+        a, b = source.layout, target.layout
+        _, come = a.among(b)
+        whole, go = b.among(a)
+        axes = sorted(range(4), key=lambda axis: -go[axis])
+        sizes = [whole[axis] for axis in axes]
+        cast = self.numbers(
+            *sizes[1:], *(come[axis] for axis in axes), *(go[axis] for axis in axes)
+        )
+        narrow = BFLOAT in (a.dtype, b.dtype)
+        kernel = "convert_same"
+        if a.dtype != b.dtype:
+            kernel = "convert_widen" if a.dtype == BFLOAT else "convert_narrow"
+        size = int(np.prod(sizes))
+        arguments = (source.array, target.array, i64(size), cast)
+        self.kernel(
+            self._op,
+            ("elementwise.cu", kernel, narrow),
+            linear_grid(size),
+            arguments,
+            {"tensor": name, "from": a.dtype, "to": b.dtype},
+        )
+
+    def workspace(self, size: int, bind: Callable[[int], None]) -> None:
+        """Ask for bytes of the lane's workspace; ``bind`` gets its address."""
+        self._workspaces.setdefault(self.lane, []).append((size, bind))
+
+    # ------------------------------------------------------------ sums in slices
+
+    def slices(
+        self, op: Op, source: Any, first: int, count: int, stride: int, target: Tensor, size: int
+    ) -> None:
+        """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
+        layout = self.planned(target) or plain(target.shape)
+        held = self.output(target, layout)
+        self._pending.append(_Slices(op, self.lane, source, first, count, stride, held, size))
+
+    def _needs_sums(self, op: Op) -> bool:
+        targets = {id(pending.target.array) for pending in self._pending}
+        return any(
+            tensor in self.buffers and id(self.buffers[tensor].array) in targets
+            for tensor in op.reads()
+        )
+
+    def add_up(self) -> None:
+        """Add up all slices that wait, in one launch."""
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        self.join({p.lane for p in pending})
+        counts = [(name, "i4") for name in ("slices", "stride", "size", "unused")]
+        segment = np.dtype([("in", "u8"), ("out", "u8"), *counts])
+        table = np.zeros(len(pending), segment)
+        where = []
+        for i, p in enumerate(pending):
+            source = int(p.source.data.ptr) + 4 * p.first
+            table[i] = (source, p.target.pointer, p.count, p.stride, p.size, 0)
+            where += [(i, first) for first in range(0, p.size, 32)]
+        segments = self.keep(cupy().asarray(table.view("u1")))
+        places = self.keep(cupy().asarray(np.asarray(where, "int32").reshape(-1)))
+        origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
+        self.kernel(
+            replace(pending[0].op, origin=origin),
+            ("elementwise.cu", "sum_slices", False),
+            (len(where),),
+            (segments, places),
+            {"sums": len(pending), "slices": max(p.count for p in pending)},
+            block=(32, 32),
+        )
+
+    def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
+        """The operation that sums dy over its rows, and its result, if a kernel may do it on the
+        way: where fusion is on."""
+        if not self.precision.fusion:
+            return None
+        for op in self.graph.ops:
+            if id(op) in self.private.get("summed", ()):
+                continue
+            summed, result = _sum_of_rows(op)
+            if result is not None and summed == dy:
+                return op, result
+        return None
+
+    def mark_summed(self, op: Op) -> None:
+        """Say that an operation's bias gradient needs no launch of its own."""
+        self.private.setdefault("summed", set()).add(id(op))
+
+    def is_summed(self, op: Op) -> bool:
+        return id(op) in self.private.get("summed", ())
+
+
+def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:
+    """The dy whose sum over rows is the operation's bias gradient, and that gradient."""
+    if isinstance(op, BiasGrad):
+        return op.dy, op.db
+    if isinstance(op, Conv2dBackwardFilter):
+        return op.dy, op.bias_grad
+    if isinstance(op, MatMul) and op.transpose_a:
+        return op.a, op.bias_grad
+    return None, None
+
+
+def _changes(op: Op) -> bool:
+    """Whether an operation updates what the step began with, not only its own metrics."""
+    return bool(op.tensors(op.updates)) and not isinstance(op, Metrics) and not _is_tail(op)
+
+
+def _only_gradients(op: Op) -> bool:
+    if _is_tail(op):
+        return True
+    return not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
+
+
+def _is_tail(op: Op) -> bool:
+    """The second half of a fused tail, whose metrics nobody in the section waits for."""
+    return isinstance(op, Fused) and op.kind == TAIL_GRADIENTS

@@ -1,0 +1,84 @@
+"""Which activations are bfloat16 where that is the precision."""
+
+from __future__ import annotations
+
+from ....graph import Graph, Op, Tensor
+from ....ops import (
+    Activation,
+    ActivationBackward,
+    Add,
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    BiasAdd,
+    BiasGrad,
+    Concat,
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Dropout,
+    DropoutBackward,
+    Fused,
+    GatherBatch,
+    Lrn,
+    LrnBackward,
+    MatMul,
+    PadChannels,
+    Pool2d,
+    Pool2dBackward,
+    Reshape,
+    Scale,
+    Slice,
+    Views,
+)
+
+# Operations with kernels that read and write bfloat16. All others are bracketed by conversions.
+NARROW: tuple[type[Op], ...] = (
+    Activation,
+    ActivationBackward,
+    Add,
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    BiasAdd,
+    BiasGrad,
+    Concat,
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Dropout,
+    DropoutBackward,
+    GatherBatch,
+    Lrn,
+    LrnBackward,
+    MatMul,
+    PadChannels,
+    Pool2d,
+    Pool2dBackward,
+    Reshape,
+    Scale,
+    Slice,
+    Views,
+)
+
+
+def narrow_tensors(graph: Graph) -> frozenset[Tensor]:
+    """Activations between operations that take bfloat16; scores and losses stay float32."""
+    good: set[Tensor] = set()
+    bad: set[Tensor] = set()
+    for op in graph.ops:
+        for tensor in (*op.reads(), *op.writes()):
+            if tensor.role != "activation" or tensor.dtype != "float32":
+                continue
+            (good if _takes(op, tensor) else bad).add(tensor)
+    return frozenset(good - bad)
+
+
+def _takes(op: Op, tensor: Tensor) -> bool:
+    if isinstance(op, Fused):
+        return tensor in op.narrow
+    if isinstance(op, Scale):
+        # Rows are scores, which a loss is to get as they were computed.
+        return len(tensor.shape) == 4
+    # Of one number a channel, the mean and deviation of batch norm, the digits are kept.
+    return isinstance(op, NARROW) and len(tensor.shape) > 1

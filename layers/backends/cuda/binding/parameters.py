@@ -1,0 +1,164 @@
+"""How parameters, states and gradients lie on the device: decided for all sections at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .....common.errors import ShapeError
+from ....graph import SHARED, Graph, Op, Shape, Tensor
+from ....ops import Accumulate, Average, BiasAdd, Conv2d, Fused, MatMul, Reshape
+from ....ops.updates import ParameterUpdate
+from ..libraries.layout import FLOAT, Layout, padded, plain
+from .store import PARAMETERS, SUMS, Buffer, Store
+
+# Below this, padding would more than double a tensor: pictures, the scores of a few classes.
+FEWEST_CHANNELS, FEWEST_UNITS = 5, 32
+# What rows are padded to: 16 bytes, and for the hidden units of bfloat16 the tiles of its gemm.
+ROW, NARROW_ROW, NARROW_UNITS = 4, 8, 64
+
+
+class Geometry:
+    """The padding that the choices ask for; ``narrow``: operands are bfloat16."""
+
+    def __init__(self, choices: Mapping[str, str], narrow: bool) -> None:
+        self.nhwc = choices.get("layout", "nhwc") == "nhwc"
+        self.pad = int(choices.get("pad", "1")) if self.nhwc else 1
+        self._row = NARROW_ROW if narrow else ROW
+        self._units = NARROW_UNITS if narrow else ROW
+
+    def channels(self, count: int) -> int:
+        """Stored channels of a picture or filters."""
+        return padded(count, self.pad) if count >= FEWEST_CHANNELS else count
+
+    def units(self, count: int) -> int:
+        """Stored columns of a dense layer's output."""
+        return padded(count, self._units) if count >= FEWEST_UNITS else count
+
+    def picture(self, shape: Shape, dtype: str = FLOAT, compact: bool = False) -> Layout:
+        """(N, C, H, W) as convolutions take it; compact: without padding."""
+        n, c, h, w = shape
+        return Layout(shape, (n, c if compact else self.channels(c), h, w), self.nhwc, dtype=dtype)
+
+    def filters(self, shape: Shape, grouped: bool, dtype: str = FLOAT) -> Layout:
+        """(O, C, kh, kw); grouped filters are not padded."""
+        o, c, h, w = shape
+        stored = shape if grouped else (self.channels(o), self.channels(c), h, w)
+        return Layout(shape, stored, self.nhwc, dtype=dtype)
+
+    def rows(self, shape: Shape, dtype: str = FLOAT, picture: Shape | None = None) -> Layout:
+        """(N, units), or (N, inputs) that hold a flattened ``picture`` in its own order."""
+        n, count = shape
+        if picture is not None:
+            order = picture if self.nhwc else None
+            return Layout(shape, (n, padded(count, self._row)), picture=order, dtype=dtype)
+        return Layout(shape, (n, self.units(count)), dtype=dtype)
+
+
+def plan_layouts(graphs: Mapping[str, Graph], geometry: Geometry) -> dict[Tensor, Layout]:
+    """The layouts of all parameters that convolutions and dense layers use.
+
+    Raises ShapeError where two uses of one parameter want different layouts.
+    """
+    found: dict[Tensor, Layout] = {}
+    for graph in graphs.values():
+        flattened = {op.y: op.x for op in _every(graph) if isinstance(op, Reshape)}
+        for op in _every(graph):
+            for tensor, layout in _wanted(op, geometry, flattened):
+                if tensor.role == "parameter" and found.setdefault(tensor, layout) != layout:
+                    raise ShapeError(f"'{tensor.name}' is used in two ways that do not agree")
+    return found
+
+
+def _wanted(
+    op: Op, geometry: Geometry, flattened: Mapping[Tensor, Tensor]
+) -> Iterator[tuple[Tensor, Layout]]:
+    if isinstance(op, Conv2d):
+        weight = geometry.filters(op.w.shape, op.groups > 1)
+        yield op.w, weight
+        if op.bias is not None:
+            yield op.bias, Layout(op.bias.shape, (weight.stored[0],))
+    elif isinstance(op, MatMul) and op.transpose_b and len(op.b.shape) == 2:
+        units, inputs = op.b.shape
+        source = flattened.get(op.a)
+        picture = source.shape[1:] if source is not None and len(source.shape) == 4 else None
+        columns = geometry.rows((1, inputs), picture=picture)
+        rows = geometry.units(units)
+        shape = (units, inputs)
+        yield op.b, Layout(shape, (rows, columns.stored[1]), picture=columns.picture)
+        if op.bias is not None:
+            yield op.bias, Layout(op.bias.shape, (rows,))
+    elif isinstance(op, BiasAdd) and len(op.x.shape) == 2:
+        # As where a MatMul has it: kernels read it, and write its gradient, a stored row at a time.
+        yield op.b, Layout(op.b.shape, (geometry.units(op.b.shape[0]),))
+
+
+def _every(graph: Graph) -> Iterator[Op]:
+    """All operations, those inside fused ones too."""
+    for op in graph.ops:
+        yield op
+        if isinstance(op, Fused):
+            yield from (*op.given, *op.parts)
+
+
+def add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometry) -> None:
+    """Lay out parameters in one arena, the optimizers' states beside them, and the rest alone."""
+    layouts = plan_layouts(graphs, geometry)
+    changed = updates(graphs)
+    trained = {
+        op.parameters[i]: layouts.get(op.parameters[i], plain(op.parameters[i].shape))
+        for op in changed
+        for i in update_order(op)
+    }
+    if trained:
+        store.add_arena(PARAMETERS, trained)
+    for op in changed:
+        for name, tensors in op.families().items():
+            store.add_mirror(name, dict(zip(tensors, op.parameters, strict=True)))
+        if sums := {g: p for g, p in _pairs(op) if g.role in SHARED}:
+            store.add_mirror(SUMS, sums)
+    for tensor, layout in layouts.items():
+        if tensor not in trained:
+            store.buffers[tensor] = Buffer.zeros(layout)
+    _add_averages(store, graphs)
+
+
+def _add_averages(store: Store, graphs: Mapping[str, Graph]) -> None:
+    """Averages lie as what they are of, so that they can take its place."""
+    for op in (op for graph in graphs.values() for op in graph.ops if isinstance(op, Average)):
+        for average, value in zip(op.averages, op.values, strict=True):
+            if average not in store.buffers:
+                held = store.buffers.get(value)
+                layout = plain(value.shape) if held is None else held.layout
+                store.buffers[average] = Buffer.zeros(layout)
+
+
+def add_gradients(store: Store, name: str, graph: Graph) -> dict[Tensor, Buffer]:
+    """The buffers of the gradients that a section's updates read, laid out as the parameters."""
+    pairs = {
+        gradient: parameter
+        for op in updates({name: graph})
+        for gradient, parameter in _pairs(op)
+        if gradient.role not in SHARED
+    }
+    for op in graph.ops:
+        if isinstance(op, Accumulate):
+            summed = zip(op.gradients, op.sums, strict=True)
+            pairs |= {gradient: total for gradient, total in summed if total in store.spans}
+    if pairs:
+        store.add_mirror(f"{name}.gradients", pairs)
+    return {tensor: store.buffers[tensor] for tensor in pairs}
+
+
+def _pairs(op: ParameterUpdate) -> Iterator[tuple[Tensor, Tensor]]:
+    """Gradients, or their sums, with the parameters."""
+    return zip(op.gradients, op.parameters, strict=True)
+
+
+def updates(graphs: Mapping[str, Graph]) -> list[ParameterUpdate]:
+    """All updates of all sections."""
+    return [op for graph in graphs.values() for op in graph.ops if isinstance(op, ParameterUpdate)]
+
+
+def update_order(op: ParameterUpdate) -> list[int]:
+    """The parameters of an update as they lie in the arena: those with weight decay first."""
+    return sorted(range(len(op.parameters)), key=lambda i: -op.weight_decay[i])

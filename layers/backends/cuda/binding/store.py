@@ -1,0 +1,123 @@
+"""What the sections of an executable share: parameters, states, data sets, in arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ....graph import Tensor
+from ..libraries.layout import BFLOAT, Layout
+from ..libraries.runtime import cupy
+
+if TYPE_CHECKING:
+    from .stream import Feeds
+
+# Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
+TILE = 32
+PARAMETERS = "parameters"
+# Sums of gradients over the parts of a batch, which all sections share.
+SUMS = "sums"
+
+
+@dataclass
+class Buffer:
+    """A flat device array and how a tensor lies in it."""
+
+    array: Any
+    layout: Layout
+
+    @classmethod
+    def zeros(cls, layout: Layout) -> Buffer:
+        return cls(cupy().zeros(layout.size, layout.item), layout)
+
+    @property
+    def pointer(self) -> int:
+        return int(self.array.data.ptr)
+
+    @property
+    def narrow(self) -> bool:
+        return self.layout.dtype == BFLOAT
+
+
+class Store:
+    """Buffers by tensor; arenas hold the families of the optimizers, one tensor behind the other.
+
+    ``generation`` counts the data sets that moved: a captured graph of before is stale.
+    """
+
+    def __init__(self) -> None:
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.data: dict[Tensor, Any] = {}
+        self.arenas: dict[str, Any] = {}
+        self.spans: dict[Tensor, tuple[str, int, int]] = {}
+        self.generation = 0
+        # Data sets that stay in host memory, where that is asked for.
+        self.feeds: Feeds | None = None
+        self._narrowed: dict[Tensor, Buffer] = {}
+
+    def add_arena(self, name: str, layouts: dict[Tensor, Layout]) -> None:
+        """Lay tensors side by side, zeroed."""
+        end = 0
+        for tensor, layout in layouts.items():
+            size = -(-layout.size // TILE) * TILE
+            self.spans[tensor] = (name, end, end + size)
+            end += size
+        arena = cupy().zeros(end, "float32")
+        self.arenas[name] = arena
+        for tensor, layout in layouts.items():
+            start = self.spans[tensor][1]
+            self.buffers[tensor] = Buffer(arena[start : start + layout.size], layout)
+
+    def add_mirror(self, name: str, tensors: dict[Tensor, Tensor]) -> None:
+        """Lay tensors at the places that their parameters have in theirs, zeroed."""
+        if name not in self.arenas:
+            self.arenas[name] = cupy().zeros_like(self.arenas[PARAMETERS])
+        for tensor, parameter in tensors.items():
+            _, start, stop = self.spans[parameter]
+            layout = self.buffers[parameter].layout
+            self.spans[tensor] = (name, start, stop)
+            self.buffers[tensor] = Buffer(self.arenas[name][start : start + layout.size], layout)
+
+    def stretch(self, tensors: Sequence[Tensor]) -> tuple[str, int, int]:
+        """The arena that holds the tensors, and where the first begins and the last ends."""
+        spans = [self.spans[tensor] for tensor in tensors]
+        return spans[0][0], min(span[1] for span in spans), max(span[2] for span in spans)
+
+    def narrowed(self, tensor: Tensor) -> Buffer:
+        """The bfloat16 copy of a parameter; whoever changes the parameter renews it."""
+        if tensor in self._narrowed:
+            return self._narrowed[tensor]
+        home = self.buffers[tensor]
+        layout = replace(home.layout, dtype=BFLOAT)
+        if tensor not in self.spans:
+            self._narrowed[tensor] = Buffer.zeros(layout)
+        else:
+            name, start, _ = self.spans[tensor]
+            arena = self.narrow_arena(name)
+            self._narrowed[tensor] = Buffer(arena[start : start + layout.size], layout)
+        return self._narrowed[tensor]
+
+    def narrow_arena(self, name: str = PARAMETERS) -> Any:
+        """The bfloat16 copy of an arena, made when first asked for."""
+        key = f"{name}.bfloat16"
+        if key not in self.arenas:
+            self.arenas[key] = cupy().zeros(self.arenas[name].size, "uint16")
+        return self.arenas[key]
+
+    @property
+    def has_narrow(self) -> bool:
+        """Whether anybody reads the trained parameters in bfloat16."""
+        return f"{PARAMETERS}.bfloat16" in self.arenas
+
+    def narrow_pointer(self, tensor: Tensor) -> int:
+        """Address of the bfloat16 copy, which whoever changes the tensor renews; 0 for none."""
+        name, start, _ = self.spans.get(tensor, ("", 0, 0))
+        if name == PARAMETERS and self.has_narrow:
+            return int(self.narrow_arena()[start:].data.ptr)
+        return self._narrowed[tensor].pointer if tensor in self._narrowed else 0
+
+    def renew(self, tensor: Tensor, packed: Any) -> None:
+        """Write the bfloat16 copy, if there is one; packed: its flat host array."""
+        if tensor in self._narrowed:
+            self._narrowed[tensor].array.set(packed)

@@ -1,0 +1,268 @@
+"""Data sets that stay in host memory: their batches are copied to the device ahead of the step.
+
+A thread gathers the next batches into page-locked buffers and copies them on a stream of its own,
+while the device computes; before a step its batch moves into a staging buffer, whose address never
+changes, so that the captured step reads it as it would read the data set. What a step computes is
+the same to the last bit.
+
+Who binds a gathering operation takes ``feeds.staged(section, tensor)`` for its images, labels and
+order, and for the rows that random numbers are keyed by ``feeds.staging(section).rows``; who runs a
+section calls ``feeds.load(section)`` before every launch of a step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from threading import Condition, Thread
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....graph import Graph, Tensor
+from ....ops import GatherBatch
+from ..libraries.runtime import cupy, device
+
+# Batches on their way: one is read, one is ready, one is copied, one is gathered.
+SLOTS = 4
+_ALIGNMENT = 256
+
+Host = NDArray[Any]
+
+
+class Packed:
+    """One batch in one stretch of bytes: pictures, labels, places, rows.
+
+    images: (N, C, H, W) uint8 in the order of the batch; labels: (N,) int32; order: (N,) int32, the
+    place in ``images``, -1 for a masked sample; rows: (N,) int32, the row of the whole data set,
+    which random numbers are keyed by.
+    """
+
+    def __init__(self, buffer: Any, batch: tuple[int, ...]) -> None:
+        self.buffer = buffer
+        n, pixels = batch[0], int(np.prod(batch))
+        start, step = _rounded(pixels), _rounded(4 * n)
+        self.images = buffer[:pixels].reshape(batch)
+        self.labels, self.order, self.rows = (
+            buffer[start + i * step : start + i * step + 4 * n].view("int32") for i in range(3)
+        )
+
+    @staticmethod
+    def nbytes(batch: tuple[int, ...]) -> int:
+        return _rounded(int(np.prod(batch))) + 3 * _rounded(4 * batch[0])
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class _Slot:
+    """A page-locked buffer and its copy on the device.
+
+    ``copied``: the device has it; ``taken``: the staging buffer has it.
+    """
+
+    def __init__(self, batch: tuple[int, ...]) -> None:
+        cp, size = cupy(), Packed.nbytes(batch)
+        self._memory = cp.cuda.alloc_pinned_memory(size)
+        self.host = Packed(np.frombuffer(self._memory, np.uint8, size), batch)
+        self.host.buffer[...] = 0
+        self.device = cp.empty(size, "uint8")
+        self.copied = cp.cuda.Event(disable_timing=True)
+        self.taken = cp.cuda.Event(disable_timing=True)
+
+
+def _copy(target: Any, source: Any, kind: int, stream: Any) -> None:
+    """Copy between arrays of one size, device or page-locked, when the stream comes to it."""
+    start = source.ctypes.data if isinstance(source, np.ndarray) else int(source.data.ptr)
+    cupy().cuda.runtime.memcpyAsync(
+        int(target.data.ptr), start, int(target.nbytes), kind, int(stream.ptr)
+    )
+
+
+class Feed:
+    """The batches of one section, in the order that its gathering operation would read them.
+
+    ``held``: the data sets in host memory by tensor; ``position`` gives the section's present step,
+    asked for when the first batch after ``restart`` is wanted.
+    """
+
+    def __init__(
+        self, op: GatherBatch, held: Mapping[Tensor, Host], position: Callable[[], int]
+    ) -> None:
+        self.op = op
+        self._held = held
+        self._position = position
+        self._batch = op.x.shape
+        self.staging = Packed(cupy().zeros(Packed.nbytes(self._batch), "uint8"), self._batch)
+        self._copies = cupy().cuda.Stream(non_blocking=True)
+        self._slots = [_Slot(self._batch) for _ in range(SLOTS)]
+        self._free = deque(self._slots)
+        self._ready: deque[tuple[int, _Slot]] = deque()
+        self._changed = Condition()
+        self._generation = 0
+        self._next: int | None = None
+        self._error: BaseException | None = None
+        self._closed = False
+        self._thread: Thread | None = None
+
+    def restart(self) -> None:
+        """Forget batches gathered ahead: the data, the order or the step is another now."""
+        with self._changed:
+            self._generation += 1
+            self._next = None
+
+    def load(self) -> None:
+        """Let the step that is launched next on our stream find its batch in ``staging``.
+
+        Raises what went wrong in the thread that gathers.
+        """
+        slot, stream = self._take(), device().stream
+        stream.wait_event(slot.copied)
+        runtime = cupy().cuda.runtime
+        _copy(self.staging.buffer, slot.device, runtime.memcpyDeviceToDevice, stream)
+        slot.taken.record(stream)
+        with self._changed:
+            self._free.append(slot)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _take(self) -> _Slot:
+        with self._changed:
+            if self._next is None:
+                self._next = self._position()
+            if self._thread is None:
+                self._thread = Thread(target=self._work, name="dnnstack-feed", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+            while True:
+                while self._ready:
+                    generation, slot = self._ready.popleft()
+                    if generation == self._generation:
+                        return slot
+                    self._free.append(slot)
+                    self._changed.notify_all()
+                if self._error is not None:
+                    raise self._error
+                self._changed.wait()
+
+    def _work(self) -> None:
+        cupy().cuda.Device(0).use()
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._closed or (self._next is not None and len(self._free) > 0)
+                )
+                if self._closed or self._next is None:
+                    return
+                slot, at, generation = self._free.popleft(), self._next, self._generation
+                self._next += 1
+            try:
+                self._send(slot, at)
+            except BaseException as error:
+                with self._changed:
+                    self._error = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._ready.append((generation, slot))
+                self._changed.notify_all()
+
+    def _send(self, slot: _Slot, step: int) -> None:
+        slot.copied.synchronize()
+        self._gather(slot.host, step)
+        self._copies.wait_event(slot.taken)
+        kind = cupy().cuda.runtime.memcpyHostToDevice
+        _copy(slot.device, slot.host.buffer, kind, self._copies)
+        slot.copied.record(self._copies)
+
+    def _gather(self, target: Packed, step: int) -> None:
+        n = self._batch[0]
+        order = self._held[self.op.order]
+        at = step % max(len(order) // n, 1)
+        rows = order[at * n : (at + 1) * n]
+        target.rows[...] = rows
+        target.order[...] = np.where(rows < 0, -1, np.arange(n, dtype=np.int32))
+        # A masked sample's picture is not looked at; "clip" spares NumPy a copy of the output.
+        np.take(self._held[self.op.images], rows, axis=0, out=target.images, mode="clip")
+        np.take(self._held[self.op.labels], rows, out=target.labels, mode="clip")
+
+
+class Feeds:
+    """The feeds of an executable's sections, and the data sets that they gather from.
+
+    ``position(tensor)`` gives the value of a step counter.
+    """
+
+    def __init__(self, graphs: Mapping[str, Graph], position: Callable[[Tensor], int]) -> None:
+        self._held: dict[Tensor, Host] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._last: dict[Tensor, str] = {}
+        for name, graph in graphs.items():
+            for op in graph.ops:
+                if isinstance(op, GatherBatch):
+                    self._feeds[name] = Feed(op, self._held, partial(position, op.step))
+        self._tensors = {t for feed in self._feeds.values() for t in _sources(feed.op)}
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a data tensor lives here and not on the device."""
+        return tensor in self._tensors
+
+    def staging(self, section: str) -> Packed:
+        """Where the section's step finds its batch."""
+        return self._feeds[section].staging
+
+    def staged(self, section: str, tensor: Tensor) -> Any:
+        """The device array that a section reads in the place of a data tensor."""
+        feed = self._feeds[section]
+        parts = (feed.staging.images, feed.staging.labels, feed.staging.order)
+        return dict(zip(_sources(feed.op), parts, strict=True))[tensor]
+
+    def write(self, tensor: Tensor, array: Host) -> None:
+        """Take a data tensor. Pictures are referred to, not copied; the caller leaves them be."""
+        small = tensor.dtype != "uint8"
+        self._held[tensor] = np.array(array) if small else np.ascontiguousarray(array)
+        for feed in self._feeds.values():
+            if tensor in _sources(feed.op):
+                feed.restart()
+
+    def read(self, tensor: Tensor) -> Host:
+        """A copy of a data tensor. Raises KeyError for one that was never written."""
+        return np.array(self._held[tensor])
+
+    def moved(self, tensor: Tensor) -> None:
+        """Say that a step counter was written."""
+        for feed in self._feeds.values():
+            if feed.op.step == tensor:
+                feed.restart()
+
+    def load(self, section: str) -> None:
+        """Before every launch of a section's step; nothing to do where there is nothing to gather.
+
+        A section that runs before its data sets are written, to be timed, finds zeros.
+        """
+        feed = self._feeds.get(section)
+        if feed is None or not all(t in self._held for t in _sources(feed.op)):
+            return
+        if self._last.get(feed.op.step, section) != section:
+            # Another section has moved the counter that they share.
+            feed.restart()
+        self._last[feed.op.step] = section
+        feed.load()
+
+    def close(self) -> None:
+        for feed in self._feeds.values():
+            feed.close()
+
+
+def _sources(op: GatherBatch) -> tuple[Tensor, Tensor, Tensor]:
+    return op.images, op.labels, op.order

@@ -1,0 +1,53 @@
+"""Rows of channels that a thread can take eight at a time, and the activation that does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....graph import Op
+from ..libraries.kernels import f32, i32, linear_grid
+from ..libraries.layout import Layout
+from .bind import Binder
+from .store import Buffer
+
+EIGHT = 8
+# Indices of eights are 32 bits.
+MOST_EIGHTS = 1 << 30
+
+
+def inner(layout: Layout) -> int:
+    """How many neighbours in memory share a channel: pixels for NCHW pictures, else 1."""
+    if len(layout.shape) != 4 or layout.nhwc:
+        return 1
+    return int(np.prod(layout.shape[2:]))
+
+
+def row(layout: Layout) -> tuple[int, int]:
+    """Channels that count and are stored; a flattened picture's padding is its row's end."""
+    if len(layout.shape) == 1:
+        return layout.shape[0], layout.stored[0]
+    return layout.shape[1], layout.stored[1]
+
+
+def in_eights(layout: Layout) -> bool:
+    """Whether its elements can be taken eight neighbours at a time, whatever they are."""
+    return layout.size % EIGHT == 0 and layout.size // EIGHT <= MOST_EIGHTS
+
+
+def wide(layout: Layout) -> bool:
+    """Whether channels lie beside each other in eights."""
+    return inner(layout) == 1 and row(layout)[1] % EIGHT == 0 and in_eights(layout)
+
+
+def activate_wide(
+    b: Binder, op: Op, ends: tuple[Buffer, Any, Buffer], kind: int, alpha: float
+) -> None:
+    """y = f(x + bias) of ends (x, bias or 0, y), which lie alike; kind -1: no f."""
+    x, bias, y = ends
+    eights, (columns, stored) = y.layout.size // EIGHT, row(y.layout)
+    numbers = (i32(eights), i32(columns), i32(stored // EIGHT), f32(alpha))
+    kernel = ("activation.cu", "wide_activation", y.narrow)
+    arguments = (x.array, bias, y.array, *numbers)
+    b.kernel(op, kernel, linear_grid(eights), arguments, defines=(("KIND", kind),))

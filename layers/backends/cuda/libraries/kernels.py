@@ -1,0 +1,80 @@
+"""Our own kernels: .cu files compiled by NVRTC when first used, launched on a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from .. import sources
+from .overlap import overlapping
+from .runtime import cupy
+
+THREADS = 256
+# Enough blocks to fill the largest GPU; kernels loop over what is beyond.
+MAX_BLOCKS = 4096
+HEADERS = ("common.cuh", "activations.cuh")
+
+Grid = tuple[int, ...]
+Defines = tuple[tuple[str, int], ...]
+
+
+@cache
+def _module(file: str, narrow: bool, defines: Defines) -> Any:
+    folder = resources.files(sources)
+    source = "".join(folder.joinpath(name).read_text("utf-8") for name in (*HEADERS, file))
+    switches = (("BFLOAT", int(narrow)), *defines)
+    options = ("-std=c++17", *(f"-D{name}={value}" for name, value in switches))
+    return cupy().RawModule(code=source, options=options)
+
+
+class Kernel:
+    """One kernel of a file; ``narrow``: activations are bfloat16; defines: its fixed geometry."""
+
+    def __init__(self, file: str, name: str, narrow: bool = False, defines: Defines = ()) -> None:
+        self.file = file
+        self.name = name
+        self._function = _module(file, narrow, defines).get_function(name)
+
+    def launch(
+        self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0
+    ) -> Callable[[], None]:
+        """A function that launches on the stream with these arguments.
+
+        Arguments are device arrays, integers that are device pointers (0 for none), or NumPy
+        scalars of the kernel's types; shared: bytes.
+        """
+        function, fixed = self._function, tuple(arguments)
+
+        def run() -> None:
+            with stream:
+                function(grid, block, fixed, shared_mem=shared)
+
+        return run
+
+    def overlapping(
+        self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0
+    ) -> Callable[[], None]:
+        """The same, beginning before the kernel in front has ended; see overlap.py."""
+        handle = int(self._function.kernel.ptr)
+        return overlapping(handle, stream, grid, block, arguments, shared)
+
+
+def linear_grid(size: int) -> Grid:
+    """Blocks of THREADS, with about one thread for each of ``size`` elements."""
+    return (min(MAX_BLOCKS, max(1, -(-size // THREADS))),)
+
+
+def i32(value: int) -> np.int32:
+    return np.int32(value)
+
+
+def i64(value: int) -> np.int64:
+    return np.int64(value)
+
+
+def f32(value: float) -> np.float32:
+    return np.float32(value)

@@ -1,0 +1,167 @@
+"""The device: finding CUDA, cuDNN and cuBLAS, and the one stream that everything runs on."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .....common.errors import BackendUnavailableError
+
+# Launches in one timing.
+CALLS = 10
+INSTALL = (
+    "install it with pip install 'dnnstack[cuda13]' (or [cuda12] for a CUDA 12 driver), "
+    "or use --device cpu"
+)
+
+
+@cache
+def cupy() -> Any:
+    """CuPy, imported once. Raises BackendUnavailableError that says what to install."""
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"device 'cuda': CuPy cannot be imported ({error}); {INSTALL}"
+        ) from None
+
+
+def device_errors() -> tuple[type[Exception], type[Exception]]:
+    """What CuPy raises where the device fails: the runtime's error, and the driver's, with which
+    a launch of a kernel of ours answers."""
+    cuda = cupy().cuda
+    return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
+
+
+@cache
+def frontend() -> Any:
+    """cuDNN's frontend. It would import torch where that is installed, for seconds and nothing."""
+    try:
+        with _blocked("torch"):
+            return importlib.import_module("cudnn")
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"device 'cuda': the cuDNN frontend cannot be imported ({error}); {INSTALL}"
+        ) from None
+
+
+@contextmanager
+def _blocked(name: str) -> Iterator[None]:
+    """Let an import of ``name`` fail, unless it has been imported already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # the documented way to refuse an import
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+def cudnn_library() -> str:
+    """The libcudnn.so.9 that the frontend has loaded: LD_LIBRARY_PATH's, or the package's."""
+    frontend()
+    return loaded_library("libcudnn.so") or "libcudnn.so.9"
+
+
+def loaded_library(part: str) -> str | None:
+    """The path of a shared library of this process whose name holds ``part``."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        return None
+    for line in maps.read_text("utf-8").splitlines():
+        path = line.split()[-1]
+        if part in Path(path).name:
+            return path
+    return None
+
+
+class Device:
+    """The first GPU, with a stream of ours and what it can do.
+
+    Raises BackendUnavailableError where there is no GPU or its driver is too old.
+    """
+
+    def __init__(self) -> None:
+        cp = cupy()
+        try:
+            count = cp.cuda.runtime.getDeviceCount()
+        except cp.cuda.runtime.CUDARuntimeError as error:
+            raise BackendUnavailableError(
+                f"device 'cuda': the CUDA driver does not answer ({error}); nvidia-smi must work "
+                "and its driver serve the installed CUDA version, else use --device cpu"
+            ) from None
+        if count == 0:
+            raise BackendUnavailableError("device 'cuda': there is no GPU here; use --device cpu")
+        properties = cp.cuda.runtime.getDeviceProperties(0)
+        self.name = properties["name"].decode()
+        self.capability = (int(properties["major"]), int(properties["minor"]))
+        self.memory = int(properties["totalGlobalMem"])
+        self.stream = cp.cuda.Stream(non_blocking=True)
+        self._streams = [self.stream]
+        self.cuda_version = int(cp.cuda.runtime.runtimeGetVersion())
+
+    def lane(self, index: int) -> Any:
+        """Stream 0 is the main one; others run beside it."""
+        while len(self._streams) <= index:
+            self._streams.append(cupy().cuda.Stream(non_blocking=True))
+        return self._streams[index]
+
+    @property
+    def has_tf32(self) -> bool:
+        """Tensor cores that take TF32: compute capability 8.0 (Ampere) and newer."""
+        return self.capability >= (8, 0)
+
+
+@cache
+def device() -> Device:
+    """The process's one Device."""
+    return Device()
+
+
+def synchronize() -> None:
+    """Wait for our stream; every lane has joined it where a section ends."""
+    device().stream.synchronize()
+
+
+def captured_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> float:
+    """Device seconds of one launch: the fastest of ``repeats`` runs of a graph of CALLS launches.
+
+    The host launches a small kernel slower than the device runs it, so a bare loop would time the
+    host. Raises what ``launch`` raises.
+    """
+    cp = cupy()
+    with stream:
+        launch()
+        stream.synchronize()
+        stream.begin_capture()
+        try:
+            for _ in range(CALLS):
+                launch()
+        except BaseException:
+            # The error that broke the capture says more than that it is broken.
+            with suppress(*device_errors()):
+                stream.end_capture()
+            raise
+        graph = stream.end_capture()
+        graph.launch(stream)
+        best = float("inf")
+        for _ in range(repeats):
+            start, stop = cp.cuda.Event(), cp.cuda.Event()
+            start.record(stream)
+            graph.launch(stream)
+            stop.record(stream)
+            stop.synchronize()
+            best = min(best, cp.cuda.get_elapsed_time(start, stop) / 1e3 / CALLS)
+    return best
+
+
+def module_version(module: ModuleType) -> str:
+    """A module's own word for its version."""
+    return str(getattr(module, "__version__", "unknown"))

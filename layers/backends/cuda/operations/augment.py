@@ -1,0 +1,137 @@
+"""Gathering with augmentation, and views of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, radians
+from typing import Any
+
+import numpy as np
+
+from ....augment import (
+    AlternatingFlip,
+    Augmentation,
+    Cutout,
+    Elastic,
+    RandomCrop,
+    RandomFlip,
+    Rotate,
+    Scale,
+    Shift,
+    stages,
+)
+from ....ops import AverageViews, GatherAugmented, Views
+from ..binding.bind import Binder, binds
+from ..libraries.kernels import THREADS, i32, i64, linear_grid
+from ..libraries.runtime import cupy
+from .linear import geometry
+from .step import GATHER_BLOCKS
+
+# The enumeration of augment.cu; a crop that reflects is the one after RandomCrop.
+_KINDS = (RandomCrop, None, RandomFlip, AlternatingFlip, Cutout, Rotate, Shift, Scale, Elastic)
+_ACT = np.dtype(
+    [("kind", "i4"), ("size", "i4"), ("k0", "u4"), ("k1", "u4"), ("first", "f4"), ("second", "f4")]
+)
+FLOATS_A_PIXEL = 4
+
+
+def _act(each: Augmentation) -> tuple[int, int, float, float]:
+    """Kind, size and two numbers: struct Act of augment.cu."""
+    kind = _KINDS.index(type(each))
+    if isinstance(each, RandomCrop):
+        return kind + (each.mode == "reflect"), each.padding, 0.0, 0.0
+    if isinstance(each, Cutout):
+        return kind, each.size, 0.0, 0.0
+    if isinstance(each, Rotate):
+        return kind, 0, radians(each.degrees), 0.0
+    if isinstance(each, Shift):
+        return kind, 0, each.pixels, 0.0
+    if isinstance(each, Scale):
+        return kind, 0, each.min, each.max - each.min
+    if isinstance(each, Elastic):
+        return kind, each.radius, each.alpha * 2.0**-15, 0.0
+    return kind, 0, 0.0, 0.0
+
+
+def _acts(b: Binder, op: GatherAugmented) -> Any:
+    table = np.zeros(max(len(op.augment), 1), _ACT)
+    for i, (each, key) in enumerate(zip(op.augment, op.keys, strict=True)):
+        kind, size, first, second = _act(each)
+        table[i] = (kind, size, key.low, key.high, first, second)
+    return b.keep(cupy().asarray(table.view("u1")))
+
+
+def _gaussian(elastic: Elastic) -> list[float]:
+    """The weight of a pixel by its distance, 0 to the radius."""
+    reach = range(elastic.radius + 1)
+    weights = [exp(-(d**2) / (2.0 * elastic.sigma**2)) for d in reach]
+    total = 2.0 * sum(weights) - weights[0]
+    return [weight / total for weight in weights]
+
+
+@binds(GatherAugmented)
+def gather_augmented(b: Binder, op: GatherAugmented) -> None:
+    """x: rows of uint8 pictures, augmented, scaled and shifted, in the order of this step."""
+    n, channels, height, width = op.x.shape
+    order, feeds = b.data(op.order), b.store.feeds
+    layout = geometry(b).picture(op.x.shape, b.number(op.x))
+    x = b.output(op.x, layout)
+    keyed, placed = order, max(order.size // n, 1)
+    steps = placed
+    if feeds is not None and feeds.holds(op.order):
+        # The order is that of the batch at hand; random numbers know samples by their own rows.
+        keyed, steps = feeds.staging(b.graph.name).rows, max(op.order.size // n, 1)
+    scale, shift, fill = (
+        b.numbers(*values, dtype="float32") for values in (op.scale, op.shift, op.fill)
+    )
+    _, inside, _ = stages(op.augment)
+    found = [i for i in inside if isinstance(op.augment[i], Elastic)]
+    elastic, gaussian, scratch = -1, 0, 0
+    if found:
+        elastic = found[0]
+        kernel = op.augment[elastic]
+        assert isinstance(kernel, Elastic)
+        gaussian = b.numbers(*_gaussian(kernel), dtype="float32")
+        size = FLOATS_A_PIXEL * n * height * width
+        scratch = b.keep(cupy().empty(size, "float32"))
+    count = len(op.augment)
+    sample, channel, _, pixel = layout.strides
+    # Without a resampling everything comes behind one of nothing.
+    begin, end = (inside.start, inside.stop) if inside else (0, 0)
+    sizes = (n, channels, height, width, steps, placed, count, begin, end)
+    frame = b.numbers(*sizes, elastic, sample, channel, pixel)
+    arguments = (
+        *(b.data(op.images), b.data(op.labels), order, keyed, b.home(op.step).array, x.array),
+        *(b.output(op.target).array, scale, shift, fill, _acts(b, op), frame, gaussian),
+        scratch,
+    )
+    # A displacement is that of a whole picture, which one block computes.
+    parts = 1 if found else max(1, min(-(-height * width // THREADS), -(-GATHER_BLOCKS // n)))
+    shown = {"augment": ", ".join(each.kind for each in op.augment)}
+    name = ("augment.cu", "gather_augmented", x.narrow)
+    b.kernel(op, name, (n, parts), arguments, shown, shared=8 * max(count, 1))
+
+
+@binds(Views)
+def views(b: Binder, op: Views) -> None:
+    layout = geometry(b).picture(op.y.shape, b.number(op.y))
+    n, _, height, width = op.x.shape
+    stored = (n, *layout.stored[1:])
+    x = b.want(op.x, replace(layout, shape=op.x.shape, stored=stored))
+    y = b.output(op.y, layout)
+    table = b.numbers(*(value for v in op.views for value in (v.flip, v.down, v.right)))
+    channels = stored[1]
+    outer, inner = (1, channels) if layout.nhwc else (channels, 1)
+    numbers = (i32(n), i32(outer), i32(height), i32(width), i32(inner))
+    arguments = (x.array, y.array, table, *numbers)
+    kernel = ("augment.cu", "views", y.narrow)
+    b.kernel(op, kernel, (len(op.views) * n,), arguments, {"views": len(op.views)})
+
+
+@binds(AverageViews)
+def average_views(b: Binder, op: AverageViews) -> None:
+    x, y = b.floats(op.x), b.output(op.y)
+    weights = b.numbers(*op.weights, dtype="float32")
+    arguments = (x.array, y.array, weights, i32(len(op.weights)), i64(op.y.size))
+    kernel = ("augment.cu", "average_views", False)
+    b.kernel(op, kernel, linear_grid(op.y.size), arguments, {"views": len(op.weights)})

@@ -1,0 +1,188 @@
+"""Sums, multiples, concatenation along channels and dropout, in whatever layout the pictures lie.
+
+Dropout draws the words that common/random.py draws: elements are counted over (N, C, H, W), so the
+masks are those of every other backend. cuDNN's dropout has a generator of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....graph import Op, Tensor
+from ....ops import ACTIVATIONS, Add, Concat, Dropout, DropoutBackward, PadChannels, Scale, Slice
+from ..binding.bind import Binder, binds
+from ..binding.store import Buffer
+from ..binding.wide import inner
+from ..libraries.kernels import f32, i32, i64, linear_grid
+from ..libraries.layout import Layout, plain
+from .linear import geometry
+
+# Activations of which f(0) is not 0: they would fill the padding.
+RAISED = ("sigmoid", "softplus")
+
+
+def _common(b: Binder, tensors: tuple[Tensor, ...], y: Tensor) -> Layout:
+    """One layout for all: a gradient's is planned; else that of the first channels-last picture."""
+    planned = b.planned(y)
+    if planned is not None:
+        return planned
+    homes = [b.home(tensor).layout for tensor in tensors]
+    chosen = next((home for home in homes if home.nhwc), homes[0])
+    return replace(chosen, dtype=b.number(y))
+
+
+@binds(Add)
+def add(b: Binder, op: Add) -> None:
+    layout = _common(b, op.terms, op.y)
+    terms, y = [b.want(term, layout) for term in op.terms], b.output(op.y, layout)
+    shown = {"terms": len(terms), "activation": op.activation or "none"}
+    if len(terms) == 2 and op.activation in (None, "relu") and layout.size % 4 == 0:
+        fours = layout.size // 4
+        two = (*(term.array for term in terms), y.array, np.uint32(fours))
+        kernel = ("combine.cu", "add_two", y.narrow)
+        relu = i32(op.activation == "relu")
+        return b.kernel(op, kernel, linear_grid(fours), (*two, relu), shown)
+    pointers = b.numbers(*(term.pointer for term in terms), dtype="uint64")
+    kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
+    check = op.activation in RAISED and layout.shape != layout.stored
+    columns, stored = (1, 1) if len(layout.shape) == 1 else (layout.shape[1], layout.stored[1])
+    arguments = (
+        *(pointers, i32(len(terms)), y.array, i64(layout.size), i32(kind)),
+        *(f32(op.activation_alpha), i32(check), i32(columns), i32(stored), i32(inner(layout))),
+    )
+    kernel = ("combine.cu", "add_terms", y.narrow)
+    return b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, shown)
+
+
+@binds(Scale)
+def scale(b: Binder, op: Scale) -> None:
+    layout = _common(b, (op.x,), op.y)
+    x, y = b.want(op.x, layout), b.output(op.y, layout)
+    arguments = (x.array, y.array, i64(layout.size), f32(op.factor))
+    kernel = ("combine.cu", "scale", y.narrow)
+    b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, {"factor": op.factor})
+
+
+# ---------------------------------------------------------------- channels
+
+
+def _side_by_side(b: Binder, tensor: Tensor, dtype: str) -> Layout:
+    """As the tensor lies, where that is as pictures lie here and no flattened picture."""
+    held, rules = b.home(tensor).layout, geometry(b)
+    if held.picture is not None or (len(tensor.shape) == 4 and held.nhwc != rules.nhwc):
+        return _new(b, tensor, dtype)
+    return replace(held, dtype=dtype)
+
+
+def _new(b: Binder, tensor: Tensor, dtype: str) -> Layout:
+    if len(tensor.shape) == 4:
+        return geometry(b).picture(tensor.shape, dtype)
+    if len(tensor.shape) == 2:
+        return geometry(b).rows(tensor.shape, dtype)
+    return plain(tensor.shape, dtype)
+
+
+def _copy(
+    b: Binder, op: Op, source: Tensor, target: Buffer, begins: tuple[int, int], count: int
+) -> None:
+    """Copy channels begins[0] .. + count of the source to begins[1] .. of the target."""
+    a, y = _side_by_side(b, source, target.layout.dtype), target.layout
+    near = b.want(source, a)
+    # Of NCHW, the rows are samples, and a channel is as many neighbours as there are pixels.
+    unit = 1 if a.nhwc else int(np.prod(a.shape[2:]))
+    xs, ys = a.stored[1] * unit, y.stored[1] * unit
+    rows = a.size // xs
+    numbers = [count * unit, xs, ys, begins[0] * unit, begins[1] * unit]
+    name = "copy_columns"
+    if all(number % 4 == 0 for number in numbers):
+        name, numbers = "copy_fours", [number // 4 for number in numbers]
+    arguments = (near.array, target.array, np.uint32(rows), np.uint32(numbers[0]))
+    shown = {"from": source.name, "channels": count}
+    b.kernel(
+        op,
+        ("combine.cu", name, target.narrow),
+        linear_grid(rows * numbers[0]),
+        (*arguments, *(i32(number) for number in numbers[1:])),
+        shown,
+    )
+
+
+@binds(Concat)
+def concat(b: Binder, op: Concat) -> None:
+    y = b.output(op.y, _new(b, op.y, b.number(op.y)))
+    begin = 0
+    for part in op.parts:
+        _copy(b, op, part, y, (0, begin), part.shape[1])
+        begin += part.shape[1]
+
+
+@binds(Slice)
+def slice_channels(b: Binder, op: Slice) -> None:
+    y = b.output(op.y, _new(b, op.y, b.number(op.y)))
+    _copy(b, op, op.x, y, (op.begin, 0), op.y.shape[1])
+
+
+@binds(PadChannels)
+def pad_channels(b: Binder, op: PadChannels) -> None:
+    """The new channels are zero from the start, like all padding."""
+    y = b.output(op.y, _new(b, op.y, b.number(op.y)))
+    _copy(b, op, op.x, y, (0, 0), op.x.shape[1])
+
+
+# ---------------------------------------------------------------- dropout
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the elements of (N, C, H, W) lie: struct Places of combine.cu."""
+
+    each: int
+    row: int
+    channels: int
+    pixels: int
+
+    @classmethod
+    def of(cls, layout: Layout) -> _Places:
+        each = layout.size // layout.shape[0]
+        if layout.picture is not None:
+            channels, height, width = layout.picture
+            return cls(each, channels, channels, height * width)
+        if layout.nhwc:
+            _, channels, height, width = layout.shape
+            return cls(each, layout.stored[1], channels, height * width)
+        return cls(each, each, int(np.prod(layout.shape[1:])), 1)
+
+    def on_device(self, b: Binder) -> Any:
+        return b.numbers(self.each, self.row, self.channels, self.pixels)
+
+
+@binds(Dropout)
+def dropout(b: Binder, op: Dropout) -> None:
+    layout = _common(b, (op.x,), op.y)
+    if not layout.nhwc and layout.picture is None and len(layout.shape) != 2:
+        # Only these are stored with padding in another place than a row's end.
+        layout = plain(op.x.shape, layout.dtype)
+    x, y = b.want(op.x, layout), b.output(op.y, layout)
+    mask = b.output(op.mask, replace(layout, dtype="uint8"))
+    places, step = _Places.of(layout), b.home(op.step).array
+    rule = (*(np.uint32(word) for word in op.key), np.uint32(op.threshold), f32(op.scale))
+    squares = layout.nhwc and places.row % 4 == 0 and places.pixels % 4 == 0
+    size = layout.size // 16 if squares else -(-layout.size // 4)
+    count = np.uint32(size if squares else layout.size)
+    samples = (i32(layout.shape[0]),) * squares
+    begin = (x.array, y.array, mask.array, count, places.on_device(b), step, i32(op.parts))
+    kernel = ("combine.cu", "dropout_squares" if squares else "dropout", y.narrow)
+    b.kernel(op, kernel, linear_grid(size), (*begin, *samples, *rule), {"scale": op.scale})
+
+
+@binds(DropoutBackward)
+def dropout_backward(b: Binder, op: DropoutBackward) -> None:
+    mask = b.home(op.mask)
+    layout = replace(mask.layout, dtype=b.number(op.dx))
+    dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)
+    arguments = (dy.array, mask.array, dx.array, i64(layout.size), f32(op.scale))
+    kernel = ("combine.cu", "dropout_backward", dx.narrow)
+    b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, {"scale": op.scale})

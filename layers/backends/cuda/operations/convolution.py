@@ -1,0 +1,256 @@
+"""Convolutions by cuDNN's graphs, in the layout and with the plans of the choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from .....common.errors import CudnnError
+from ....graph import Tensor
+from ....ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
+from ..binding.bind import EARLY, Binder, binds
+from ..binding.parameters import FEWEST_CHANNELS
+from ..binding.store import Buffer
+from ..libraries.conv_graph import ConvGraph, Operand
+from ..libraries.kernels import i32, linear_grid
+from ..libraries.layout import BFLOAT, FLOAT, Layout
+from ..libraries.runtime import captured_seconds
+from .direct_conv import DIRECT, DirectConv, takes
+from .linear import column_sums, finish, geometry
+from .pool import indexed
+
+# What a choice of plan begins with where the data gradient runs as a forward convolution.
+AS_FORWARD = "f"
+# The same where a forward convolution leaves bias and ReLU to the max-pool behind it.
+BARE = "b"
+Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
+
+
+def _picture(b: Binder, op: Convolution, tensor: Tensor, dtype: str) -> Layout:
+    """How a picture must lie: grouped convolutions take no padded channels."""
+    return geometry(b).picture(tensor.shape, dtype, compact=op.groups > 1)
+
+
+def _operand_type(b: Binder) -> str:
+    return BFLOAT if b.precision.narrow else FLOAT
+
+
+def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
+    """Whether bias and ReLU may wait until a max-pool has chosen: nobody else looks at y."""
+    readers = b.graph.consumers(op.y)
+    pools = [reader for reader in readers if isinstance(reader, Pool2d)]
+    return (
+        len(pools) == 1
+        and op.activation in (None, "relu")
+        and indexed(b, pools[0], y)
+        and all(
+            isinstance(r, Pool2dBackward) and r.y == pools[0].y for r in readers if r != pools[0]
+        )
+        and op.y not in b.graph.results.values()
+    )
+
+
+def _bare(b: Binder, op: Conv2d, ends: Mapping[str, Buffer]) -> ConvGraph:
+    """The convolution alone, bound to real pictures."""
+    bare = {name: ends[name] for name in ("x", "w", "y")}
+    graph = _candidates(b, op, "forward", bare)
+    graph.bind({name: end.pointer for name, end in bare.items()}, 0)
+    return graph
+
+
+@binds(Conv2d)
+def conv2d(b: Binder, op: Conv2d) -> None:
+    """cudnnBackendExecute of forward with its bias and ReLU; other activations follow.
+
+    For few channels a kernel of ours with all of that, where the choices say so.
+    """
+    number = _operand_type(b)
+    relu = op.activation == "relu"
+    x = b.want(op.x, _picture(b, op, op.x, number))
+    w = b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number))
+    y = b.output(op.y, _picture(b, op, op.y, number))
+    ends, key = {"x": x, "w": w, "y": y}, _key(b, op, "forward")
+    if b.precision.fusion and takes(op, y.layout):
+        direct = DirectConv(b, op, x, w, y)
+        b.variants[key].append((DIRECT, lambda: direct))
+        if b.choices.get(key, "").startswith(DIRECT):
+            direct.choose(int(b.choices[key].removeprefix(DIRECT)))
+            return direct.add()
+    if (op.bias is not None or relu) and _left_to_pool(b, op, y.layout):
+        b.variants[key].append((BARE, partial(_bare, b, op, ends)))
+        chosen = b.choices.get(key, "")
+        if chosen.startswith(BARE):
+            bias = 0 if op.bias is None else b.home(op.bias).array
+            b.private[("late", op.y)] = (bias, relu)
+            graph = _bare(b, op, ends)
+            graph.choose(int(chosen.removeprefix(BARE)))
+            return _launch(b, op, graph, ends, key)
+    if op.bias is not None:
+        channels = y.layout.stored[1]
+        shape = (1, channels, 1, 1)
+        ends["bias"] = Buffer(b.home(op.bias).array, Layout(shape, shape, y.layout.nhwc))
+    try:
+        graph = _graph(b, op, "forward", ends, relu=relu)
+    except CudnnError:
+        if op.bias is None and not relu:
+            raise
+        # No engine with this tail: the bare convolution, then a kernel of ours.
+        bare = {name: end for name, end in ends.items() if name != "bias"}
+        _launch(b, op, _graph(b, op, "forward", bare), bare, key)
+        return _finish(b, op, y, op.bias, key)
+    _launch(b, op, graph, ends, key)
+    if op.activation is not None and not relu:
+        _finish(b, op, y, None, key)
+    return None
+
+
+def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> None:
+    """What the plan leaves to do, in place; a search counts its time to the plan's."""
+    finish(b, op, y, bias)
+    b.tails[key] = partial(captured_seconds, b.steps[-1].launch, b.here.stream)
+
+
+def _data_ends(b: Binder, op: Conv2dBackwardData) -> dict[str, Buffer]:
+    number = _operand_type(b)
+    return {
+        "y": b.want(op.dy, _picture(b, op, op.dy, number)),
+        "w": b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number)),
+        "x": b.output(op.dx, _picture(b, op, op.dx, number)),
+    }
+
+
+def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
+    """Filters turned by half a circle, inputs and outputs exchanged, for a gradient that is
+    computed as a forward convolution: they depend on no other operation of the step."""
+    if not b.choices.get(_key(b, op, "data"), "").startswith(AS_FORWARD):
+        return
+    w = b.want(op.w, geometry(b).filters(op.w.shape, False, _operand_type(b)))
+    turned = _turned(b, op, w)
+    outer, inner, height, width = w.layout.stored
+    numbers = (i32(outer), i32(inner), i32(height), i32(width))
+    kernel = ("elementwise.cu", "rotate_filters", w.narrow)
+    b.kernel(op, kernel, linear_grid(w.layout.size), (w.array, turned.array, *numbers))
+    b.private[("rotated", op.w)] = (turned, b.mark() if b.lane else None)
+
+
+EARLY[Conv2dBackwardData] = rotate_filters
+
+
+def _turned(b: Binder, op: Conv2dBackwardData, w: Buffer) -> Buffer:
+    outer, inner, height, width = w.layout.stored
+    shape = (inner, outer, height, width)
+    return Buffer.zeros(Layout(shape, shape, True, dtype=w.layout.dtype))
+
+
+def _as_forward(b: Binder, op: Conv2dBackwardData, turned: Buffer | None = None) -> ConvGraph:
+    """The gradient as a forward convolution of dy, bound to real pictures."""
+    ends = _data_ends(b, op)
+    if turned is None:
+        turned = b.keep(_turned(b, op, ends["w"]))
+    forward = {"x": ends["y"], "w": turned, "y": ends["x"]}
+    height, width = op.window.kernel
+    top, bottom, left, right = op.window.padding
+    edges = (height - 1 - top, height - 1 - bottom, width - 1 - left, width - 1 - right)
+    graph = ConvGraph(
+        b.here.cudnn,
+        "forward",
+        {name: Operand.of(end.layout) for name, end in forward.items()},
+        replace(op.window, padding=edges),
+        exact=b.precision.exact,
+        deterministic=b.precision.deterministic,
+    )
+    graph.bind({name: end.pointer for name, end in forward.items()}, 0)
+    return graph
+
+
+def _can_be_forward(b: Binder, op: Conv2dBackwardData) -> bool:
+    w, window = op.w.shape, op.window
+    return (
+        geometry(b).nhwc
+        and op.groups == 1
+        and window.stride == window.dilation == (1, 1)
+        and max(window.padding) < min(window.kernel)
+        and w[1] >= FEWEST_CHANNELS
+    )
+
+
+@binds(Conv2dBackwardData)
+def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
+    key = _key(b, op, "data")
+    chosen = b.choices.get(key, "")
+    if chosen.startswith(AS_FORWARD):
+        turned, mark = b.private[("rotated", op.w)]
+        if mark is not None:
+            b.wait_for_mark(mark)
+        graph = _as_forward(b, op, turned)
+        graph.choose(int(chosen.removeprefix(AS_FORWARD)))
+        ends = _data_ends(b, op)
+        return _launch(b, op, graph, {"x": ends["y"], "w": turned, "y": ends["x"]}, key)
+    ends = _data_ends(b, op)
+    if _can_be_forward(b, op):
+        b.variants[key].append((AS_FORWARD, partial(_as_forward, b, op)))
+    return _launch(b, op, _graph(b, op, "data", ends), ends, key)
+
+
+@binds(Conv2dBackwardFilter)
+def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
+    number = _operand_type(b)
+    planned = b.planned(op.dw) or geometry(b).filters(op.dw.shape, op.groups > 1)
+    ends = {
+        "x": b.want(op.x, _picture(b, op, op.x, number)),
+        "y": b.want(op.dy, _picture(b, op, op.dy, number)),
+        "w": b.output(op.dw, planned),
+    }
+    if number == FLOAT:
+        _launch(b, op, _graph(b, op, "filter", ends), ends, _key(b, op, "filter"))
+    else:
+        # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
+        target, layout = ends["w"], ends["w"].layout
+        near = Buffer.zeros(Layout(layout.shape, layout.stored, layout.nhwc, dtype=number))
+        through = ends | {"w": near}
+        _launch(b, op, _graph(b, op, "filter", through), through, _key(b, op, "filter"))
+        b.convert(near, target, op.dw.name)
+    if op.bias_grad is not None and not b.is_summed(op):
+        column_sums(b, op, op.dy, op.bias_grad)
+
+
+def _candidates(
+    b: Binder, op: Convolution, kind: str, ends: Mapping[str, Buffer], relu: bool = False
+) -> ConvGraph:
+    return ConvGraph(
+        b.here.cudnn,
+        kind,
+        {name: Operand.of(end.layout) for name, end in ends.items()},
+        op.window,
+        relu=relu,
+        exact=b.precision.exact,
+        deterministic=b.precision.deterministic,
+    )
+
+
+def _graph(
+    b: Binder, op: Convolution, kind: str, ends: Mapping[str, Buffer], relu: bool = False
+) -> ConvGraph:
+    graph = _candidates(b, op, kind, ends, relu)
+    chosen = b.choices.get(_key(b, op, kind))
+    graph.choose(None if chosen is None else int(chosen))
+    return graph
+
+
+def _key(b: Binder, op: Convolution, kind: str) -> str:
+    """The name of a convolution's plan among the choices: plans depend on the batch size."""
+    layer = op.origin[0].layer if op.origin else ""
+    return f"{b.graph.name}/{layer}/{kind}"
+
+
+def _launch(
+    b: Binder, op: Convolution, graph: ConvGraph, ends: Mapping[str, Buffer], key: str
+) -> None:
+    b.convolutions[key] = graph
+    pointers = {name: end.pointer for name, end in ends.items()}
+    b.workspace(graph.workspace_bytes, partial(graph.bind, pointers))
+    details = dict(graph.shown) | {"workspace": graph.workspace_bytes}
+    b.add(op, "cuDNN", "cudnnBackendExecute", graph.run, details, graph.plan_name)
+    for name, end in ends.items():
+        b.keep((name, end))

@@ -1,0 +1,161 @@
+"""Convolutions of pictures with few channels by a kernel of ours, bias and activation in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....ops import ACTIVATIONS, Conv2d
+from ..binding.bind import Binder
+from ..binding.parameters import FEWEST_CHANNELS
+from ..binding.store import Buffer
+from ..libraries.kernels import Defines, Grid, Kernel, f32
+from ..libraries.layout import Layout
+from ..libraries.runtime import captured_seconds, device_errors
+
+# What a choice begins with where this kernel runs instead of a plan of cuDNN.
+DIRECT = "d"
+FILE, NAME = "direct_conv.cu", "direct_conv"
+# What its loops are unrolled for, and what it keeps in registers: taps times filters of a thread.
+MOST_TAPS, MOST_FILTERS, MOST_HELD = 48, 128, 96
+THREADS = 256
+# Bytes of shared memory of a block, and blocks that a small batch should have.
+MOST_SHARED, FEWEST_BLOCKS = 46 << 10, 528
+MOST_INDEX = 1 << 31
+
+
+class DirectConv:
+    """``direct_conv`` bound to real pictures, with the shapes of its loops as Candidates.
+
+    x, w, y lie as for cuDNN: all channels-last or all NCHW, one type; x and w without padding of
+    their inner channels. Use ``takes`` to learn whether it can be had.
+    """
+
+    def __init__(self, b: Binder, op: Conv2d, x: Buffer, w: Buffer, y: Buffer) -> None:
+        self._b = b
+        self._op = op
+        self._y = y
+        bias = 0 if op.bias is None else b.home(op.bias).array
+        self._arguments = (x.array, w.array, bias, y.array, f32(op.activation_alpha))
+        self._stream = b.here.stream
+        self._fixed = geometry_of(op, y.layout)
+        self._shapes = list(shapes_of(op, y.layout))
+        self.plan = -1
+
+    def plans(self) -> int:
+        return len(self._shapes)
+
+    def build(self, index: int) -> bool:
+        """Compile it for this shape."""
+        Kernel(FILE, NAME, self._y.narrow, self._defines(index))
+        return True
+
+    def name(self, index: int) -> str:
+        return f"{NAME} {self._shapes[index]}"
+
+    def seconds(self, index: int, workspace: int, repeats: int) -> float:
+        kernel = Kernel(FILE, NAME, self._y.narrow, self._defines(index))
+        block = (THREADS,)
+        launch = kernel.launch(self._stream, self._grid(index), block, self._arguments)
+        try:
+            return captured_seconds(launch, self._stream, repeats)
+        except device_errors():
+            return float("inf")
+
+    def verified(self, index: int, workspace: int) -> bool:
+        """Its sums are of float32 products, in one order."""
+        return True
+
+    def choose(self, index: int | None = None) -> None:
+        """Take a shape; None: the first. Raises ValueError for one that there is not."""
+        index = index or 0
+        if not 0 <= index < self.plans():
+            raise ValueError(f"{NAME}, {self._op.label()}: shape {index} of the tuning is unknown")
+        self.plan = index
+
+    def add(self) -> None:
+        """Append the launch with the shape taken."""
+        kernel, defines = (FILE, NAME, self._y.narrow), self._defines(self.plan)
+        grid = self._grid(self.plan)
+        arguments, block = self._arguments, (THREADS,)
+        self._b.kernel(self._op, kernel, grid, arguments, block=block, defines=defines)
+
+    def _defines(self, index: int) -> Defines:
+        return tuple(sorted((self._fixed | self._shapes[index]).items()))
+
+    def _grid(self, index: int) -> Grid:
+        lines = self._shapes[index]["LINES"]
+        return (self._op.x.shape[0], -(-self._op.y.shape[2] // lines))
+
+
+def takes(op: Conv2d, y: Layout) -> bool:
+    """Whether the kernel can compute a convolution whose output lies like this."""
+    filters, channels = op.w.shape[:2]
+    taps = channels * op.window.area
+    pictures = (op.x.size // op.x.shape[0], y.size // y.shape[0])
+    return (
+        op.groups == 1
+        and channels < FEWEST_CHANNELS
+        and taps <= MOST_TAPS
+        # One row is one run of the loop over taps, see the kernel: the registers must hold it.
+        and (op.window.kernel[0] > 1 or taps * _vector(y) <= MOST_HELD)
+        and filters <= MOST_FILTERS
+        and max(pictures) < MOST_INDEX
+        and _lines(op, y) > 0
+    )
+
+
+def geometry_of(op: Conv2d, y: Layout) -> dict[str, int]:
+    """The numbers that the kernel is compiled with, whatever its shape."""
+    window = op.window
+    return {
+        "CHANNELS": op.x.shape[1],
+        "HEIGHT": op.x.shape[2],
+        "WIDTH": op.x.shape[3],
+        "KERNEL_H": window.kernel[0],
+        "KERNEL_W": window.kernel[1],
+        "STRIDE_H": window.stride[0],
+        "STRIDE_W": window.stride[1],
+        "DILATION_H": window.dilation[0],
+        "DILATION_W": window.dilation[1],
+        "TOP": window.padding[0],
+        "LEFT": window.padding[2],
+        "ROWS": op.y.shape[2],
+        "COLUMNS": op.y.shape[3],
+        "FILTERS": op.w.shape[0],
+        "STORED": y.stored[1],
+        "LAST": int(y.nhwc),
+        "ACTIVATION": -1 if op.activation is None else ACTIVATIONS.index(op.activation),
+        "BLOCK": THREADS,
+    }
+
+
+def _vector(y: Layout) -> int:
+    """Filters of a thread: 16 bytes of y."""
+    return 4 if y.item == "float32" else 8
+
+
+def shapes_of(op: Conv2d, y: Layout) -> Iterator[dict[str, int]]:
+    """The numbers of its shapes: how the loops may be cut, the most promising first."""
+    lines = _lines(op, y)
+    taps = op.w.shape[1] * op.window.area
+    if taps * _vector(y) <= MOST_HELD:
+        yield {"LINES": lines, "EACH": 1, "HELD": 1}
+    else:
+        yield {"LINES": lines, "EACH": 8, "HELD": 0}
+    yield {"LINES": lines, "EACH": 4, "HELD": 0}
+
+
+def _lines(op: Conv2d, y: Layout) -> int:
+    """Rows of y that a block computes: as many as fit, fewer where the batch is small; 0: none."""
+    window, (count, _, rows, columns) = op.window, op.y.shape
+    filters, channels = op.w.shape[:2]
+    vector = _vector(y)
+    pitch = -(-filters // vector) * vector + 4
+    left = MOST_SHARED // 4 - channels * window.area * pitch
+    wide = (columns - 1) * window.stride[1] + window.extent[1]
+    tall = left // (channels * wide)
+    most = min(rows, (tall - window.extent[0]) // window.stride[0] + 1)
+    if most < 1:
+        return 0
+    parts = max(-(-rows // most), min(rows, -(-FEWEST_BLOCKS // count)))
+    return -(-rows // parts)
