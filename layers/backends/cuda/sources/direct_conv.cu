@@ -38,26 +38,12 @@ __device__ __forceinline__ int filter_offset(int tap, int filter) {
     return tap * FILTER_PITCH + filter % VECTOR / 4 * (4 * GROUPS) + filter / VECTOR * 4 + filter % 4;
 }
 
-#if BFLOAT
-// Two neighbours, rounded as by ``narrow``, in one instruction where there is one.
-__device__ __forceinline__ unsigned narrow2(float low, float high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    unsigned both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-#else
-    return narrow(low) | (unsigned)narrow(high) << 16;
-#endif
-}
-#endif
-
 // VECTOR neighbours in memory; the address is a multiple of 16 bytes.
 __device__ __forceinline__ void put_vector(T* p, const float* v) {
 #if BFLOAT
-    *(uint4*)p = make_uint4(narrow2(v[0], v[1]), narrow2(v[2], v[3]), narrow2(v[4], v[5]),
-                            narrow2(v[6], v[7]));
+    put8(p, v);
 #else
-    *(float4*)p = make_float4(v[0], v[1], v[2], v[3]);
+    put4(p, make_float4(v[0], v[1], v[2], v[3]));
 #endif
 }
 
