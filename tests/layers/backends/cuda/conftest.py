@@ -167,8 +167,7 @@ def fake_cupy(monkeypatch):
         capability=(8, 0),
         lane=lambda _: FakeStream(),
     )
-    for cached in (runtime.cupy, runtime.device):
-        cached.cache_clear()
+    # The device of tests that use a real one stays in its cache: their backends hold its streams.
     for module in _modules():
         if hasattr(module, "cupy"):
             monkeypatch.setattr(module, "cupy", lambda: fake)
