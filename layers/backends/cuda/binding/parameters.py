@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .....common.errors import ShapeError
 from ....graph import SHARED, Graph, Op, Shape, Tensor
-from ....ops import Accumulate, Average, BiasAdd, Conv2d, Fused, MatMul, Reshape
+from ....ops import (
+    Accumulate,
+    Activation,
+    Average,
+    BiasAdd,
+    Conv2d,
+    Dropout,
+    Fused,
+    MatMul,
+    Reshape,
+    Scale,
+)
 from ....ops.updates import ParameterUpdate
 from ..libraries.layout import FLOAT, Layout, padded, plain
 from .store import PARAMETERS, SUMS, Buffer, Store
@@ -57,20 +67,32 @@ class Geometry:
 def plan_layouts(graphs: Mapping[str, Graph], geometry: Geometry) -> dict[Tensor, Layout]:
     """The layouts of all parameters that convolutions and dense layers use.
 
-    Raises ShapeError where two uses of one parameter want different layouts.
+    Where two uses of one parameter differ, the first decides: activations follow their weight.
     """
     found: dict[Tensor, Layout] = {}
     for graph in graphs.values():
-        flattened = {op.y: op.x for op in _every(graph) if isinstance(op, Reshape)}
+        pictures = _flattened(graph)
         for op in _every(graph):
-            for tensor, layout in _wanted(op, geometry, flattened):
-                if tensor.role == "parameter" and found.setdefault(tensor, layout) != layout:
-                    raise ShapeError(f"'{tensor.name}' is used in two ways that do not agree")
+            for tensor, layout in _wanted(op, geometry, pictures):
+                if tensor.role == "parameter":
+                    found.setdefault(tensor, layout)
+    return found
+
+
+def _flattened(graph: Graph) -> dict[Tensor, Shape]:
+    """The rows that hold a picture in its own order, with its shape: what flattens one writes, and
+    what keeps its layout from there."""
+    found: dict[Tensor, Shape] = {}
+    for op in _every(graph):
+        if isinstance(op, Reshape) and len(op.x.shape) == 4:
+            found[op.y] = op.x.shape[1:]
+        elif isinstance(op, (Activation, Dropout, Scale)) and op.x in found:
+            found[op.y] = found[op.x]
     return found
 
 
 def _wanted(
-    op: Op, geometry: Geometry, flattened: Mapping[Tensor, Tensor]
+    op: Op, geometry: Geometry, pictures: Mapping[Tensor, Shape]
 ) -> Iterator[tuple[Tensor, Layout]]:
     if isinstance(op, Conv2d):
         weight = geometry.filters(op.w.shape, op.groups > 1)
@@ -79,9 +101,7 @@ def _wanted(
             yield op.bias, Layout(op.bias.shape, (weight.stored[0],))
     elif isinstance(op, MatMul) and op.transpose_b and len(op.b.shape) == 2:
         units, inputs = op.b.shape
-        source = flattened.get(op.a)
-        picture = source.shape[1:] if source is not None and len(source.shape) == 4 else None
-        columns = geometry.rows((1, inputs), picture=picture)
+        columns = geometry.rows((1, inputs), picture=pictures.get(op.a))
         rows = geometry.units(units)
         shape = (units, inputs)
         yield op.b, Layout(shape, (rows, columns.stored[1]), picture=columns.picture)

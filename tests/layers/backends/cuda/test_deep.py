@@ -59,16 +59,19 @@ def cuda():
 
 
 def train(backend, options):
-    """Losses of a few steps, what the network holds afterwards, and the executable."""
+    """Losses of a few steps and of an evaluation then, what the network holds afterwards, and the
+    executable."""
     network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule = Sgd(momentum=0.9, weight_decay=0.01)
     graph = network.train_graph(BATCH, "train", COUNT, COUNT // BATCH, 50, scaling, rule)
-    executable = backend.compile({"train": graph}, options)
+    held_back = network.evaluate_graph(BATCH, "train", COUNT, COUNT // BATCH, scaling)
+    executable = backend.compile({"train": graph, "evaluate": held_back}, options)
     draw = np.random.default_rng(3)
     executable.write(graph["images"], draw.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8))
     executable.write(graph["labels"], draw.integers(0, 10, COUNT).astype(np.int32))
     executable.write(graph["order"], draw.permutation(COUNT).astype(np.int32))
+    executable.write(held_back["order"], np.arange(COUNT, dtype=np.int32))
     executable.write(graph["rates"], np.full(50, 0.02, np.float32))
     for tensor, values in network.initial_values(1).items():
         executable.write(tensor, values)
@@ -76,6 +79,8 @@ def train(backend, options):
     for _ in range(STEPS):
         executable.run("train")
         losses.append(float(executable.read(graph["loss"])[0]))
+    executable.run("evaluate", COUNT // BATCH)
+    losses.append(float(executable.read(held_back["sums"])[0]) / COUNT)
     held = {t.name: executable.read(t) for t in network.initial_values(1)}
     return losses, held, executable
 

@@ -108,6 +108,40 @@ def test_dense_weights_behind_a_picture_take_its_order():
     assert by_name["dense_2.weight"].stored == (10, 64)
 
 
+def test_dense_weights_lie_alike_in_training_and_in_evaluation():
+    """Which has no dropout between the picture and its dense layer."""
+    specs = [
+        LayerSpec("conv2d", options={"filters": 20, "kernel_size": 3}),
+        LayerSpec("flatten"),
+        LayerSpec("dropout"),
+        LayerSpec("relu"),
+        LayerSpec("scale", options={"factor": 0.5}),
+        LayerSpec("dense", options={"units": 10}),
+    ]
+    shape = (3, 6, 6)
+    network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
+    scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
+    train = network.train_graph(4, "data", 8, 2, 4, scaling, Sgd())
+    for graph in (train, network.evaluate_graph(4, "data", 8, 2, scaling)):
+        layouts = plan_layouts({graph.name: graph}, Geometry({"layout": "nhwc", "pad": "8"}, True))
+        by_name = {tensor.name: layout for tensor, layout in layouts.items()}
+        assert by_name["dense_1.weight"].picture == (20, 4, 4)
+
+
+def test_of_two_layouts_of_a_weight_the_first_is_taken():
+    specs = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 10})]
+    shapes = ((3, 4, 4), (48, 1, 1))
+    first, second = (
+        Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10).infer_graph(2)
+        for shape in shapes
+    )
+    rules = Geometry({"layout": "nhwc", "pad": "8"}, False)
+    for graphs, picture in (((first, second), shapes[0]), ((second, first), shapes[1])):
+        layouts = plan_layouts(dict(zip("ab", graphs, strict=True)), rules)
+        by_name = {tensor.name: layout for tensor, layout in layouts.items()}
+        assert by_name["dense_1.weight"].picture == picture
+
+
 @pytest.mark.parametrize("fusion", [True, False])
 def test_a_bias_is_stored_as_wide_as_the_rows_that_it_is_added_to(fusion):
     """Else a kernel that writes the gradient of a stored row would write into the next one's."""

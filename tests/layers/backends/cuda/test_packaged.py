@@ -1,0 +1,92 @@
+"""The configs that ship, with all that their training compiles at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.configs import load_config, packaged_configs
+from dnnstack.datasets import ImageSet
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.select import open_backend
+from dnnstack.layers.rewrites import rewritten
+from dnnstack.training.assemble import build_network, describe_data, preprocessing
+from dnnstack.training.plan import make_plan
+from dnnstack.training.session import Session
+
+FEW = ("data.batch_size=4", "data.evaluation_batch_size=3", "run.tune=false")
+LAYOUTS = (
+    {"layout": "nhwc", "pad": "8", "lanes": "1"},
+    {"layout": "nhwc", "pad": "32", "lanes": "2"},
+    {"layout": "nchw", "lanes": "1"},
+)
+
+
+class Found(Exception):
+    """What a session would have compiled."""
+
+
+class Recorder:
+    name = "recorder"
+
+    def compile(self, sections, options):
+        raise Found(sections)
+
+
+def session(name, backend, *overrides):
+    """A training on a few pictures of noise; truth tables have no more than four."""
+    config = load_config(name, [*FEW, *overrides]).config
+    if config.data.dataset.type != "table":
+        config = load_config(name, [*FEW, "data.validation=4", *overrides]).config
+    info = describe_data(config)
+    draw = np.random.default_rng(5)
+    count = 4 if config.data.dataset.type == "table" else 12
+    images = draw.integers(0, 256, (count, *info.shape), dtype=np.uint8)
+    labels = draw.integers(0, len(info.classes), count).astype(np.int32)
+    data = ImageSet(f"{info.name}/train", images, labels, info.classes)
+    plan = make_plan(config, count)
+    network = build_network(config, info)
+    return Session(config, network, preprocessing(config, info), plan, data, backend)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("choices", LAYOUTS, ids=lambda choices: choices["layout"])
+@pytest.mark.parametrize("name", packaged_configs())
+def test_every_section_finds_a_place_and_a_kernel(bound, name, choices, precision):
+    with pytest.raises(Found) as caught:
+        session(name, Recorder())
+    (sections,) = caught.value.args
+    graphs = {key: rewritten(graph, CudaBackend.rewrites) for key, graph in sections.items()}
+    executable, _ = bound(graphs, precision, choices)
+    for key in graphs:
+        assert executable.calls(key)
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return open_backend("cuda", None, lambda text: None)
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", packaged_configs())
+def test_training_and_validation_are_those_of_the_cpu(cuda, name):
+    found = []
+    for backend in (open_backend("cpu", None, lambda text: None), cuda):
+        each = session(name, backend, "run.precision=fp32")
+        each.initialize()
+        each.run(1)
+        held = each.validate() if each.plan.validation.size else None
+        found.append((each.snapshot(), held))
+        each.close()
+    (wanted, want), (got, have) = found
+    np.testing.assert_allclose(got.sums, wanted.sums, rtol=1e-4)
+    assert (have is None) == (want is None)
+    if have is not None:
+        assert have.count == want.count
+        np.testing.assert_allclose(have.loss, want.loss, rtol=1e-3)
+    for key, values in wanted.arrays.items():
+        size = max(float(np.abs(values).max()), 1e-3)
+        np.testing.assert_allclose(got.arrays[key], values, rtol=0, atol=2e-3 * size, err_msg=key)
