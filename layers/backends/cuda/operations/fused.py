@@ -82,8 +82,9 @@ def _defines(values: dict[str, int]) -> Defines:
 
 def _first_conv_pool(b: Binder, op: Fused) -> None:
     conv, pool = part(op, Conv2d), part(op, Pool2d)
-    x = b.want(conv.x, plain(conv.x.shape, b.number(conv.x)))
     layout = _pooled_layout(b, pool)
+    # Of one type with y, whoever reads that.
+    x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     y = b.output(pool.y, layout)
     index = b.keep(cupy().zeros(layout.size, "uint8"))
     b.private[("index", conv.y, pool.y)] = (index, layout)
@@ -119,7 +120,7 @@ def _first_conv_pool_backward(b: Binder, op: Fused) -> None:
     mask = part(op, ActivationBackward)
     index, layout = b.private[("index", conv.y, pool.y)]
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
-    x = b.want(conv.x, plain(conv.x.shape, b.number(conv.x)))
+    x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
     values = _first_geometry(conv, pool, layout.stored[1]) | _backward_numbers(conv, pool)
     n, count = conv.x.shape[0], conv.w.shape[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from dataclasses import fields
 from types import SimpleNamespace
@@ -206,6 +207,49 @@ def sections():
     return _sections
 
 
+# What the parameters of kernels are; T depends on how it is compiled, a struct is any bytes.
+TYPES = {
+    "float": "float32",
+    "float*": "float32",
+    "float2*": "float32",
+    "double*": "float64",
+    "int": "int32",
+    "int*": "int32",
+    "i64": "int64",
+    "i64*": "int64",
+    "u8*": "uint8",
+    "unsigned": "uint32",
+    "unsigned*": "uint32",
+    "bfloat*": "uint16",
+}
+BOUNDS = r"(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?"
+
+
+class FakeKernel:
+    """A kernel that computes nothing, with the types that its source declares."""
+
+    def __init__(self, code, options, name):
+        (found,) = re.findall(rf"__global__\s+void\s+{BOUNDS}{name}\(([^)]*)\)", code)
+        plain = re.sub(r"\b(const|__restrict__)\b|\s+", " ", found)
+        self.name = name
+        self.kinds = [part.rsplit(maxsplit=1)[0].replace(" ", "") for part in plain.split(",")]
+        stored = "uint16" if "-DBFLOAT=1" in options else "float32"
+        self.types = [TYPES.get(kind, stored if kind == "T*" else None) for kind in self.kinds]
+
+    def __call__(self, *_, **__):
+        pass
+
+    def check(self, arguments):
+        assert len(arguments) == len(self.types), self.name
+        for at, (value, kind, dtype) in enumerate(
+            zip(arguments, self.kinds, self.types, strict=True)
+        ):
+            where = f"{self.name}, argument {at}, {kind}"
+            assert kind.endswith("*") == (isinstance(value, int) or np.ndim(value) > 0), where
+            if dtype is not None and not isinstance(value, int):
+                assert value.dtype == dtype, where
+
+
 class FakeConvolution:
     """Stands for a convolution of cuDNN, which asks for a workspace and computes nothing."""
 
@@ -224,8 +268,17 @@ class FakeConvolution:
 def bound(fake_cupy, monkeypatch):
     """Binds sections on the stand-in for a device; gives the bytes that were allocated, too."""
     monkeypatch.setattr(convolution, "ConvGraph", FakeConvolution)
-    function = SimpleNamespace(get_function=lambda name: lambda *_, **__: None)
-    fake_cupy.RawModule = lambda **_: function
+    fake_cupy.RawModule = lambda code, options=(): SimpleNamespace(
+        get_function=lambda name: FakeKernel(code, options, name)
+    )
+    launch = kernels.Kernel.launch
+
+    def checked(kernel, stream, grid, block, arguments, shared=0):
+        kernel._function.check(arguments)
+        return launch(kernel, stream, grid, block, arguments, shared)
+
+    # A kernel that is given numbers of another type would read beyond their end.
+    monkeypatch.setattr(kernels.Kernel, "launch", checked)
 
     def bind(graphs, precision="tf32", choices=CHOICES, streamed=False, capture=False):
         stream = fake_cupy.cuda.Stream()
