@@ -39,7 +39,8 @@ def _text(name: str) -> str:
 def _command_lines() -> Iterator[str]:
     for name in DOCUMENTS:
         for line in _text(name).splitlines():
-            if line.startswith("    ") and "dnnstack " in line and "_COMPLETE=" not in line:
+            ours = "_COMPLETE=" not in line and not line.startswith("    python3 benchmarks/")
+            if line.startswith("    ") and "dnnstack " in line and ours:
                 yield line[line.index("dnnstack ") :]
     for group in (dnnstack, *dnnstack.commands.values()):
         for line in str(group.epilog).splitlines():
