@@ -180,8 +180,8 @@ def _label_byte(cifar: Cifar, options: Options) -> int:
 def _advice(cifar: Cifar, folder: Path, missing: list[str]) -> str:
     partly = f"{folder} is there, but lacks {', '.join(missing)}. " if folder.is_dir() else ""
     return partly + (
-        f"Put {cifar.archive.name} there, or unpacked the folder {cifar.folder}, or name the "
-        "folder above it with --data-dir or DNNSTACK_DATA"
+        f"Put {cifar.archive.name} there, or the folder {cifar.folder} that it unpacks to, or name "
+        "the folder where either lies with --data-dir or DNNSTACK_DATA"
     )
 
 
