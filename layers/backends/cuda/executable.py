@@ -29,6 +29,8 @@ from .libraries.runtime import captured_seconds, cupy, device, device_errors, sy
 TOGETHER, MOST_LAUNCHES = 8, 800
 # Seconds of a step that is timed alone, and of timings that are enough.
 SLOW, LONG = 0.02, 0.2
+# What an error names where memory ran out.
+ALLOCATION = "cudaMalloc"
 AFTER = "the checkpoints saved before are good; resume, with a smaller batch if memory ran out"
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
 
@@ -65,7 +67,7 @@ class CudaExecutable:
             try:
                 self._share(streamed)
             except MemoryError as error:
-                raise LibraryError("CUDA", "cudaMalloc", str(error), {}, AFTER) from None
+                raise LibraryError("CUDA", ALLOCATION, str(error), {}, AFTER) from None
             self._bind()
 
     def _share(self, streamed: bool) -> None:
@@ -89,7 +91,7 @@ class CudaExecutable:
                 binder.bind()
             except MemoryError as error:
                 shown = {"section": name, "batch_size": graph.batch_size}
-                raise LibraryError("CUDA", "cudaMalloc", str(error), shown, AFTER) from None
+                raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
             self._sections[name] = binder
         self._share_workspaces()
         self._generation = self._store.generation
@@ -106,7 +108,7 @@ class CudaExecutable:
             workspaces = {lane: cupy().empty(size, "uint8") for lane, size in sizes.items()}
         except MemoryError as error:
             shown = {"workspaces": sum(sizes.values())}
-            raise LibraryError("CUDA", "cudaMalloc", str(error), shown, AFTER) from None
+            raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
         for binder in self._sections.values():
             binder.give_workspaces(workspaces)
 
@@ -128,7 +130,7 @@ class CudaExecutable:
                 raise
             shown = {"section": section, "batch_size": self.graphs[section].batch_size}
             if isinstance(error, MemoryError):
-                raise LibraryError("CUDA", "cudaMalloc", str(error), shown, AFTER) from None
+                raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
             raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, CAPTURED) from None
 
     def _run(self, section: str, steps: int) -> None:

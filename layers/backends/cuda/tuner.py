@@ -9,7 +9,7 @@ from contextlib import closing
 from ....common.errors import CudnnError, LibraryError
 from ..base import Options
 from .binding.lanes import CHAINS, JOINS
-from .executable import CudaExecutable
+from .executable import ALLOCATION, CudaExecutable
 from .libraries.candidates import Candidates
 from .libraries.conv_graph import WORKSPACE_LIMIT, best_first
 from .libraries.cublas_lt import LtProduct
@@ -54,7 +54,9 @@ def search(build: Build, precision: str, options: Options) -> dict[str, str]:
         choices = dict(layout)
         try:
             choices |= _plans(build, choices, options, 0.8 * (budget - spent))
-        except CudnnError:
+        except LibraryError as error:
+            if not _refused(error):
+                raise
             continue
         seconds = _seconds(build, choices)
         if seconds < GAIN * fastest:
@@ -116,11 +118,17 @@ def _timed(build: Build, choices: Mapping[str, str], repeats: int) -> tuple[floa
             seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
             steps = [step for binder in trial.binders() for step in binder.steps]
     except LibraryError as error:
-        if "overlap" not in choices and not isinstance(error, CudnnError):
+        if "overlap" not in choices and not _refused(error):
             raise
         return float("inf"), []
     names = dict.fromkeys(step.call.function for step in steps if step.call and step.behind)
     return seconds, list(names) if len(steps) <= FEW_LAUNCHES else []
+
+
+def _refused(error: LibraryError) -> bool:
+    """Whether it says that these choices cannot be had, but perhaps others: cuDNN has no such plan,
+    or the layout takes more memory than is free. What follows if none can be had tells the user."""
+    return isinstance(error, CudnnError) or error.function == ALLOCATION
 
 
 def _plans(
@@ -134,7 +142,10 @@ def _plans(
 def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> dict[str, str]:
     for name in trial.graphs:
         trial.run(name)
-    workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
+    try:
+        workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
+    except MemoryError as error:
+        raise LibraryError("CUDA", ALLOCATION, str(error)) from None
     pointer = int(workspace.data.ptr)
     plans: dict[str, str] = {}
     begin = time.perf_counter()

@@ -256,6 +256,19 @@ def test_an_error_of_another_choice_is_not_hidden(monkeypatch):
     assert found.get("lanes", "1") == "1"
 
 
+@pytest.mark.parametrize("lanes", [True, False])
+def test_choices_that_need_more_memory_than_there_is_are_left_out(monkeypatch, lanes):
+    full = LibraryError("CUDA", "cudaMalloc", "Out of memory")
+
+    def seconds(choices):
+        large = choices.get("lanes", "1") != "1" if lanes else choices["layout"] == "nhwc"
+        return full if large else 1.0
+
+    found, _ = search(monkeypatch, seconds)
+    assert "lanes" not in found
+    assert (found["layout"] == "nchw") == (not lanes)
+
+
 def test_no_trial_where_the_gpu_cannot(monkeypatch):
     _, tried = search(monkeypatch, lambda c: 1.0, available=False)
     assert not any("overlap" in choices for choices in tried)
