@@ -91,17 +91,28 @@ class CudaBackend:
         environment = {**self.versions(), "dnnstack": _digest(), "precision": chosen}
         present = Tuning(NAME, environment, mark, DEFAULT_CHOICES[chosen])
 
+        complete = True
+
         def find() -> Mapping[str, str]:
+            nonlocal complete
+
             def trial(choices: Mapping[str, str]) -> CudaExecutable:
                 found: CudaExecutable = build(trained, replace(present, choices=dict(choices)))
                 return found
 
-            return search(trial, chosen, options)
+            choices, complete = search(trial, chosen, options)
+            return choices
 
         wanted = find if options.tune else None
-        tuning, notices = settle(
-            present, options.tuning, bool(trained), wanted, options.tune_seconds == inf
-        )
+
+        def settled(given: Tuning | None) -> tuple[Tuning, tuple[str, ...]]:
+            found = settle(present, given, bool(trained), wanted, options.tune_seconds == inf)
+            if not complete:
+                # Beside a program that held the memory, perhaps: the next start searches again.
+                forget(present)
+            return found
+
+        tuning, notices = settled(options.tuning)
         if not trained:
             # The table may be of another machine.
             choices = {k: v for k, v in tuning.choices.items() if k not in REFUSABLE}
@@ -117,7 +128,7 @@ class CudaBackend:
         else:
             return executable
         forget(present)
-        tuning, _ = settle(present, None, bool(trained), wanted, options.tune_seconds == inf)
+        tuning, _ = settled(None)
         executable = build(graphs, tuning, notices)
         return executable
 

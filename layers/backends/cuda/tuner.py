@@ -36,13 +36,44 @@ FINE_GAIN, FINE_REPEATS, FEW_LAUNCHES = 0.995, 20, 48
 Build = Callable[[Mapping[str, str]], CudaExecutable]
 
 
-def search(build: Build, precision: str, options: Options) -> dict[str, str]:
+class _Trials:
+    """Builds trials, and remembers which choices could not be had."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self.refused: list[LibraryError] = []
+
+    def __call__(self, choices: Mapping[str, str]) -> CudaExecutable:
+        return self._build(choices)
+
+    def refuses(self, error: LibraryError) -> bool:
+        """Whether others may be had: cuDNN has no such plan, or this layout takes more memory than
+        is free."""
+        passes = isinstance(error, CudnnError) or _starved(error)
+        if passes:
+            self.refused.append(error)
+        return passes
+
+
+def _starved(error: LibraryError) -> bool:
+    return error.function == ALLOCATION
+
+
+def search(build: Build, precision: str, options: Options) -> tuple[dict[str, str], bool]:
     """The fastest choices found: for a layout the best plan of every convolution, then the number
-    of lanes, then whether launches overlap, by the time of the captured step.
+    of lanes, then whether launches overlap, by the time of the captured step. And whether all of
+    them had the memory they need: else the next search may find others.
 
     ``build(choices)`` compiles the sections to tune. Further layouts are tried while less than half
-    of the time is spent; ``options.tune_seconds`` infinity tries every plan in every layout.
+    of the time is spent; ``options.tune_seconds`` infinity tries every plan in every layout. Raises
+    the last LibraryError where no layout can be had.
     """
+    trials = _Trials(build)
+    found = _search(trials, precision, options)
+    return found, not any(map(_starved, trials.refused))
+
+
+def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
     budget = SECONDS if options.tune_seconds is None else options.tune_seconds
     begin = time.perf_counter()
     found, fastest = dict(LAYOUTS[precision][0]), float("inf")
@@ -55,12 +86,14 @@ def search(build: Build, precision: str, options: Options) -> dict[str, str]:
         try:
             choices |= _plans(build, choices, options, 0.8 * (budget - spent))
         except LibraryError as error:
-            if not _refused(error):
+            if not build.refuses(error):
                 raise
             continue
         seconds = _seconds(build, choices)
         if seconds < GAIN * fastest:
             found, fastest = choices, seconds
+    if fastest == float("inf") and build.refused:
+        raise build.refused[-1]
     for lanes in LANES[1:]:
         options.interrupt()
         seconds = _seconds(build, found | {"lanes": lanes})
@@ -72,7 +105,7 @@ def search(build: Build, precision: str, options: Options) -> dict[str, str]:
 
 
 def _overlap(
-    build: Build, found: dict[str, str], options: Options, deadline: float
+    build: _Trials, found: dict[str, str], options: Options, deadline: float
 ) -> dict[str, str]:
     """The choices with those launches overlapping that gain by it.
 
@@ -105,12 +138,12 @@ def _overlap(
     return overlapping if seconds < FINE_GAIN * _seconds(build, found, FINE_REPEATS) else found
 
 
-def _seconds(build: Build, choices: Mapping[str, str], repeats: int = 5) -> float:
+def _seconds(build: _Trials, choices: Mapping[str, str], repeats: int = 5) -> float:
     """The time of one captured step; infinite where a library or the driver refuses a choice."""
     return _timed(build, choices, repeats)[0]
 
 
-def _timed(build: Build, choices: Mapping[str, str], repeats: int) -> tuple[float, list[str]]:
+def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[float, list[str]]:
     """``_seconds``, and the kernels that may overlap; none of a network of so many launches that
     one matters little."""
     try:
@@ -118,34 +151,28 @@ def _timed(build: Build, choices: Mapping[str, str], repeats: int) -> tuple[floa
             seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
             steps = [step for binder in trial.binders() for step in binder.steps]
     except LibraryError as error:
-        if "overlap" not in choices and not _refused(error):
+        if not build.refuses(error) and "overlap" not in choices:
             raise
         return float("inf"), []
     names = dict.fromkeys(step.call.function for step in steps if step.call and step.behind)
     return seconds, list(names) if len(steps) <= FEW_LAUNCHES else []
 
 
-def _refused(error: LibraryError) -> bool:
-    """Whether it says that these choices cannot be had, but perhaps others: cuDNN has no such plan,
-    or the layout takes more memory than is free. What follows if none can be had tells the user."""
-    return isinstance(error, CudnnError) or error.function == ALLOCATION
-
-
 def _plans(
     build: Build, choices: Mapping[str, str], options: Options, budget: float
 ) -> dict[str, str]:
     """The fastest plan of every convolution and product, by the name of its choice."""
-    with closing(build(choices)) as trial:
-        return _fastest_plans(trial, options, budget)
+    try:
+        with closing(build(choices)) as trial:
+            return _fastest_plans(trial, options, budget)
+    except MemoryError as error:
+        raise LibraryError("CUDA", ALLOCATION, str(error)) from None
 
 
 def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> dict[str, str]:
     for name in trial.graphs:
         trial.run(name)
-    try:
-        workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
-    except MemoryError as error:
-        raise LibraryError("CUDA", ALLOCATION, str(error)) from None
+    workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
     pointer = int(workspace.data.ptr)
     plans: dict[str, str] = {}
     begin = time.perf_counter()

@@ -220,7 +220,7 @@ def test_a_table_of_other_kernels_is_replaced_and_says_so(stand_in, sections, mo
 
     def search(*_):
         searched.append(1)
-        return {"lanes": "2"}
+        return {"lanes": "2"}, True
 
     monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
     monkeypatch.setattr(backend_module, "search", search)
@@ -250,7 +250,7 @@ def test_a_table_whose_choices_cannot_be_had_is_replaced(stand_in, sections, mon
     def search(*_):
         searched.append(1)
         stale = kept == "cache" and len(searched) == 1
-        return {"lanes": "2"} | ({"train/conv2d_2/forward": "999"} if stale else {})
+        return {"lanes": "2"} | ({"train/conv2d_2/forward": "999"} if stale else {}), True
 
     monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
     monkeypatch.setattr(backend_module, "search", search)
@@ -269,3 +269,18 @@ def test_a_table_whose_choices_cannot_be_had_is_replaced(stand_in, sections, mon
     assert len(searched) == 2
     CudaBackend().compile(graphs, Options("tf32", tune=True))
     assert len(searched) == 2
+
+
+def test_what_a_search_short_of_memory_finds_is_not_kept(stand_in, sections, monkeypatch):
+    """Another program may have held the memory: the next start searches again."""
+
+    class Bound:
+        def __init__(self, graphs, tuning, *_):
+            self.tuning = tuning
+
+    answers = [({"lanes": "2"}, False), ({"lanes": "3"}, True)]
+    monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
+    monkeypatch.setattr(backend_module, "search", lambda *_: answers.pop(0))
+    options, graphs = Options("tf32", tune=True), sections("lenet")
+    found = [CudaBackend().compile(graphs, options).tuning.choices for _ in range(3)]
+    assert found == [{"lanes": "2"}, {"lanes": "3"}, {"lanes": "3"}]

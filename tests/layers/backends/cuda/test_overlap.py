@@ -128,7 +128,7 @@ def test_no_kernel_says_that_what_it_reads_was_written_before_it_began():
         assert said is None, f"{file.name}: {said}"
 
 
-def search(monkeypatch, seconds, available=True, names=(), closed=None):
+def search(monkeypatch, seconds, available=True, names=(), closed=None, plans=lambda _: {}):
     """The choices of a search in which steps take what ``seconds`` of the choices says."""
     tried = []
     closed = [] if closed is None else closed
@@ -151,9 +151,10 @@ def search(monkeypatch, seconds, available=True, names=(), closed=None):
             binders=lambda: [binder],
         )
 
-    monkeypatch.setattr(tuner, "_plans", lambda *_: {})
+    monkeypatch.setattr(tuner, "_plans", lambda _, choices, *__: plans(choices))
     monkeypatch.setattr(tuner, "available", lambda: available)
-    return tuner.search(build, "fp32", Options()), tried
+    found, search.complete = tuner.search(build, "fp32", Options())
+    return found, tried
 
 
 def test_the_search_takes_overlap_where_it_is_faster(monkeypatch):
@@ -256,17 +257,62 @@ def test_an_error_of_another_choice_is_not_hidden(monkeypatch):
     assert found.get("lanes", "1") == "1"
 
 
-@pytest.mark.parametrize("lanes", [True, False])
-def test_choices_that_need_more_memory_than_there_is_are_left_out(monkeypatch, lanes):
-    full = LibraryError("CUDA", "cudaMalloc", "Out of memory")
+FULL = LibraryError("CUDA", "cudaMalloc", "Out of memory")
+
+
+def refusing(key, value):
+    """For trials and for timing their plans: no memory for such choices."""
+
+    def plans(choices):
+        if choices.get(key) == value:
+            raise FULL
+        return {}
+
+    return plans
+
+
+@pytest.mark.parametrize("where", ["trial", "plans", "lanes"])
+def test_choices_that_need_more_memory_than_there_is_are_left_out(monkeypatch, where):
+    full = refusing(*{"lanes": ("lanes", "2")}.get(where, ("layout", "nhwc")))
 
     def seconds(choices):
-        large = choices.get("lanes", "1") != "1" if lanes else choices["layout"] == "nhwc"
-        return full if large else 1.0
+        if where != "plans":
+            full(choices)
+        return 1.0
 
-    found, _ = search(monkeypatch, seconds)
+    found, _ = search(monkeypatch, seconds, plans=full if where == "plans" else lambda _: {})
     assert "lanes" not in found
-    assert (found["layout"] == "nchw") == (not lanes)
+    assert found["layout"] == ("nhwc" if where == "lanes" else "nchw")
+    assert not search.complete
+    search(monkeypatch, lambda c: 1.0)
+    assert search.complete
+
+
+def test_where_no_layout_can_be_had_the_search_says_why(monkeypatch):
+    with pytest.raises(LibraryError, match="Out of memory"):
+        search(monkeypatch, lambda c: FULL)
+    with pytest.raises(LibraryError, match="Out of memory"):
+        search(monkeypatch, lambda c: 1.0, plans=lambda c: refusing("layout", c["layout"])(c))
+
+
+@pytest.mark.parametrize("step", ["workspace", "verified"])
+def test_memory_that_runs_out_while_plans_are_timed_is_an_error_of_ours(monkeypatch, step):
+    def none(*_):
+        raise MemoryError("Out of memory")
+
+    empty = none if step == "workspace" else lambda *_: pointer(0)
+    monkeypatch.setattr(tuner, "cupy", lambda: SimpleNamespace(empty=empty))
+    product = SimpleNamespace(
+        seconds=lambda index, _: 1.0 - 0.5 * index, count=lambda: 2, verified=none
+    )
+    binder = SimpleNamespace(products={"dense": product}, convolutions={}, variants={})
+    closed = []
+    trial = SimpleNamespace(
+        graphs=(), binders=lambda: [binder], close=lambda: closed.append("trial")
+    )
+    with pytest.raises(LibraryError, match=r"cudaMalloc.*Out of memory"):
+        tuner._plans(lambda _: trial, {}, Options(), 1.0)
+    assert closed == ["trial"]
 
 
 def test_no_trial_where_the_gpu_cannot(monkeypatch):
