@@ -70,6 +70,10 @@ def cuda():
         pytest.skip(str(error))
 
 
+# Until a rate of 0 is passed and lookahead has looked; VGG-16 without batch norm is soon chaos.
+STEPS = {"vgg16.yaml": 1, "cifar10-airbench.yaml": 6}
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", packaged_configs())
 def test_training_and_validation_are_those_of_the_cpu(cuda, name):
@@ -77,17 +81,21 @@ def test_training_and_validation_are_those_of_the_cpu(cuda, name):
     for backend in (open_backend("cpu", None, lambda text: None), cuda):
         each = session(name, backend, "run.precision=fp32")
         each.initialize()
-        each.run(1)
+        begin = each.snapshot().arrays
+        for _ in range(STEPS.get(name, 2)):
+            each.run(1)
         held = each.validate() if each.plan.validation.size else None
-        found.append((each.snapshot(), held))
+        end = each.snapshot()
+        found.append((end.sums, {k: v - begin[k] for k, v in end.arrays.items()}, held))
+        sizes = {key: float(np.linalg.norm(values)) for key, values in begin.items()}
         each.close()
-    (wanted, want), (got, have) = found
-    np.testing.assert_allclose(got.sums, wanted.sums, rtol=1e-4)
+    (wanted, changes, want), (got, changed, have) = found
+    np.testing.assert_allclose(got, wanted, rtol=1e-3)
     assert (have is None) == (want is None)
     if have is not None:
         assert have.count == want.count
         np.testing.assert_allclose(have.loss, want.loss, rtol=5e-3)
     # Norms: where a ReLU or a pool decides by the last bit, a few elements differ by more.
-    for key, values in wanted.arrays.items():
-        size = max(float(np.linalg.norm(values)), 1e-3 * values.size**0.5)
-        assert np.linalg.norm(got.arrays[key] - values) <= 2e-2 * size, key
+    for key, values in changes.items():
+        size = max(float(np.linalg.norm(values)), 1e-6 * sizes[key], 1e-9)
+        assert np.linalg.norm(changed[key] - values) <= 2e-2 * size, key
