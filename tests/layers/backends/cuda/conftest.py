@@ -212,15 +212,19 @@ TYPES = {
     "float": "float32",
     "float*": "float32",
     "float2*": "float32",
+    "double": "float64",
     "double*": "float64",
+    "double2*": "float64",
     "int": "int32",
     "int*": "int32",
+    "int2*": "int32",
     "i64": "int64",
     "i64*": "int64",
     "u8*": "uint8",
     "unsigned": "uint32",
     "unsigned*": "uint32",
     "bfloat*": "uint16",
+    "T**": "uint64",
 }
 BOUNDS = r"(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?"
 
@@ -234,7 +238,9 @@ class FakeKernel:
         self.name = name
         self.kinds = [part.rsplit(maxsplit=1)[0].replace(" ", "") for part in plain.split(",")]
         stored = "uint16" if "-DBFLOAT=1" in options else "float32"
-        self.types = [TYPES.get(kind, stored if kind == "T*" else None) for kind in self.kinds]
+        structs = {f"{each}*": None for each in re.findall(r"struct (?:\w+\([^)]*\) )?(\w+)", code)}
+        known = {**structs, **TYPES, "T*": stored}
+        self.types = [known[kind] for kind in self.kinds]
 
     def __call__(self, *_, **__):
         pass

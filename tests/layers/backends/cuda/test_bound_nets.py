@@ -96,9 +96,16 @@ def test_every_kernel_gets_numbers_of_its_types(bound, seed, precision):
             graphs = sections(any_net(draw), draw.choice(SHAPES))
         except ShapeError:
             continue
-    executable, _ = bound(graphs, precision, draw.choice(LAYOUTS))
+    choices = dict(draw.choice(LAYOUTS))
+    executable, _ = bound(graphs, precision, choices)
     assert executable.calls("train")
+    # Again with everything in the place of a plan of cuDNN's that can be had.
+    for binder in executable.binders():
+        for name, variants in binder.variants.items():
+            choices[name] = f"{draw.choice(variants)[0]}0" if variants else "0"
     executable.close()
+    other, _ = bound(graphs, precision, choices)
+    other.close()
 
 
 AROUND = {
