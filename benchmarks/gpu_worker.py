@@ -39,7 +39,7 @@ MODULES = {
 
 @dataclass(frozen=True)
 class Net:
-    """A network as the shipped lenet.yaml trains it: momentum, weight decay, inv schedule."""
+    """A network, trained as Caffe's LeNet example: momentum, weight decay, inv schedule."""
 
     layers: Layers
     shape: tuple[int, int, int]
@@ -70,7 +70,7 @@ class Built:
 
 
 def rate(step: int) -> float:
-    """The learning rate of lenet.yaml: lr (1 + gamma step) ** -power."""
+    """The learning rate: lr (1 + gamma step) ** -power."""
     return float(RATE * (1 + GAMMA * step) ** -POWER)
 
 

@@ -2,8 +2,8 @@
 
     python3 benchmarks/torch_recipes.py cifar10-quick.yaml cifar10-resnet9.yaml --data-dir ~/data
 
-The networks are written here as PyTorch users write them; batch size, rates, momentum, decay and
-the held-back samples are the config's. An epoch is augmented at once on the device; a step is one
+The networks (torch_nets.py) are written as PyTorch users write them; batch size, rates, momentum,
+decay and the held-back samples are the config's. An epoch is augmented at once on the device; a step is one
 captured CUDA graph, in TF32, channels-last. Prints a line a seed, and mean and deviation of the
 accuracy on the test set after the last step. Needs torch beside dnnstack.
 """
@@ -24,142 +24,11 @@ from dnnstack.training.assemble import describe_data, load_data, preprocessing
 from dnnstack.training.plan import Plan, make_plan
 from torch import nn
 from torch.nn import functional as F
+from torch_nets import NETS
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 EVALUATED = 1000
-
-
-def conv(given: int, filters: int, size: int = 3, stride: int = 1) -> nn.Sequential:
-    """Convolution, batch norm, ReLU."""
-    layer = nn.Conv2d(given, filters, size, stride, size // 2, bias=False)
-    return nn.Sequential(layer, nn.BatchNorm2d(filters), nn.ReLU())
-
-
-def he(model: nn.Module) -> nn.Module:
-    """Filters from He et al. 2015."""
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-    return model
-
-
-# ---------------------------------------------------------------- the networks
-
-
-def quick() -> nn.Module:
-    """Caffe's quick net."""
-    model = nn.Sequential(
-        nn.Conv2d(3, 32, 5, padding=2),
-        nn.MaxPool2d(3, 2, ceil_mode=True),
-        nn.ReLU(),
-        nn.Conv2d(32, 32, 5, padding=2),
-        nn.ReLU(),
-        nn.AvgPool2d(3, 2, ceil_mode=True),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.ReLU(),
-        nn.AvgPool2d(3, 2, ceil_mode=True),
-        nn.Flatten(),
-        nn.Linear(1024, 64),
-        nn.Linear(64, 10),
-    )
-    held = [module for module in model if isinstance(module, (nn.Conv2d, nn.Linear))]
-    for module, deviation in zip(held, (1e-4, 0.01, 0.01, 0.1, 0.1), strict=True):
-        nn.init.normal_(module.weight, std=deviation)
-        assert module.bias is not None
-        nn.init.zeros_(module.bias)
-    return model
-
-
-class Basic(nn.Module):
-    """The block of ResNet-20, its shortcut padded with zeros."""
-
-    def __init__(self, given: int, filters: int, stride: int) -> None:
-        super().__init__()
-        self.first = conv(given, filters, stride=stride)
-        self.second = conv(filters, filters)[:2]
-        self.stride, self.more = stride, filters - given
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        near = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more))
-        return F.relu(near + self.second(self.first(x)))
-
-
-def resnet20() -> nn.Module:
-    """He et al. 2016, section 4.2."""
-    blocks: list[nn.Module] = [conv(3, 16)]
-    given = 16
-    for filters in (16, 32, 64):
-        for turn in range(3):
-            blocks.append(Basic(given, filters, 2 if turn == 0 and filters > 16 else 1))
-            given = filters
-    head = nn.Linear(64, 10)
-    nn.init.kaiming_normal_(head.weight, nonlinearity="relu")
-    nn.init.zeros_(head.bias)
-    return he(nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head))
-
-
-class Twice(nn.Module):
-    def __init__(self, filters: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(conv(filters, filters), conv(filters, filters))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.body(x)
-
-
-class Scaled(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 0.125 * x
-
-
-def resnet9() -> nn.Module:
-    """David Page's network for DAWNBench."""
-    return nn.Sequential(
-        *(conv(3, 64), conv(64, 128), nn.MaxPool2d(2), Twice(128)),
-        *(conv(128, 256), nn.MaxPool2d(2), conv(256, 512), nn.MaxPool2d(2), Twice(512)),
-        *(nn.MaxPool2d(4), nn.Flatten(), nn.Linear(512, 10, bias=False), Scaled()),
-    )
-
-
-class Inception(nn.Module):
-    """Szegedy et al. 2015, figure 2(b), with batch norm."""
-
-    def __init__(
-        self, given: int, one: int, reduce3: int, three: int, reduce5: int, five: int, pool: int
-    ) -> None:
-        super().__init__()
-        self.branches = nn.ModuleList(
-            [
-                conv(given, one, 1),
-                nn.Sequential(conv(given, reduce3, 1), conv(reduce3, three)),
-                nn.Sequential(conv(given, reduce5, 1), conv(reduce5, five, 5)),
-                nn.Sequential(nn.MaxPool2d(3, 1, 1), conv(given, pool, 1)),
-            ]
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([branch(x) for branch in self.branches], 1)
-
-
-def inception() -> nn.Module:
-    head = nn.Linear(288, 10)
-    nn.init.xavier_uniform_(head.weight)
-    nn.init.zeros_(head.bias)
-    return nn.Sequential(
-        *(he(conv(3, 64)), nn.MaxPool2d(2), he(Inception(64, 32, 48, 64, 16, 16, 16))),
-        *(he(Inception(128, 64, 64, 96, 16, 32, 32)), nn.MaxPool2d(2)),
-        he(Inception(224, 96, 64, 128, 16, 32, 32)),
-        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), head),
-    )
-
-
-NETS: dict[str, Callable[[], nn.Module]] = {
-    "cifar10-quick.yaml": quick,
-    "cifar10-resnet20.yaml": resnet20,
-    "cifar10-resnet9.yaml": resnet9,
-    "inception-small.yaml": inception,
-}
 
 
 # ---------------------------------------------------------------- the data
@@ -312,23 +181,23 @@ def main() -> None:
     parser.add_argument("configs", nargs="+", choices=tuple(NETS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", type=Path, help="append every run's figures to this file")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     rows = []
     for name in options.configs:
-        config = load_config(name, options.overrides).config
+        config = load_config(name).config
         train, test = (load_data(config, split, options.data_dir) for split in ("train", "test"))
-        plan = make_plan(config, len(train))
         scaling = preprocessing(config, describe_data(config))
-        images, labels = tensors(train, plan.train)
-        pictures = Pictures(config, images, scaling.scale, scaling.shift)
         tested, answers = tensors(test)
-        training = Training(config, plan, NETS[name])
+        training = Training(config, make_plan(config, len(train)), NETS[name])
         accuracies, times = [], []
         for seed in range(1, options.seeds + 1):
+            # Which samples are held back goes by the seed, as for `dnnstack train`.
+            plan = make_plan(load_config(name, [f"seed={seed}"]).config, len(train))
+            images, labels = tensors(train, plan.train)
+            pictures = Pictures(config, images, scaling.scale, scaling.shift)
             training.restart(seed)
             seconds = training.run(pictures, labels)
             right = training.right(pictures.normalized(tested), answers)
