@@ -3,9 +3,9 @@
     python3 benchmarks/torch_recipes.py cifar10-quick.yaml cifar10-resnet9.yaml --data-dir ~/data
 
 The networks (torch_nets.py) are written as PyTorch users write them; batch size, rates, momentum,
-decay and the held-back samples are the config's. An epoch is augmented at once on the device; a step is one
-captured CUDA graph, in TF32, channels-last. Prints a line a seed, and mean and deviation of the
-accuracy on the test set after the last step. Needs torch beside dnnstack.
+decay and the held-back samples are the config's. An epoch is augmented at once on the device; a
+step is one captured CUDA graph, in TF32, channels-last. Prints a line a seed, and the mean and
+deviation of the accuracy on the test set after the last step. Needs torch beside dnnstack.
 """
 
 from __future__ import annotations
