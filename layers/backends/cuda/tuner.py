@@ -51,7 +51,9 @@ class _Trials:
         is free."""
         passes = isinstance(error, CudnnError) or _starved(error)
         if passes:
-            self.refused.append(error)
+            # Its traceback would keep alive what was half built, and the memory of that.
+            error.__context__ = None
+            self.refused.append(error.with_traceback(None))
         return passes
 
 

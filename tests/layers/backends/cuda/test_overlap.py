@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -286,6 +287,26 @@ def test_choices_that_need_more_memory_than_there_is_are_left_out(monkeypatch, w
     assert not search.complete
     search(monkeypatch, lambda c: 1.0)
     assert search.complete
+
+
+def test_what_was_half_built_is_freed_before_the_next_trial(monkeypatch):
+    class Memory:
+        pass
+
+    held = []
+
+    def seconds(choices):
+        assert not held or held[-1]() is None
+        memory = Memory()
+        held.append(weakref.ref(memory))
+        try:
+            raise MemoryError("Out of memory")
+        except MemoryError as error:
+            raise LibraryError("CUDA", "cudaMalloc", str(error)) from None
+
+    with pytest.raises(LibraryError, match="Out of memory"):
+        search(monkeypatch, seconds)
+    assert len(held) == 2
 
 
 def test_where_no_layout_can_be_had_the_search_says_why(monkeypatch):
