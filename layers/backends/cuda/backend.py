@@ -18,6 +18,7 @@ from ..base import Precision as PrecisionName
 from ..tuning import UNEQUAL, Tuning, fingerprint, forget, settle, training_sections
 from .binding.bind import Precision
 from .binding.lanes import Lane
+from .countable import check_countable
 from .executable import CudaExecutable
 from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
@@ -77,6 +78,7 @@ class CudaBackend:
         names = self.rewrites if options.fusion else ()
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
 
+        check_countable(graphs)
         free = free_bytes()
         streamed, plan = choose_residency(graphs, options.precision, options.residency, free)
         check_fits(plan, free, self.device.name)

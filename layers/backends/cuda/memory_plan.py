@@ -51,11 +51,13 @@ _CONVOLUTIONS = (Conv2d, Conv2dBackwardData, Conv2dBackwardFilter)
 
 @dataclass(frozen=True)
 class SectionNeed:
-    """Bytes that a section alone needs; ``per_sample``: what one more in its batch would add."""
+    """Bytes that a section alone needs; ``per_sample``: what one more in its batch would add;
+    ``parts``: how many of its batches are one of the config's."""
 
     batch_size: int
     activations: int
     workspace: int
+    parts: int = 1
 
     @property
     def per_sample(self) -> int:
@@ -204,7 +206,7 @@ def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
         return
     name = max(plan.sections, key=lambda section: plan.sections[section].activations)
     need = plan.sections[name]
-    key = f"data.{'evaluation_' if name.startswith('evaluate') else ''}batch_size"
+    key = batch_key(name)
     parts = {
         "parameters, gradients and optimizer": plan.parameters + plan.gradients + plan.optimizer,
         "data": plan.data,
@@ -212,7 +214,7 @@ def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
         "workspaces": plan.workspaces,
     }
     listed = ", ".join(f"{part} {gigabytes(size)}" for part, size in parts.items())
-    largest = plan.largest_batch(name, free)
+    largest = plan.largest_batch(name, free) * need.parts
     if largest:
         advice = f"{key} of at most {largest} fits: --set {key}={largest}"
     else:
@@ -225,8 +227,28 @@ def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
     )
 
 
+def batch_key(section: str) -> str:
+    """The key of the config that says how large a section's batch is."""
+    return f"data.{'evaluation_' if section.startswith('evaluate') else ''}batch_size"
+
+
 def gigabytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB"
+
+
+def elements(tensor: Tensor, geometry: Geometry) -> int:
+    """Elements of a tensor, with padding."""
+    size = tensor.size
+    if len(tensor.shape) == 4:
+        if tensor.role == "parameter":
+            size = geometry.filters(tensor.shape, grouped=False).size
+        else:
+            size = geometry.picture(tensor.shape).size
+    elif len(tensor.shape) == 2:
+        rows, columns = tensor.shape
+        columns = max(geometry.units(columns), padded(columns, NARROW_ROW))
+        size = (geometry.units(rows) if tensor.role == "parameter" else rows) * columns
+    return size
 
 
 def free_bytes() -> int:
@@ -254,6 +276,7 @@ def _section(graph: Graph, geometry: Geometry, narrow: bool) -> SectionNeed:
         batch_size=graph.batch_size,
         activations=int((sum(own.values()) + copies + chosen + noise) * (1 + SCRATCH)),
         workspace=LANES * WORKSPACE_LIMIT if convolves else 0,
+        parts=graph.parts,
     )
 
 
@@ -290,15 +313,5 @@ def _pooled(op: Op) -> tuple[Tensor, ...]:
 
 def _bytes(tensor: Tensor, geometry: Geometry, halved: bool = False) -> int:
     """Bytes with padding, and to a multiple of 512 as they are allocated."""
-    size = tensor.size
-    if len(tensor.shape) == 4:
-        if tensor.role == "parameter":
-            size = geometry.filters(tensor.shape, grouped=False).size
-        else:
-            size = geometry.picture(tensor.shape).size
-    elif len(tensor.shape) == 2:
-        rows, columns = tensor.shape
-        columns = max(geometry.units(columns), padded(columns, NARROW_ROW))
-        size = (geometry.units(rows) if tensor.role == "parameter" else rows) * columns
     item = 2 if halved else tensor.nbytes // max(tensor.size, 1)
-    return padded(size * item, 512)
+    return padded(elements(tensor, geometry) * item, 512)

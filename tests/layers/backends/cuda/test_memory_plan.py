@@ -14,6 +14,9 @@ from dnnstack.layers.backends.cuda.memory_plan import (
     plan_memory,
 )
 from dnnstack.layers.backends.cuda.tuner import LAYOUTS
+from dnnstack.training.optimizers.optimizer import Optimizer
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -91,6 +94,15 @@ def test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can(se
 def test_the_larger_section_is_the_one_that_must_shrink(sections):
     plan = plan_memory(sections("cifar", 2))
     with pytest.raises(ConfigError, match=r"data\.evaluation_batch_size of at most 127 fits"):
+        check_fits(plan, plan.total - 1, "GPU")
+
+
+def test_a_batch_in_parts_is_named_as_a_whole(sections):
+    rule = Optimizer(Sgd(), parts=4)
+    scaling = Preprocessing.standardize([0.5], [0.2])
+    graph = sections.network("lenet").train_graph(256, "data", 640, 2, 4, scaling, rule)
+    plan = plan_memory({"train": graph})
+    with pytest.raises(ConfigError, match=r"data\.batch_size of at most 252 fits"):
         check_fits(plan, plan.total - 1, "GPU")
 
 

@@ -1,0 +1,72 @@
+"""Tensors with more elements than can be counted are refused before anything is bound."""
+
+from __future__ import annotations
+
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.cuda.backend import CudaBackend
+from dnnstack.layers.backends.cuda.countable import MOST_ELEMENTS, check_countable
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.training.network import Network
+from dnnstack.training.optimizers.optimizer import Optimizer
+from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
+
+SCALING = Preprocessing.standardize([0.5], [0.2])
+# 40 channels of 64 x 64, which are padded to 64.
+MOST = MOST_ELEMENTS // (64 * 64 * 64)
+
+
+def network(units: int = 10) -> Network:
+    specs = [
+        LayerSpec("conv2d", options={"filters": 40, "kernel_size": 3, "padding": 1}),
+        LayerSpec("global_avg_pool2d"),
+        LayerSpec("dense", options={"units": units}),
+        LayerSpec("dense", options={"units": 10}),
+        LayerSpec("softmax"),
+    ]
+    return Network(build_layers(specs, (1, 64, 64)), CrossEntropyLoss(), (1, 64, 64), 10)
+
+
+def train(batch: int, parts: int = 1, units: int = 10):
+    rule = Optimizer(Sgd(), parts=parts)
+    return network(units).train_graph(batch, "data", 10**6, 10, 20, SCALING, rule)
+
+
+def test_the_largest_batch_that_is_named_does() -> None:
+    check_countable({"train": train(MOST)})
+    with pytest.raises(ConfigError) as caught:
+        check_countable({"train": train(MOST + 1)})
+    text = str(caught.value)
+    assert text.startswith("device 'cuda': ")
+    assert "(conv2d_1) of 'train' with a batch of 8192: " in text
+    assert "has up to 2,147,483,648 elements with its padding" in text
+    assert text.endswith(f"--set data.batch_size={MOST}; or raise train.accumulate")
+
+
+def test_a_batch_in_parts_counts_by_its_parts() -> None:
+    check_countable({"train": train(4 * MOST, parts=4)})
+    with pytest.raises(ConfigError, match=rf"data\.batch_size of at most {4 * MOST} does"):
+        check_countable({"train": train(4 * MOST + 4, parts=4)})
+
+
+def test_evaluation_has_a_key_of_its_own() -> None:
+    graph = network().evaluate_graph(2 * MOST, "data", 10**6, 5, SCALING)
+    with pytest.raises(ConfigError, match=rf"--set data\.evaluation_batch_size={MOST}$"):
+        check_countable({"evaluate": graph})
+
+
+def test_no_batch_helps_a_parameter() -> None:
+    check_countable({"train": train(2, units=1 << 25)})
+    with pytest.raises(ConfigError, match=r"weight' .* elements .*fewer channels or units"):
+        check_countable({"train": train(2, units=1 << 28)})
+
+
+def test_it_is_asked_before_any_memory_is(fake_cupy, monkeypatch) -> None:
+    backend = CudaBackend.__new__(CudaBackend)
+    monkeypatch.setattr(CudaBackend, "precision", lambda self, wanted: "tf32")
+    with pytest.raises(ConfigError, match="in one tensor"):
+        backend.compile({"train": train(MOST + 1)}, Options())
+    assert fake_cupy.allocated == 0
