@@ -84,7 +84,8 @@ def evaluate(
 
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note, not no_graph)
-    root = data_root(data_dir, trained.config.data.root)
+    trained_on = trained.checkpoint.state.data_folder
+    root = data_root(data_dir, trained.config.data.root, trained_on)
     images, index = evaluation.load_part(trained, part, root, dataset, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
         result = evaluation.evaluate(trained, backend, images, index, part, advance, tta)

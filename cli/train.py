@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from .signals import StopSignals
 if TYPE_CHECKING:
     from ..configs import LoadedConfig
     from ..layers.backends.base import Backend
+    from ..training.resume import Resume
 
 _LATEST = "latest"
 _GOAL_MISSED = 3
@@ -91,7 +93,9 @@ def train(
             console.note(advice)
         runs = Path(machine.dir)
         where = ["--data-dir", str(data_dir)] if data_dir is not None else []
-        where += ["--offline"] if offline else []
+        # An evaluation looks where the run found its data, unless the environment says otherwise.
+        again = where if os.environ.get("DNNSTACK_DATA") else []
+        where, again = ([*each, *["--offline"] * offline] for each in (where, again))
         resumed = None
         if resume is not None:
             if resume == _LATEST:
@@ -105,7 +109,7 @@ def train(
                 done = run_training(
                     loaded.config,
                     backend,
-                    data_root(data_dir, loaded.config.data.root),
+                    data_root(data_dir, loaded.config.data.root, _trained_on(resumed, loaded)),
                     resume=resumed,
                     listener=listener,
                     stop_requested=stop.requested,
@@ -123,14 +127,21 @@ def train(
             config = str(done.run / "config.yaml") if overrides or flags else reference
             progress.say(_again(where, config, (), (), str(done.run)))
         elif _is_latest(done.run):
-            progress.remark(_command("next", "eval", *where))
+            progress.remark(_command("next", "eval", *again))
         else:
-            progress.remark(_command("next", "eval", "--run", str(done.run), *where))
+            progress.remark(_command("next", "eval", "--run", str(done.run), *again))
         # Last, because everything worth waiting for is saved and said by now.
         draw_curves(done.run, console.note)
     if done.state == "finished" and done.goal is False:
         return _GOAL_MISSED
     return stop.exit_status
+
+
+def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:
+    """The data folder of the resumed run, where the config names none."""
+    if resumed is None or resumed.checkpoint is None or loaded.config.data.root:
+        return ""
+    return resumed.checkpoint.state.data_folder
 
 
 def _again(

@@ -73,18 +73,24 @@ def source_of(name: str) -> str:
     return _source(name).about
 
 
-def data_root(flag: Path | None = None, config_root: str | None = None) -> Path:
-    """``--data-dir``, else ``DNNSTACK_DATA``, else ``data.root``, else the cache's own folder."""
-    folder, source = _data_root(flag, config_root)
+def data_root(
+    flag: Path | None = None, config_root: str | None = None, trained_on: str = ""
+) -> Path:
+    """``--data-dir``, else ``DNNSTACK_DATA``, else the folder that a run was trained with, if it is
+    still there, else ``data.root``, else the cache's own folder."""
+    folder, source = _data_root(flag, config_root, trained_on)
     _LOG.info("data folder: %s, %s", folder, source)
     return folder
 
 
-def _data_root(flag: Path | None, config_root: str | None) -> tuple[Path, str]:
+def _data_root(
+    flag: Path | None, config_root: str | None, trained_on: str = ""
+) -> tuple[Path, str]:
     """The folder, and who named it."""
     named = {
         "--data-dir": flag,
         "DNNSTACK_DATA": os.environ.get("DNNSTACK_DATA"),
+        "the run": trained_on if trained_on and Path(trained_on).is_dir() else None,
         "data.root of the config": config_root,
     }
     for source, folder in named.items():

@@ -32,7 +32,8 @@ class State:
     log line of step ``window_start``. ``config`` is the effective YAML. ``unimproved`` counts the
     validations since ``best``; ``validation_due``: that of this step is still to come. The rates of
     the schedule are multiplied by ``rate_factor``, lowered at each of the ``rollbacks``.
-    ``measured``: accuracy and loss as last compared with the goal.
+    ``measured``: accuracy and loss as last compared with the goal. ``data_folder``: where the data
+    sets lay.
     """
 
     step: int
@@ -52,6 +53,7 @@ class State:
     rate_factor: float = 1.0
     rollbacks: int = 0
     measured: tuple[float, float] | None = None
+    data_folder: str = ""
 
     @property
     def epoch(self) -> float:
@@ -104,6 +106,7 @@ class State:
                 "measured": _pair(table.get("measured")),
                 "input_shape": tuple(int(side) for side in table["input_shape"]),
                 "classes": tuple(str(name) for name in table["classes"]),
+                "data_folder": str(table.get("data_folder", "")),
                 "preprocessing": Preprocessing(tuple(scaling["scale"]), tuple(scaling["shift"])),
                 "tuning": Tuning.from_json(table["tuning"]),
             }

@@ -115,6 +115,7 @@ def train(
             preprocessing=scaling,
             tuning=session.executable.tuning,
             versions=backend.versions(),
+            data_folder=str(data_root.absolute()),
         )
         if checkpoint is not None:
             state = _continued(state, checkpoint.state)

@@ -47,5 +47,7 @@ def test_data_root_takes_the_first_that_is_set(
     assert data_root(None, "config") == Path("config")
     monkeypatch.delenv("DNNSTACK_DATA")
     assert data_root() == cache / "data"
+    assert data_root(None, "config", str(tmp_path)) == tmp_path
+    assert data_root(None, "config", str(tmp_path / "gone")) == Path("config")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert data_root(None, "~/sets") == Path("/home/somebody/sets")

@@ -1,0 +1,84 @@
+"""A run keeps the folder of its data: evaluating it and going on with it need not be told."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+CONFIG = """\
+name: two
+data:
+  dataset: {image_folder: {train: set, size: 8}}
+  batch_size: 4
+  validation: 4
+layers: [flatten, {dense: {units: 2}}, softmax]
+optimizer: {type: sgd, lr: 0.1}
+train: {epochs: 1}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A config, and pictures of two classes in data/set."""
+    (tmp_path / "two.yaml").write_text(CONFIG)
+    drawn = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), np.uint8)
+    for number, pixels in enumerate(drawn):
+        near = tmp_path / "data" / "set" / "ab"[number % 2]
+        near.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(near / f"{number}.png")
+    return tmp_path
+
+
+TRAIN = ("train", "--config", "two.yaml", "--device", "numpy")
+EVAL = ("eval", "--device", "numpy", "--split", "train", "--no-plots")
+
+
+def test_an_evaluation_finds_the_data_of_its_run(run_in: Run, folder: Path) -> None:
+    done = run_in(folder, *TRAIN, "--data-dir", "data")
+    assert done.returncode == 0, done.stderr
+    assert "next        dnnstack eval\n" in done.stdout
+    done = run_in(folder, *EVAL)
+    assert done.returncode == 0, done.stderr
+    (folder / "elsewhere").mkdir()
+    done = run_in(folder / "elsewhere", *EVAL, "--runs-dir", "../runs")
+    assert done.returncode == 0, done.stderr
+
+
+def test_so_does_a_resume(run_in: Run, folder: Path) -> None:
+    assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
+    done = run_in(folder, *TRAIN, "--set", "train.epochs=2", "--resume")
+    assert done.returncode == 0, done.stderr
+    # What the config says now comes before what was.
+    done = run_in(folder, *TRAIN, "--set", "data.root=gone", "--resume")
+    assert done.returncode == 1
+    assert "gone/set: cannot be read" in done.stderr
+
+
+def test_a_folder_that_is_gone_does_not_count(run_in: Run, folder: Path) -> None:
+    assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
+    (folder / "data").rename(folder / "moved")
+    done = run_in(folder, *EVAL)
+    assert done.returncode == 1
+    assert str(folder / "data") not in done.stderr
+    assert "set: cannot be read" in done.stderr
+    assert run_in(folder, *EVAL, "--data-dir", "moved").returncode == 0
+
+
+def test_the_environment_comes_first(
+    run_in: Run, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(environment, "DNNSTACK_DATA", "nowhere")
+    done = run_in(folder, *TRAIN, "--data-dir", "data")
+    assert done.returncode == 0, done.stderr
+    # Without the option the evaluation would not find it.
+    assert "next        dnnstack eval --data-dir data\n" in done.stdout
+    done = run_in(folder, *EVAL)
+    assert done.returncode == 1
+    assert "nowhere/set: cannot be read" in done.stderr
