@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,18 @@ def settle(
     else:
         _LOG.info("tuning: %s, from the cache", _counted(found))
     return found, notes
+
+
+def code_digest(package: str, *folders: str) -> str:
+    """A mark of a package's code, and of that in folders of it: 12 digits of a SHA-256.
+
+    Another version of ours may compute other bits, and mean other things by its choices.
+    """
+    home = resources.files(package)
+    places = [home, *(home / folder for folder in folders)]
+    files = sorted((f for place in places for f in place.iterdir()), key=lambda file: file.name)
+    code = [file.read_bytes() for file in files if file.name.endswith((".py", ".cu", ".cuh"))]
+    return hashlib.sha256(b"\0".join(code)).hexdigest()[:12]
 
 
 def _counted(tuning: Tuning) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from math import inf
 from typing import Any
 
@@ -15,7 +13,7 @@ from ...graph import Graph
 from ...rewrites import REWRITES, rewritten
 from ..base import Limits, Options
 from ..base import Precision as PrecisionName
-from ..tuning import UNEQUAL, Tuning, fingerprint, forget, settle, training_sections
+from ..tuning import UNEQUAL, Tuning, code_digest, fingerprint, forget, settle, training_sections
 from .binding.bind import Precision
 from .binding.lanes import Lane
 from .countable import check_countable
@@ -177,12 +175,7 @@ class CudaBackend:
 
 @cache
 def _digest() -> str:
-    """Of this package's code: other kernels give other bits, and number their choices otherwise."""
-    folders = [resources.files(__package__)]
-    folders += [folders[0] / name for name in ("operations", "binding", "libraries", "sources")]
-    files = sorted((f for folder in folders for f in folder.iterdir()), key=lambda file: file.name)
-    code = [file.read_bytes() for file in files if file.name.endswith((".py", ".cu", ".cuh"))]
-    return hashlib.sha256(b"\0".join(code)).hexdigest()[:12]
+    return code_digest(__package__, "operations", "binding", "libraries", "sources")
 
 
 def _fastest(work: Any, repeats: int = 10) -> float:

@@ -10,7 +10,7 @@ from ....common.errors import BackendUnavailableError
 from ...graph import Graph
 from ...rewrites import OWN_KERNELS, REWRITES, rewritten
 from ..base import Limits, Options, Precision
-from ..tuning import Tuning, fingerprint, settle, training_sections
+from ..tuning import UNEQUAL, Tuning, code_digest, fingerprint, forget, settle, training_sections
 from .constants import DST, SRC, WEIGHTS
 from .executable import OneDnnExecutable
 from .library import library
@@ -19,6 +19,8 @@ from .primitive import Primitive, PrimitiveDesc, reorder_desc
 from .tuner import convolutions, default_choices, search
 
 NAME = "onednn"
+# What a choice can be.
+LAYOUTS = ("nhwc", "nchw", "nChw8c", "nChw16c")
 
 
 class OneDnnBackend:
@@ -50,7 +52,7 @@ class OneDnnBackend:
         trained = training_sections(graphs)
         mark = fingerprint(trained) if trained else ""
         choices = default_choices(graphs.values())
-        environment = {**self.versions(), "precision": precision}
+        environment = {**self.versions(), "dnnstack": _digest(), "precision": precision}
         present = Tuning(NAME, environment, mark, choices)
 
         def seconds(graph: Graph, choices: Mapping[str, str], repeats: int) -> float:
@@ -61,7 +63,17 @@ class OneDnnBackend:
             return search(next(iter(trained.values())), choices, seconds)
 
         worth = options.tune and any(convolutions(g) for g in trained.values())
-        return settle(present, options.tuning, bool(trained), find if worth else None)
+        wanted = find if worth else None
+        tuning, notices = settle(present, options.tuning, bool(trained), wanted)
+        unknown = {name: each for name, each in tuning.choices.items() if each not in LAYOUTS}
+        if unknown:
+            # A damaged table, in the cache or in a checkpoint.
+            forget(present)
+            tuning, _ = settle(present, None, bool(trained), wanted)
+            name, layout = next(iter(unknown.items()))
+            reason = f"a choice of the tuning cannot be had now: {layout!a} for {name!a}"
+            notices = (*notices, f"{UNEQUAL}: {reason}")
+        return tuning, notices
 
     def _seconds(
         self, graph: Graph, choices: Mapping[str, str], repeats: int, precision: Precision
@@ -109,6 +121,11 @@ class OneDnnBackend:
             "processor": _processor(),
             "threads": str(self.threads),
         }
+
+
+@cache
+def _digest() -> str:
+    return code_digest(__package__)
 
 
 def _fastest(primitive: Primitive, repeats: int = 15) -> float:

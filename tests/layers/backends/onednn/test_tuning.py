@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from dnnstack.layers.backends import tuning as tables
 from dnnstack.layers.backends.base import Options
+from dnnstack.layers.backends.onednn import backend as backend_module
 from dnnstack.layers.backends.onednn import executable as executables
 from dnnstack.layers.backends.onednn import tuner
 from dnnstack.layers.backends.onednn.linear import candidate_layouts
@@ -37,6 +39,32 @@ def test_damaged_cache_is_searched_anew(make, cache, damage):
     _, _, second = make(options=Options())
     assert second.tuning.graph == first.tuning.graph
     assert Tuning.from_json(json.loads(file.read_text())) == second.tuning
+
+
+@pytest.mark.parametrize("layout", ["bogus", "ba", ""])
+def test_a_table_of_what_there_is_not_is_searched_anew(make, cache, layout):
+    _, _, first = make(options=Options())
+    (file,) = cached_files(cache)
+    wrong = replace(first.tuning, choices={**first.tuning.choices, "conv2d_2": layout})
+    file.write_text(json.dumps(wrong.to_json()))
+    for given in (None, wrong):
+        _, _, second = make(options=Options(tuning=given))
+        assert set(second.tuning.choices.values()) <= set(candidate_layouts())
+        (notice,) = second.notices
+        assert notice.endswith(
+            f"a choice of the tuning cannot be had now: {layout!r} for 'conv2d_2'"
+        )
+        assert Tuning.from_json(json.loads(file.read_text())) == second.tuning
+
+
+def test_a_table_of_other_code_is_not_taken(make, monkeypatch):
+    _, _, first = make(options=Options())
+    monkeypatch.setattr(backend_module, "_digest", lambda: "changed")
+    _, _, second = make(options=Options(tuning=first.tuning))
+    (notice,) = second.notices
+    was = first.tuning.environment["dnnstack"]
+    assert len(was) == 12
+    assert notice.endswith(f"dnnstack was {was}, now it is changed")
 
 
 def test_unwritable_cache_is_no_error(make, tmp_path, monkeypatch):
