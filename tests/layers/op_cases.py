@@ -271,9 +271,11 @@ case("metrics-nothing_counts", metrics, "all", "mean")
 # ---------------------------------------------------------------- ends of a step
 
 
-def gather_batch(d: Draft, channels: int, step: int, missing: bool) -> None:
+def gather_batch(
+    d: Draft, channels: int, step: int, missing: bool, height: int = 5, width: int = 3
+) -> None:
     n, steps, count = 4, 3, 7
-    pictures = d.rng.integers(0, 256, (count, channels, 5, 3)).astype(np.uint8)
+    pictures = d.rng.integers(0, 256, (count, channels, height, width)).astype(np.uint8)
     order = d.rng.integers(0, count, n * steps).astype(np.int32)
     if missing:
         order[n * (step % steps) + 1] = -1
@@ -284,7 +286,7 @@ def gather_batch(d: Draft, channels: int, step: int, missing: bool) -> None:
             labels=d.given("labels", np.arange(count, dtype=np.int32), "data"),
             order=d.given("order", order, "data"),
             step=d.given("step", np.array([step], np.int64), "state"),
-            x=d.out("x", n, channels, 5, 3),
+            x=d.out("x", n, channels, height, width),
             target=d.out("target", n, dtype="int32"),
             scale=tuple(1 / 255 + 0.01 * c for c in range(channels)),
             shift=tuple(0.5 * c - 0.4 for c in range(channels)),
@@ -296,6 +298,10 @@ case("gather_batch-grey", gather_batch, 1, 0, False)
 case("gather_batch-colour", gather_batch, 3, 1, False)
 case("gather_batch-next_epoch", gather_batch, 1, 5, False)
 case("gather_batch-missing", gather_batch, 3, 4, True)
+for channels in (2, 16, 19):
+    # A truth table's columns are channels of one pixel.
+    case(f"gather_batch-{channels}x1x1", gather_batch, channels, 1, True, 1, 1)
+case("gather_batch-line", gather_batch, 3, 1, False, 1, 6)
 
 
 def update(

@@ -246,6 +246,24 @@ def local_both(
     d.graph.add(back(x=x, y=y, dy=dy, dx=dx, **NUMBERS[numbers]))
 
 
+def local_twice(
+    d: Draft,
+    kind: type[Lrn | DivisiveNorm],
+    back: type[LrnBackward | DivisiveNormBackward],
+    shape: Sequence[int],
+    first: type[Lrn | DivisiveNorm],
+) -> None:
+    """A normalisation of what another, with other numbers, gave: both read that."""
+    x, y = d.floats("x", *shape), d.out("y", *shape)
+    d.graph.add(first(x=x, y=y, **NUMBERS["strong"]))
+    z, dz = d.out("z", *shape), d.floats("dz", *shape)
+    d.graph.add(kind(x=y, y=z, **NUMBERS["wide"]))
+    dy, dx = d.out("dy", *shape), d.out("dx", *shape)
+    d.graph.add(back(x=y, y=z, dy=dz, dx=dy, **NUMBERS["wide"]))
+    both = {Lrn: LrnBackward, DivisiveNorm: DivisiveNormBackward}
+    d.graph.add(both[first](x=x, y=y, dy=dy, dx=dx, **NUMBERS["strong"]))
+
+
 def _normalised(
     kind: type[Lrn | DivisiveNorm], x: Any, size: int, alpha: float, beta: float, k: float
 ) -> Any:
@@ -272,6 +290,12 @@ for kind, back in ((Lrn, LrnBackward), (DivisiveNorm, DivisiveNormBackward)):
             case(named, local, kind, shape, numbers)
             case(f"{named}-both", local_both, kind, back, shape, numbers, False)
             case(f"{named}-backward", local_both, kind, back, shape, numbers, True)
+        for first in (Lrn, DivisiveNorm):
+            named = f"{kind.__name__}-{shape_name}-after_{first.__name__}"
+            case(named, local_twice, kind, back, shape, first)
+    for first in (Lrn, DivisiveNorm):
+        named = f"{kind.__name__}-1x1-after_{first.__name__}"
+        case(named, local_twice, kind, back, (3, 4, 1, 1), first)
 
 # ---------------------------------------------------------------- dropout
 

@@ -91,7 +91,8 @@ def _is_wrong(op: LrnBackward, layout: Descriptor) -> bool:
 @binds(DivisiveNorm, narrow=True)
 @binds(Lrn, narrow=True)
 def lrn(b: Binder, op: Forward) -> None:
-    readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Backward)]
+    # Of this one: the next normalisation's backward reads y too, as its x.
+    readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Backward) and r.y == op.y]
     if readers:
         found = _pair(b, readers[0])
         desc = found[0] if found is not None else None

@@ -79,11 +79,15 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
         desc = PrimitiveDesc("eltwise_forward", *linear, op.scale[0], op.shift[0], None)
         b.primitive(op, desc, {SRC: x, DST: x}, {"alpha": op.scale[0], "beta": op.shift[0]})
     else:
-        scale, shift = (Memory(Descriptor.of((1, channels, 1, 1))) for _ in range(2))
+        # oneDNN 3.2 adds the first channel's shift to all channels of 1x1 pictures, but not of rows.
+        shape = op.x.shape if op.x.size > n * channels else (n, channels)
+        seen = x.view(Descriptor.of(shape))
+        spread = (1, channels, *[1] * (len(shape) - 2))
+        scale, shift = (Memory(Descriptor.of(spread)) for _ in range(2))
         scale.array()[:], shift.array()[:] = op.scale, op.shift
         chain = Attributes(binary=(BINARY_ADD, shift.descriptor))
-        multiply = (BINARY_MUL, x.descriptor, scale.descriptor, x.descriptor, chain)
-        memories = {SRC: x, SRC_1: scale, DST: x, POST_OP_0 | SRC_1: shift}
+        multiply = (BINARY_MUL, seen.descriptor, scale.descriptor, seen.descriptor, chain)
+        memories = {SRC: seen, SRC_1: scale, DST: seen, POST_OP_0 | SRC_1: shift}
         b.primitive(op, PrimitiveDesc("binary", *multiply), memories, {"post_op": "add"})
     values = x.array((n, op.x.size // n))
 
