@@ -19,6 +19,8 @@ from .schema.shape import field_models, keys, kind_word, kinds
 from .suggest import did_you_mean, listed, nearest
 
 _MOST_LINES = 50
+# Of a wrong word, as much as a message repeats.
+_LONGEST = 60
 _FOLLOWING = ("default_factory_not_called", "too_short")
 """Errors that only repeat another: of the value a default needs, of a list's every item."""
 
@@ -219,7 +221,8 @@ def _unknown_kind(spot: _Spot, path: str) -> Problem:
         if inner is not None:
             path, place, written = f"{path}.type", inner.place, inner.text
     hint = did_you_mean(written, known, f"expected {listed(known)}")
-    return Problem(place, path, f"unknown {word} '{written}'; {hint}")
+    shown = written if len(written) <= _LONGEST else f"{written[:_LONGEST]}..."
+    return Problem(place, path, f"unknown {word} '{shown}'; {hint}")
 
 
 _EXPECTED = {
@@ -239,8 +242,9 @@ _EXPECTED = {
 
 
 def _words(context: dict[str, Any]) -> list[str]:
-    """The words that a literal may be."""
-    return re.findall(r"'([^']*)'", context["expected"])
+    """The words, or the numbers, that a literal may be."""
+    expected: str = context["expected"]
+    return re.findall(r"'([^']*)'", expected) or re.split(", | or ", expected)
 
 
 def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -> str:

@@ -89,20 +89,24 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
     whole, skip = _whole(options), _skips(options)
     built: list[Arrays] = []
 
-    def read() -> dict[str, str]:
+    def look() -> dict[str, str]:
         images = np.empty((len(pictures), *info.shape), np.uint8)
-        hashes = _decode(folder, pictures, images, whole, skip)
-        kept = [at for at, digest in enumerate(hashes) if digest is not None]
+        read = _decode(folder, pictures, images, whole, skip)
+        kept = [at for at, digest in enumerate(read) if isinstance(digest, str)]
         labels = np.array([pictures[at].label for at in kept], np.int32)
         for label, name in enumerate(classes):
             if label not in labels:
                 raise DatasetError(f"{folder / name}: none of its pictures can be read")
         built.append((images if len(kept) == len(images) else images[kept], labels))
-        content = [f"{pictures[at].label} {hashes[at]}" for at in kept]
-        skipped = [pictures[at].name for at, digest in enumerate(hashes) if digest is None]
+        content = [f"{pictures[at].label} {read[at]}" for at in kept]
+        left_out = {
+            picture.name: str(error)
+            for picture, error in zip(pictures, read, strict=True)
+            if isinstance(error, DatasetError)
+        }
         return {
             "content": sha256_bytes("\n".join(content).encode()),
-            "skipped": json.dumps(skipped),
+            "left_out": json.dumps(left_out),
         }
 
     stamps = [
@@ -110,14 +114,19 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
         skip,
         *([p.name, p.label, p.size, p.time_ns] for p in pictures),
     ]
-    found = remembered_for(stamps, ("content", "skipped"), read)
+    found = remembered_for(stamps, ("content", "left_out"), look)
+    left_out = json.loads(found["left_out"])
+    if not built and (better := [name for name in left_out if _readable(folder / name)]):
+        # Its rights, the disk or Pillow are others now; the stamps say nothing of that.
+        found = remembered_for([*stamps, better], ("content", "left_out"), look)
+        left_out = json.loads(found["left_out"])
 
     def build() -> Arrays:
         if not built:
-            read()
+            look()
         return built[-1]
 
-    _tell_skipped(folder, json.loads(found["skipped"]))
+    _tell_left_out(folder, left_out)
     key = f"{_VERSION} {_pillow()} {info.shape} {whole} {found['content']}"
     images, labels = decoded(f"image_folder-{split}", key, build)
     return ImageSet(f"image_folder/{split}", images, labels, classes)
@@ -125,8 +134,8 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
 
 def _decode(
     folder: Path, pictures: Sequence[PictureFile], images: Images, whole: bool, skip: bool
-) -> list[str | None]:
-    """Fill ``images``; returns the SHA-256 of each file, None for one that is skipped."""
+) -> list[str | DatasetError]:
+    """Fill ``images``; returns the SHA-256 of each file, the error for one that is left out."""
     channels, height, width = images.shape[1:]
     mode = "L" if channels == 1 else "RGB"
 
@@ -143,7 +152,7 @@ def _decode(
         except OSError as error:
             return DatasetError(f"{path}: cannot be read ({error.strerror or error})")
 
-    hashes: list[str | None] = []
+    hashes: list[str | DatasetError] = []
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         for start in range(0, len(pictures), _CHUNK):
             chunk = range(start, min(start + _CHUNK, len(pictures)))
@@ -153,15 +162,24 @@ def _decode(
                         f"{answer}. Remove the file, or leave out all such with on_error: skip "
                         "beside 'train' in the config"
                     )
-                hashes.append(answer if isinstance(answer, str) else None)
+                hashes.append(answer)
     return hashes
 
 
-def _tell_skipped(folder: Path, names: list[str]) -> None:
-    for name in names[:_NAMED]:
-        _LOG.warning("%s is left out: it cannot be read as a picture", folder / name)
-    if len(names) > _NAMED:
-        _LOG.warning("%s: %d more files are left out", folder, len(names) - _NAMED)
+def _readable(path: Path) -> bool:
+    try:
+        open_picture(path, [])
+    except (DatasetError, OSError):
+        return False
+    return True
+
+
+def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
+    for name, reason in list(reasons.items())[:_NAMED]:
+        why = reason.removeprefix(f"{folder / name}: ")
+        _LOG.warning("%s is left out: %s", folder / name, why)
+    if len(reasons) > _NAMED:
+        _LOG.warning("%s: %d more files are left out", folder, len(reasons) - _NAMED)
 
 
 def _classes(options: Options, folder: Path, info: DatasetInfo) -> tuple[str, ...]:

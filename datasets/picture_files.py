@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 
@@ -24,6 +25,8 @@ SUFFIXES = (
 )
 _MAX_PIXELS = 64_000_000
 _ORIENTATION = 0x0112
+# Rows of a picture whose pixels are converted at a time.
+_STRIP = 256
 
 
 def find_pictures(names: Iterable[str | Path]) -> Iterator[Path | DatasetError]:
@@ -122,23 +125,36 @@ def _eight_bits(image: PilImage, path: Path, steps: list[str]) -> PilImage:
 
     if image.mode.startswith("I"):
         steps.append("16_to_8_bits")
-        wide = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
-        return Image.fromarray((wide >> 8).astype(np.uint8))
+        wide = np.asarray(image)
+        return Image.fromarray(_in_strips(wide, lambda strip: np.clip(strip, 0, 65535) >> 8))
     if image.mode == "F":
         steps.append("float_to_8_bits")
-        values = np.asarray(image).astype(np.float64)
-        if not np.isfinite(values).all():
-            raise DatasetError(f"{path}: has pixels that are not finite numbers")
+        values = np.asarray(image)
+        # A NaN among the numbers is their minimum and their maximum.
         low, high = float(values.min()), float(values.max())
+        if not np.isfinite((low, high)).all():
+            raise DatasetError(f"{path}: has pixels that are not finite numbers")
         if low >= 0.0 and high <= 1.0:
             low, high = 0.0, 1.0
-        scaled = (values - low) * (255.0 / max(high - low, 1e-30))
-        return Image.fromarray(np.rint(scaled).astype(np.uint8))
+        factor = 255.0 / max(high - low, 1e-30)
+        return Image.fromarray(_in_strips(values, lambda strip: np.rint((strip - low) * factor)))
     if image.mode == "LAB":
         # Pillow does not convert it; the first band is lightness.
         steps.append("lightness_alone")
         return image.getchannel(0)
     return image
+
+
+def _in_strips(
+    pixels: NDArray[Any], convert: Callable[[NDArray[Any]], NDArray[Any]]
+) -> NDArray[np.uint8]:
+    """What ``convert`` makes of some rows at a time, as wide numbers: a whole picture of them would
+    take eight times its bytes, more than once."""
+    found = np.empty(pixels.shape, np.uint8)
+    wide = np.float64 if pixels.dtype.kind == "f" else np.int64
+    for top in range(0, len(pixels), _STRIP):
+        found[top : top + _STRIP] = convert(pixels[top : top + _STRIP].astype(wide))
+    return found
 
 
 def _opaque(image: PilImage, steps: list[str]) -> PilImage:

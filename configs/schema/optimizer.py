@@ -168,8 +168,14 @@ class SgdRule(_Decaying):
         return nesterov
 
 
+def _two(value: Any) -> Any:
+    if isinstance(value, list) and len(value) != 2:
+        raise problem("expected two numbers, such as [0.9, 0.999]")
+    return tupled(value)
+
+
 class _AdamRule(_Decaying):
-    betas: Annotated[tuple[Share, Share], BeforeValidator(tupled), PlainSerializer(list)] = Field(
+    betas: Annotated[tuple[Share, Share], BeforeValidator(_two), PlainSerializer(list)] = Field(
         default=(0.9, 0.999), description="Shares of the averages of g and g**2 that are kept."
     )
     eps: Positive = Field(default=1e-8, description="Added to the root in the denominator.")

@@ -159,6 +159,12 @@ class TrainConfig(Model):
         return exactly_one(value, info, "epochs", "max_steps")
 
 
+def _auto_or_bool(value: Any) -> Any:
+    if value == "auto" or isinstance(value, bool):
+        return value
+    raise problem("expected auto, true or false", words=("auto",))
+
+
 class MachineConfig(Model):
     """Where and how the training is computed, and where its folder goes."""
 
@@ -171,7 +177,7 @@ class MachineConfig(Model):
     )
     deterministic: bool = Field(default=True, description="The same bits at every run.")
     fusion: bool = Field(default=True, description="Unite operations into faster calls.")
-    tune: Literal["auto"] | bool = Field(
+    tune: Annotated[Literal["auto"] | bool, BeforeValidator(_auto_or_bool)] = Field(
         default="auto",
         description="Time calls on this machine and keep the fastest: auto for a few seconds, true "
         "as long as it takes, false not at all.",
@@ -200,6 +206,8 @@ class CheckpointConfig(Model):
     def _one_interval(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("every_steps") is not None:
             raise problem("give either every_epochs or every_steps, not both")
+        if value is None and info.data.get("every_steps") is None:
+            raise problem("expected a number of epochs, or every_steps beside it: a run is saved")
         return value
 
 

@@ -317,6 +317,23 @@ ONE_LINE = [
         "schedule: {type: poly, max_steps: 5, max_epochs: 5}",
         "x.yaml:1:50: schedule.max_epochs: give either max_steps or max_epochs, not both",
     ),
+    (
+        "optimizer: {type: adam, lr: 1, betas: [0.9]}",
+        "x.yaml:1:39: optimizer.betas: expected two numbers, such as [0.9, 0.999] (got [0.9])",
+    ),
+    (
+        "optimizer: {type: adam, lr: 1, betas: [0.9, 0.9, 0.9]}",
+        "x.yaml:1:39: optimizer.betas: expected two numbers, such as [0.9, 0.999] "
+        "(got [0.9, 0.9, 0.9])",
+    ),
+    ("loss: {type: hinge, power: 3}", "x.yaml:1:28: loss.power: expected 1 or 2 (got 3)"),
+    ("run: {tune: yes}", "x.yaml:1:13: run.tune: expected auto, true or false (got 'yes')"),
+    ("run: {tune: 1}", "x.yaml:1:13: run.tune: expected auto, true or false (got 1)"),
+    (
+        "checkpoint: {every_epochs: null}",
+        "x.yaml:1:28: checkpoint.every_epochs: expected a number of epochs, or every_steps beside "
+        "it: a run is saved (got nothing)",
+    ),
     ("train: {}", "x.yaml:1:1: train: required: epochs or max_steps"),
     (
         "train: {epochs: 1, max_steps: 2}",
@@ -389,6 +406,11 @@ def test_missing_sections_are_all_named() -> None:
         "x.yaml:1:1: optimizer: required key is missing (How the parameters are updated.)",
         "x.yaml:1:1: train: required key is missing (How long to train.)",
     ]
+
+
+def test_a_long_word_is_cut() -> None:
+    text = message(with_line(f"layers: [{'x' * 70_000}]"))
+    assert text.startswith(f"x.yaml:1:10: layers.0: unknown layer '{'x' * 60}...'; expected dense")
 
 
 def test_very_many_errors_are_cut() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Preparation, describe, files, load, read_picture
+from dnnstack.datasets import Preparation, describe, files, image_folder, load, read_picture
 from dnnstack.datasets.class_folders import PictureFile, held_out
 from dnnstack.datasets.image_set import Split
 from hypothesis import given
@@ -322,10 +322,40 @@ def test_bad_files_are_skipped_by_choice_and_named_each_time(
         np.testing.assert_array_equal(data.labels, clean.labels)
         warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
         assert len(warned) == len(BAD)
-        for number, text in enumerate(warned):
-            assert f"rose/bad{number}.png is left out" in text
+        for number, (text, (_, reason)) in enumerate(zip(warned, BAD, strict=True)):
+            assert f"rose/bad{number}.png is left out: " in text
+            assert reason in text
+            assert text.count(".png") == 1
     with pytest.raises(DatasetError, match=r"rose/bad0\.png: "):
         load("image_folder", "train", root=root, options=OPTIONS)
+
+
+def test_a_file_that_can_be_read_again_is_taken_again(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rights changed, which its size and time do not tell."""
+    options = {**OPTIONS, "on_error": "skip"}
+    right, opened = image_folder.open_picture, []
+
+    def barred(path: Path, steps: list[str]) -> Image.Image:
+        opened.append(path.name)
+        if path.parent.name == "tulip" and path.name == "1.JPG":
+            raise DatasetError(f"{path}: cannot be read: Permission denied")
+        return right(path, steps)
+
+    monkeypatch.setattr(image_folder, "open_picture", barred)
+    for asked in (len(ORDER), 1):
+        assert len(load("image_folder", "train", root=root, options=options)) == len(ORDER) - 1
+        # Later starts look at the one alone.
+        assert len(opened) == asked
+        opened.clear()
+    assert caplog.messages[-1].endswith("1.JPG is left out: cannot be read: Permission denied")
+    monkeypatch.undo()
+    caplog.clear()
+    for _ in range(2):
+        found = load("image_folder", "train", root=root, options=options)
+        assert len(found) == len(ORDER)
+        assert not caplog.messages
 
 
 def test_only_some_of_many_skipped_files_are_named(

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import find_pictures
-from dnnstack.datasets.picture_files import FORMATS, SUFFIXES
+from dnnstack.datasets.picture_files import FORMATS, SUFFIXES, open_picture
 from PIL import Image
 
 
@@ -97,3 +99,26 @@ def test_every_suffix_is_that_of_a_format_that_is_read() -> None:
     Image.init()
     for suffix in SUFFIXES:
         assert Image.EXTENSION[suffix] in FORMATS
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_wide_pixels_are_converted_some_rows_at_a_time(tmp_path: Path, mode: str) -> None:
+    high, wide = 2000, 700
+    kind = {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]
+    values = np.random.default_rng(0).integers(0, 1 << 16, (high, wide)).astype(kind)
+    if mode == "F":
+        values = values / np.float32(65537) - np.float32(0.25)
+    path = tmp_path / "a.tif"
+    Image.fromarray(values).save(path)
+    tracemalloc.start()
+    try:
+        steps: list[str] = []
+        found = np.asarray(open_picture(path, steps))
+        # Copies of the whole picture in eight bytes a pixel would be twice that and more.
+        assert tracemalloc.get_traced_memory()[1] < 12 * values.size
+    finally:
+        tracemalloc.stop()
+    low, top = float(values.min()), float(values.max())
+    scaled = np.rint((values.astype(np.float64) - low) * (255.0 / (top - low)))
+    np.testing.assert_array_equal(found, scaled if mode == "F" else values >> 8)
+    assert steps == ["float_to_8_bits" if mode == "F" else "16_to_8_bits"]

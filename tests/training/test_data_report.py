@@ -9,8 +9,13 @@ import pytest
 from dnnstack.common.errors import ConfigError, DatasetError, UsageError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import DataFile, DatasetInfo, ImageSet, load
-from dnnstack.training.reports import data_report
-from dnnstack.training.reports.contact_sheet import check_png, draw_sheet
+from dnnstack.training.reports import data_report, data_samples
+from dnnstack.training.reports.contact_sheet import (
+    check_png,
+    draw_sheet,
+    reduced,
+    reduction,
+)
 from dnnstack.training.reports.data_report import DataReport, report
 from dnnstack.training.reports.data_samples import samples, save_samples
 from dnnstack.training.reports.data_text import as_text
@@ -152,6 +157,40 @@ def test_a_sheet_of_any_channels_and_of_empty_rows(channels: int) -> None:
     assert (sheet == 40).all(2).sum() >= 18 * 6000
     assert sheet.shape[0] > 4 * 100
     assert (sheet[:, -5:] == 255).all()
+
+
+@pytest.mark.parametrize("augment", ["[]", "[random_flip]"])
+def test_of_many_pixels_fewer_are_looked_at_and_not_at_once(
+    tiny: Tiny, tmp_path: Path, augment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(f"data.augment={augment}")
+    found = report(config, tmp_path)
+    every = samples(found, 1)
+    lines = 3 if found.augment else 2
+    monkeypatch.setattr(data_samples, "_LOOKED_AT", 28 * 28 * 10 * lines * 5 + 1)
+    monkeypatch.setattr(data_samples, "_AT_A_TIME", 28 * 28 * 2)
+    monkeypatch.setattr(data_samples, "reduction", lambda *_: 3)
+    for (name, few), (other, pictures) in zip(samples(found, 1), every, strict=True):
+        assert (name, few.shape) == (other, (5, 1, 10, 10))
+        np.testing.assert_array_equal(few, reduced(pictures[:5], 3))
+
+
+def test_pictures_are_made_smaller_by_means_of_squares() -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (2, 3, 5, 7), np.uint8)
+    found = reduced(pictures, 3)
+    assert found.shape == (2, 3, 2, 3)
+    for i, j in np.ndindex(2, 3):
+        square = pictures[:, :, 3 * i : 3 * i + 3, 3 * j : 3 * j + 3]
+        np.testing.assert_array_equal(found[:, :, i, j], np.rint(square.mean((2, 3))))
+    assert reduced(pictures, 1) is pictures
+
+
+@pytest.mark.parametrize(
+    ("side", "lines", "factor"),
+    [(28, 20, 1), (128, 60, 1), (129, 60, 2), (224, 60, 2), (2048, 6, 16), (224, 3000, 14)],
+)
+def test_a_sheet_has_room_for_all_lines(side: int, lines: int, factor: int) -> None:
+    assert reduction(side, lines) == factor
 
 
 def test_a_colour_stays_a_colour() -> None:

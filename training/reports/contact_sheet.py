@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 COLUMNS = 16
 _SMALLEST_SIDE = 48
+# Of a picture on the sheet, where the sheet has room for no larger one; and of the sheet.
+_SIDES, _MOST_PIXELS = (128, 64, 32, 16), 1 << 26
 _GAP = 2
 _MARGIN = 12
 _TEXT = 14
@@ -29,6 +31,31 @@ def check_png(path: Path) -> None:
     """Raise UsageError for a file name that is none of a PNG, before any work is done."""
     if path.suffix.lower() != ".png":
         raise UsageError(f"{path}: the sheet is a PNG picture; give it a name that ends in .png")
+
+
+def reduction(side: int, lines: int) -> int:
+    """By how much pictures of this longer side are made smaller so that so many lines fit."""
+    for largest in _SIDES:
+        factor = -(-side // largest)
+        zoomed = max(-(-side // factor), _SMALLEST_SIDE)
+        if lines * COLUMNS * (zoomed + _GAP) ** 2 <= _MOST_PIXELS:
+            break
+    return factor
+
+
+def reduced(pictures: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
+    """(n, C, H, W) with means over squares of ``factor`` pixels, what is left at the edges too."""
+    if factor == 1:
+        return pictures
+    rows, columns = (np.arange(0, side, factor) for side in pictures.shape[2:])
+    sums = np.add.reduceat(pictures, rows, 2, dtype=np.uint32)
+    sums = np.add.reduceat(sums, columns, 3)
+    high, wide = (
+        np.diff([*starts, side])
+        for starts, side in zip((rows, columns), pictures.shape[2:], strict=True)
+    )
+    means: NDArray[np.float64] = np.rint(sums / (high[:, None] * wide))
+    return means.astype(np.uint8)
 
 
 def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> PilImage:

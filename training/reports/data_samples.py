@@ -12,16 +12,20 @@ from ...common.random import key, permutation
 from ...layers.backends.reference.backend import ReferenceBackend
 from ...layers.graph import DType, Graph
 from ..augmentation import gather
-from .contact_sheet import COLUMNS, draw_sheet, write_png
+from .contact_sheet import COLUMNS, draw_sheet, reduced, reduction, write_png
 from .data_report import DataReport
 
 _MANY_CLASSES = 20
+# Pixels, all channels of one together: that are looked at, at most; and of these at a time.
+_LOOKED_AT, _AT_A_TIME = 1 << 28, 1 << 22
 
 
 def save_samples(report: DataReport, seed: int, path: Path) -> None:
     """Write the sheet of ``samples`` to a PNG file. Raises DatasetError where it cannot be."""
     count = len(report.train)
     title = f"{report.images.name}: {count} pictures to train on, as the network sees them"
+    if (smaller := _smaller(report)) > 1:
+        title += f", {smaller} times smaller"
     write_png(draw_sheet(title, samples(report, seed)), path)
 
 
@@ -30,20 +34,47 @@ def samples(report: DataReport, seed: int) -> list[tuple[str, NDArray[np.uint8]]
 
     With augmentation it is one line, followed by the same pictures as they are in the first two
     epochs. They are drawn by the seed, go into the network's input as in training, and are scaled
-    back to pixels. Returns titles with (n, C, H, W) uint8.
+    back to pixels. Of large pictures in many classes there are fewer, and all are shown smaller.
+    Returns titles with (n, C, H, W) uint8.
     """
     images, classes = report.images, report.images.classes
     order = report.train[permutation(key(seed, "contact sheet"), 0, len(report.train))]
-    count = COLUMNS * (2 if len(classes) <= _MANY_CLASSES and not report.augment else 1)
+    _, height, width = report.shape
+    lines = _lines(report)
+    most = max(_LOOKED_AT // (height * width * len(classes) * lines), 1)
+    count = COLUMNS * (1 if report.augment else lines) if most >= COLUMNS else most
+    smaller = _smaller(report)
+    at_a_time = max(_AT_A_TIME // (height * width), 1)
+
+    def shown(chosen: NDArray[np.int32], epoch: int | None) -> NDArray[np.uint8]:
+        if not len(chosen):
+            return np.zeros((0, *report.shape), np.uint8)[..., ::smaller, ::smaller]
+        parts = []
+        for begin in range(0, len(chosen), at_a_time):
+            part = chosen[begin : begin + at_a_time]
+            if epoch is None:
+                x = report.scaling(images.images[part])
+            else:
+                x = _input(report, seed, part, epoch)
+            parts.append(reduced(_pixels(report, x), smaller))
+        return np.concatenate(parts)
+
     rows = []
     for label, name in enumerate(classes):
         chosen = order[images.labels[order] == label][:count]
-        rows.append((name, _pixels(report, report.scaling(images.images[chosen]))))
+        rows.append((name, shown(chosen, None)))
         for epoch in range(2 if report.augment and len(chosen) else 0):
-            rows.append(
-                (f"epoch {epoch + 1}", _pixels(report, _input(report, seed, chosen, epoch)))
-            )
+            rows.append((f"epoch {epoch + 1}", shown(chosen, epoch)))
     return rows
+
+
+def _lines(report: DataReport) -> int:
+    """Of a class, on the sheet."""
+    return 3 if report.augment else 2 if len(report.images.classes) <= _MANY_CLASSES else 1
+
+
+def _smaller(report: DataReport) -> int:
+    return reduction(max(report.shape[1:]), _lines(report) * len(report.images.classes))
 
 
 def _input(

@@ -79,7 +79,7 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
         desc = PrimitiveDesc("eltwise_forward", *linear, op.scale[0], op.shift[0], None)
         b.primitive(op, desc, {SRC: x, DST: x}, {"alpha": op.scale[0], "beta": op.shift[0]})
     else:
-        # oneDNN 3.2 adds the first channel's shift to all channels of 1x1 pictures, but not of rows.
+        # oneDNN 3.2 adds the first shift to every channel of 1x1 pictures, but not of rows.
         shape = op.x.shape if op.x.size > n * channels else (n, channels)
         seen = x.view(Descriptor.of(shape))
         spread = (1, channels, *[1] * (len(shape) - 2))
