@@ -54,6 +54,14 @@ def error(text: str) -> None:
     _stderr(f"dnnstack: {coloured('error:', 'red', sys.stderr)} {text}")
 
 
+def drop_output() -> None:
+    """Send what standard output still holds to nowhere, or Python would try again at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def coloured(text: str, colour: str, stream: TextIO) -> str:
     """The text for ``stream``: coloured on a terminal, unless NO_COLOR or TERM=dumb is set."""
     # https://no-color.org: any value but the empty one.

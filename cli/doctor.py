@@ -46,21 +46,29 @@ def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
     missing = False
     findings: list[Finding] = []
     section = ""
+
+    def say(text: str = "") -> None:
+        try:
+            click.echo(text)
+        except BrokenPipeError:
+            # The exit status says what is missing, whoever has read enough.
+            console.drop_output()
+
     for finding in examine(data_dir, runs_dir):
         missing = missing or finding.state == "missing"
         if as_json:
             findings.append(finding)
             continue
         if finding.section != section:
-            click.echo(("\n" if section else "") + finding.section)
+            say(("\n" if section else "") + finding.section)
             section = finding.section
-        click.echo(_line(finding))
+        say(_line(finding))
     if as_json:
         shown = {"ready": not missing, "findings": [vars(finding) for finding in findings]}
         click.echo(json.dumps(shown, indent=1))
     else:
-        click.echo()
-        click.echo("something is missing: see above" if missing else "ready to train")
+        say()
+        say("something is missing: see above" if missing else "ready to train")
     return 1 if missing else 0
 
 

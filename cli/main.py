@@ -11,7 +11,6 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -80,6 +79,7 @@ def _version(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, ``sys.argv`` by default, and return its exit status."""
+    _open_streams()
     console.set_loudness()
     try:
         status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
@@ -100,18 +100,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Files that commands write themselves are named in errors of their own.
         if error.filename is not None or error.errno not in _FULL:
             raise
-        _drop_output()
+        console.drop_output()
         return _complain(
             f"standard output: cannot be written: {error.strerror}; what is there is not whole", 1
         )
 
 
-def _drop_output() -> None:
-    """Send what standard output still holds to nowhere, or Python would try again at its end."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+def _open_streams() -> None:
+    """Give a process whose parent closed a standard stream one that leads nowhere.
+
+    Else the next file that is opened would be that stream, for everything that writes to it.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is not None:
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _wrong_usage(error: click.UsageError, given: Sequence[str]) -> int:

@@ -52,7 +52,8 @@ def device(default: str) -> Callable[[Command], Command]:
             # As in the schema: with very many, processes end in a crash.
             type=click.IntRange(min=1, max=1024),
             metavar="N",
-            help="CPU threads; default: the cores at the process's disposal.",
+            help="CPU threads; default: run.threads of the config, else the cores that the process "
+            "may use.",
         )(command)
         return click.option(
             "--device",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -15,12 +18,24 @@ _WANTED = tuple(
 class StopSignals:
     """Inside the block SIGINT, SIGTERM and SIGHUP only set a flag; a second SIGINT kills at once.
 
-    The others may come twice by themselves, as when a terminal and its shell both end.
+    The others may come twice by themselves, as when a terminal and its shell both end. ``said``:
+    what standard error says at the first SIGINT, which a person has sent who waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, said: str = "") -> None:
+        self._said = said
+        self._raised: Exception | None = None
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
+
+    @contextmanager
+    def raising(self, error: Exception) -> Iterator[None]:
+        """Inside this block a signal raises the error instead, whatever Python is waiting for."""
+        self._raised = error
+        try:
+            yield
+        finally:
+            self._raised = None
 
     def requested(self) -> bool:
         """Whether a signal has come."""
@@ -50,6 +65,11 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is None:
             self.received = signal.Signals(number)
+        if self._raised is not None:
+            raise self._raised
         if number == signal.SIGINT:
             # The system's own action needs no Python, which a library call may keep waiting.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # By the descriptor: what was interrupted may be in the middle of a line.
+            with suppress(OSError):
+                os.write(2, self._said.encode())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LATEST = "latest"
 _GOAL_MISSED = 3
+_ENDING = "dnnstack: ending after this step, then saving; Ctrl-C again ends at once, unsaved\n"
 
 
 @click.command(
@@ -68,20 +69,31 @@ def train(
     from ..configs import load_config, placed
     from ..datasets import data_root
     from ..layers.backends.select import open_backend
+    from ..training.interrupt import NOTHING_SAVED
     from ..training.reports.plots import draw_curves
     from ..training.resume import open_resume
     from ..training.runs import find_run, latest_run_of
     from ..training.trainer import train as run_training
 
     others = Others()
-    with StopSignals() as stop:
-        given = {
-            "run.device": device,
-            "run.threads": threads,
-            "run.dir": runs_dir and str(runs_dir),
-        }
-        flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
-        loaded = load_config(reference, (*overrides, *flags))
+    given = {
+        "run.device": device,
+        "run.threads": threads,
+        "run.dir": runs_dir and str(runs_dir),
+    }
+    flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
+    where = ["--data-dir", str(data_dir)] if data_dir is not None else []
+    # An evaluation looks where the run found its data, unless the environment says otherwise.
+    later = where if os.environ.get("DNNSTACK_DATA") else []
+    where, later = ([*each, *["--offline"] * offline] for each in (where, later))
+    with StopSignals("" if console.is_quiet() else _ENDING) as stop:
+        try:
+            # The config may be a pipe to which nobody writes.
+            with stop.raising(Interrupted(NOTHING_SAVED)):
+                loaded = load_config(reference, (*overrides, *flags))
+        except Interrupted as error:
+            progress.say(f"{error}\n{_again(where, reference, overrides, flags, resume)}")
+            return stop.exit_status
         machine = loaded.config.run
         progress.remark(_config_line(loaded))
         backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
@@ -92,10 +104,6 @@ def train(
         if backend.name == "onednn" and (advice := others.advice(_threads(backend))):
             console.note(advice)
         runs = Path(machine.dir)
-        where = ["--data-dir", str(data_dir)] if data_dir is not None else []
-        # An evaluation looks where the run found its data, unless the environment says otherwise.
-        again = where if os.environ.get("DNNSTACK_DATA") else []
-        where, again = ([*each, *["--offline"] * offline] for each in (where, again))
         resumed = None
         if resume is not None:
             if resume == _LATEST:
@@ -127,9 +135,9 @@ def train(
             config = str(done.run / "config.yaml") if overrides or flags else reference
             progress.say(_again(where, config, (), (), str(done.run)))
         elif _is_latest(done.run):
-            progress.remark(_command("next", "eval", *again))
+            progress.remark(_command("next", "eval", *later))
         else:
-            progress.remark(_command("next", "eval", "--run", str(done.run), *again))
+            progress.remark(_command("next", "eval", "--run", str(done.run), *later))
         # Last, because everything worth waiting for is saved and said by now.
         draw_curves(done.run, console.note)
     if done.state == "finished" and done.goal is False:

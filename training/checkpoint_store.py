@@ -72,7 +72,8 @@ def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing
         listed = "\n".join(f"  {fault}" for fault in faults)
         raise CheckpointError(
             f"{folder}: no checkpoint can be used:\n{listed}\n"
-            "name one with --checkpoint, which checks it by itself, or start a new run"
+            "name one, which checks it by itself: eval --checkpoint FILE, train --resume FILE; or "
+            "start a new run"
         )
     raise CheckpointError(
         f"{folder.parent}: has no checkpoint yet; start a new run, or name another with --run"

@@ -10,13 +10,14 @@ from ..common.errors import Interrupted
 
 Result = TypeVar("Result")
 
+NOTHING_SAVED = "interrupted before the first step; there was nothing to save"
 _SECONDS = 0.05
 
 
 def check(stop_requested: Callable[[], bool]) -> None:
     """Raises Interrupted where a stop is requested."""
     if stop_requested():
-        raise Interrupted("interrupted before the first step; there was nothing to save")
+        raise Interrupted(NOTHING_SAVED)
 
 
 def interruptible(work: Callable[[], Result], stop_requested: Callable[[], bool]) -> Result:

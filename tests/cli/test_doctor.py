@@ -39,3 +39,15 @@ def test_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     done = run("doctor", "--json")
     assert (done.returncode, json.loads(done.stdout)["ready"]) == (1, False)
+
+
+def test_a_reader_who_has_seen_enough_changes_no_status(
+    command: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [*command, "doctor"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+    assert process.returncode == 0

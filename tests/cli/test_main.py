@@ -6,12 +6,16 @@ import fcntl
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
+from dnnstack import cli
 from dnnstack.cli import main as entrance
 from dnnstack.common.errors import ConfigError, UsageError
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COMMANDS = ["train", "eval", "predict", "runs", "data", "summary", "explain", "config", "doctor"]
 
@@ -127,6 +131,32 @@ def test_a_reader_that_goes_away_is_no_error(
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+def test_streams_that_are_closed_lead_nowhere(
+    run: Run, tmp_path: Path, command: list[str], environment: dict[str, str]
+) -> None:
+    run("config", "--config", "tiny.yaml")
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]
+    for words, status in (
+        (("train", "--config", "tiny.yaml", "--device", "numpy"), 0),
+        (("runs",), 0),
+        (("predict", "-"), 2),
+    ):
+        done = subprocess.run([*closed, *words], cwd=tmp_path, env=environment, timeout=120)
+        assert done.returncode == status, words
+    assert run("eval", "--device", "numpy", "--no-plots").returncode == 0
+
+
+def test_an_interrupt_counts_from_the_first_import_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entrance, "main", interrupted)
+    assert cli.run() == 130
+    assert capsys.readouterr().err == "dnnstack: error: interrupted\n"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,3 +270,25 @@ def test_two_processes_in_one_folder(
     fourth = run(*resume, "--set", f"train={{max_steps: {ended + 2}}}")
     assert fourth.returncode == 0, fourth.stderr
     assert f"finished    at step {ended + 2} " in fourth.stdout
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_config_that_never_comes_can_be_given_up(
+    tmp_path: Path, command: list[str], environment: dict[str, str], number: signal.Signals
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        subprocess.Popen(
+            [*command, "train", "--config", "pipe"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+        # Whoever writes waits for a reader: from then on the command reads, and nothing comes.
+        (tmp_path / "pipe").open("wb"),
+    ):
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == SIGNALS[number]
+    assert out.startswith("interrupted before the first step; there was nothing to save\n")
