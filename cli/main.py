@@ -96,6 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 2)
     except DnnstackError as error:
         return _complain(str(error), 1)
+    except MemoryError as error:
+        detail = f" ({error})" if str(error) else ""
+        return _complain(
+            f"out of memory{detail}; lower data.batch_size or data.evaluation_batch_size, or end "
+            "other programs",
+            1,
+        )
     except OSError as error:
         # Files that commands write themselves are named in errors of their own.
         if error.filename is not None or error.errno not in _FULL:

@@ -182,3 +182,18 @@ def test_blas_is_calmed_before_numpy_unless_the_user_has_a_wish(
             timeout=60,
         )
         assert done.stdout.splitlines()[-1] == f"{found} False", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "detail"), [(MemoryError("9 GiB"), " (9 GiB)"), (MemoryError(), "")]
+)
+def test_memory_that_runs_out_is_said(
+    error: Exception,
+    detail: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _raising(error, monkeypatch)
+    assert entrance.main(["fail"]) == 1
+    said = f"dnnstack: error: out of memory{detail}; lower data.batch_size"
+    assert capsys.readouterr().err.startswith(said)

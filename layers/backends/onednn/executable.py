@@ -34,6 +34,7 @@ from .arenas import plan_arenas
 from .bind import Binder, Step
 from .library import library, status_name
 from .memory import Memory
+from .room import enough_for
 from .store import Store, load_plain, store_plain
 
 # A step is timed no further once its runs have taken so long together.
@@ -61,12 +62,13 @@ class OneDnnExecutable:
         self._store = Store()
         self._sections: dict[str, Binder] = {}
         library().set_threads(threads)
-        gradients = plan_arenas(self._store, graphs, tuning.choices, narrow)
-        for name, graph in graphs.items():
-            binder = Binder(graph, self._store, tuning.choices, narrow)
-            binder.memories.update(gradients[name])
-            binder.bind()
-            self._sections[name] = binder
+        with enough_for(graphs):
+            gradients = plan_arenas(self._store, graphs, tuning.choices, narrow)
+            for name, graph in graphs.items():
+                binder = Binder(graph, self._store, tuning.choices, narrow)
+                binder.memories.update(gradients[name])
+                binder.bind()
+                self._sections[name] = binder
         self._updating = {
             name for name, graph in graphs.items() if any(op.updates for op in graph.ops)
         }

@@ -38,8 +38,16 @@ _NAMES = {
 }
 
 
+# Bytes that may still be asked for; see room.py.
+left = 1 << 62
+
+
 def aligned(nbytes: int) -> NDArray[np.uint8]:
-    """A zeroed buffer of so many bytes that starts at a multiple of 64."""
+    """A zeroed buffer of so many bytes that starts at a multiple of 64. Raises MemoryError."""
+    global left
+    left -= nbytes
+    if left < 0:
+        raise MemoryError(f"{nbytes} bytes more than are free")
     raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
