@@ -48,7 +48,7 @@ def data(
     from ..common.errors import DatasetError
     from ..configs import load_config, placed
     from ..datasets import data_root
-    from ..training.reports.contact_sheet import check_png
+    from ..training.reports.contact_sheet import ELSEWHERE, check_png
     from ..training.reports.data_report import report
     from ..training.reports.data_samples import save_samples
     from ..training.reports.data_text import as_text
@@ -63,7 +63,8 @@ def data(
     with placed(loaded):
         found = report(config, data_root(data_dir, config.data.root), downloading.policy(offline))
     click.echo(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
-    if no_sheet:
+    # Of the rows of a table there is nothing to see.
+    if no_sheet or (save is None and config.data.dataset.type == "table"):
         return
     try:
         save_samples(found, config.seed, sheet)
@@ -71,6 +72,7 @@ def data(
         if save is not None:
             raise
         # Nobody asked for a file here, where none can be.
-        console.note(f"{error}; --save PNG takes another place")
+        reason = str(error).removesuffix(f"; {ELSEWHERE}")
+        console.note(f"{reason}; --save PNG takes another place")
         return
     console.note(f"contact sheet written to {sheet}")

@@ -27,7 +27,7 @@ _LEFT = 24
 @options.json_output("one JSON object")
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    type=options.Named(),
     metavar="FOLDER",
     help="Folder of the data sets to examine; default: $DNNSTACK_DATA, else the user's cache "
     "folder.",

@@ -15,6 +15,18 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
+class Named(click.Path):
+    """A path that is not the empty word, as an unset variable of a script leaves it."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty; leave the option out, or name something", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def examples(*lines: str) -> str:
     """The end of a help text: commands to try, one a line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
@@ -83,7 +95,7 @@ def data_dir(command: Command) -> Command:
     )(command)
     return click.option(
         "--data-dir",
-        type=click.Path(path_type=Path),
+        type=Named(),
         metavar="FOLDER",
         help="Folder of the data sets (MNIST lies in FOLDER/mnist); default: $DNNSTACK_DATA, else "
         "data.root of the config, else the user's cache folder.",
@@ -93,7 +105,7 @@ def data_dir(command: Command) -> Command:
 def runs_dir(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--runs-dir",
-        type=click.Path(path_type=Path),
+        type=Named(),
         metavar="FOLDER",
         help=f"Folder of the run folders; default: {default}.",
     )
@@ -104,7 +116,7 @@ def trained(command: Command) -> Command:
     command = runs_dir("runs")(command)
     command = click.option(
         "--checkpoint",
-        type=click.Path(path_type=Path),
+        type=Named(),
         metavar="FILE",
         callback=_either,
         help="Take this checkpoint, a .safetensors file of a run folder.",

@@ -95,6 +95,8 @@ def predict(
     best_first = top is not None or count < len(trained.classes)
     if as_csv:
         click.echo(_row(COLUMNS))
+    # Neither escape sequences nor bytes that are no text go missing from a path in CSV.
+    write = _write_bytes if as_csv else click.echo
     status = 0
     found = find_pictures(_names(paths))
     for answer in predictions(trained, backend, found, count, invert=invert, raw=raw):
@@ -102,7 +104,7 @@ def predict(
             console.error(str(answer))
             status = 1
             continue
-        click.echo(_shown(answer, as_json, as_csv, best_first))
+        write(_shown(answer, as_json, as_csv, best_first))
         if folder is not None:
             folder.save(answer)
     return status
@@ -139,14 +141,21 @@ def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) ->
 
 
 def _row(cells: tuple[str, ...]) -> str:
-    """A line of CSV without its end; bytes of a path that are no text are escaped."""
+    """A line of CSV without its end."""
     import csv
     import io
 
     line = io.StringIO()
     # With no line end at all the writer would not quote a path that has one.
     csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue()[:-1].encode("utf-8", "backslashreplace").decode("utf-8")
+    return line.getvalue()[:-1]
+
+
+def _write_bytes(line: str) -> None:
+    """A line on standard output: UTF-8, and the bytes of paths as the system has them."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
+    sys.stdout.flush()
 
 
 def _has_blocks() -> bool:

@@ -29,6 +29,8 @@ def packaged_configs() -> list[str]:
 def find_config(reference: str | Path) -> Found:
     """The file at ``reference``; a bare file name also finds the package's config of that name."""
     path = Path(reference)
+    if not str(reference):
+        raise ConfigError("--config is empty; name a YAML file")
     if path.is_dir():
         raise ConfigError(f"{reference}: is a folder; --config wants a YAML file")
     if path.exists():
@@ -41,10 +43,12 @@ def find_config(reference: str | Path) -> Found:
     stems = {Path(name).stem: name for name in [*(packaged if bare else []), *beside]}
     stem = nearest(path.stem, stems)
     guess = str(path.parent / stems[stem]) if stem else ""
+    # In another folder one of the package cannot have been meant.
+    near = path.parent == Path()
     raise ConfigError(
         f"{reference}: no such file"
         + (f"; did you mean '{guess}'?" if guess else "")
-        + f" (configs in the package: {', '.join(packaged)})"
+        + (f" (configs in the package: {', '.join(packaged)})" if near else "")
     )
 
 

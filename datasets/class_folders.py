@@ -35,7 +35,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
         raise DatasetError(
             f"{folder}: cannot be read ({error.strerror or error}); it should hold a folder of "
             "pictures for each class. A relative path counts from the data folder: "
-            "--data-dir, DNNSTACK_DATA or data.root"
+            "--data-dir, DNNSTACK_DATA or data.root. Where only the network is looked at, the "
+            "number of classes will do, as in classes: 5 beside 'train'"
         ) from None
     for name in names:
         if not name.isprintable():

@@ -50,8 +50,8 @@ def check_room(folder: Path, one: int, kept: int) -> None:
     if free < needed:
         raise CheckpointError(
             f"{folder}: has {_size(free)} free, the checkpoints need {_size(needed)} "
-            f"({kept} kept and one being written, {_size(one)} each); free some room, keep "
-            "fewer (checkpoint.keep), or choose another place with run.dir"
+            f"({kept} kept and one being written, {_size(one)} each, and the log); free some "
+            "room, keep fewer (checkpoint.keep), or choose another place with run.dir"
         )
 
 

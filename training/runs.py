@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from ..common.errors import CheckpointError
+from ..common.errors import CheckpointError, LockedError
 from ..common.files import Lock, atomic_write, lock
 from .checkpoint_store import FOLDER
 
@@ -51,19 +51,17 @@ class Run:
 def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[str], None]) -> Run:
     """A new folder with the next free number, its config written, named by ``runs/latest``.
 
-    Two processes never get the same one. Raises CheckpointError where the folder cannot be written.
+    One that a process left as it was killed while it made it counts as free. Two processes never
+    get the same one. Raises CheckpointError where the folder cannot be written.
     """
     try:
         runs_dir.mkdir(parents=True, exist_ok=True)
-        number = max((n for n, _ in _numbered(runs_dir, name)), default=0) + 1
-        while True:
-            path = runs_dir / (name if number == 1 else f"{name}-{number}")
-            try:
-                path.mkdir()
-                break
-            except FileExistsError:
-                number += 1
-        run = Run(path, _locked(path, notice))
+        number, newest = max(_numbered(runs_dir, name), default=(0, runs_dir))
+        run = _abandoned(newest) if number else None
+        while run is None:
+            number += 1
+            run = _made(runs_dir / (name if number == 1 else f"{name}-{number}"), notice)
+        path = run.path
         try:
             atomic_write(path / CONFIG, config_yaml.encode())
             _point_latest(runs_dir, path.name)
@@ -76,6 +74,39 @@ def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[st
             f"{error.filename or runs_dir}: cannot create a run folder: {error.strerror}; choose "
             "another place with run.dir, as in --set run.dir=/tmp/runs"
         ) from None
+
+
+def _made(path: Path, notice: Callable[[str], None]) -> Run | None:
+    """The folder, made now; None where it exists, or another process has come between."""
+    try:
+        path.mkdir()
+        run = Run(path, _locked(path, notice))
+    except (FileExistsError, LockedError):
+        return None
+    return _if_bare(run)
+
+
+def _abandoned(path: Path) -> Run | None:
+    """A run folder in which nothing was ever written and that nobody holds; else None."""
+    try:
+        # A folder of another purpose gets no lock.
+        return _if_bare(Run(path, lock(path / LOCK))) if _is_bare(path) else None
+    except (OSError, LockedError):
+        return None
+
+
+def _if_bare(run: Run) -> Run | None:
+    """The run if nobody wrote into its folder before it was locked."""
+    if _is_bare(run.path):
+        return run
+    run.close()
+    return None
+
+
+def _is_bare(path: Path) -> bool:
+    """Whether a folder holds nothing but a lock and beginnings of a config."""
+    names = {entry.name for entry in path.iterdir()} - {LOCK}
+    return all(name.startswith(f".{CONFIG}.") and name.endswith(".tmp") for name in names)
 
 
 def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:

@@ -175,7 +175,7 @@ FILES = [
     Mistake(
         "a run without manifests",
         EVAL,
-        ("step-26.safetensors: has no manifest, its save was cut short", "with --checkpoint"),
+        ("step-26.safetensors: has no manifest, its save was cut short", "eval --checkpoint FILE"),
         prepare=no_manifests,
     ),
     Mistake(

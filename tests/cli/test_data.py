@@ -139,3 +139,11 @@ def test_offline_is_heard_before_the_mirrors(
     assert main(["train", "--config", "lenet.yaml", "--device", "numpy", *where, "--offline"]) == 1
     assert capsys.readouterr().err.count("switched off (--offline or DNNSTACK_OFFLINE)") == 2
     assert mirror.asked == []
+
+
+def test_a_table_has_no_sheet_unless_one_is_asked_for(run: Run, tmp_path: Path) -> None:
+    done = run("data", "--config", "perceptron-nand.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list(tmp_path.glob("*.png"))
+    assert run("data", "--config", "perceptron-nand.yaml", "--save", "t.png").returncode == 0
+    assert (tmp_path / "t.png").exists()

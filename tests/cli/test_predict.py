@@ -132,6 +132,31 @@ def test_csv(run_in: Run, trained: Path, pictures: list[str]) -> None:
         assert row["preprocessing"].split() == answer["preprocessing"]
 
 
+@pytest.mark.parametrize("name", [b"a\x1b[31m.png", b"bad\xff.png", "ü日.png".encode()])
+@pytest.mark.parametrize("plain", [False, True])
+def test_csv_has_the_bytes_of_a_path(
+    trained: Path,
+    pictures: list[str],
+    command: list[str],
+    environment: dict[str, str],
+    name: bytes,
+    plain: bool,
+) -> None:
+    odd = Path(trained, os.fsdecode(name))
+    odd.write_bytes(Path(trained, pictures[0]).read_bytes())
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"} if plain else {}
+    done = subprocess.run(
+        [*command, "predict", "--csv", "--device", "numpy", name],
+        cwd=trained,
+        env={**environment, **ascii_only},
+        capture_output=True,
+        timeout=60,
+    )
+    odd.unlink()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].startswith(name + b",")
+
+
 def test_csv_quotes_a_path_with_a_line_end(run_in: Run, trained: Path, pictures: list[str]) -> None:
     odd = Path(trained, "one\nfile, really.png")
     odd.write_bytes(Path(trained, pictures[0]).read_bytes())

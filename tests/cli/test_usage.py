@@ -12,6 +12,8 @@ from dnnstack.cli import main as entrance
 from dnnstack.cli import usage
 from dnnstack.configs import load_config
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
 
 @pytest.mark.parametrize(
     ("line", "hint"),
@@ -131,3 +133,19 @@ def test_the_completion_script_is_produced(
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert f"_DNNSTACK_COMPLETE={shell}_complete" in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--data-dir", "--runs-dir"])
+def test_an_empty_folder_is_none(run: Run, tmp_path: Path, option: str) -> None:
+    done = run("train", "--config", "tiny.yaml", option, "")
+    assert done.returncode == 2
+    assert f"'{option}': it is empty; leave the option out, or name something" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+def test_an_empty_config_is_none(run: Run) -> None:
+    done = run("train", "--config", "")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "dnnstack: error: --config is empty; name a YAML file\n",
+    )

@@ -46,7 +46,7 @@ def test_room_for_all_that_stay_and_one_more(tmp_path: Path, free: Callable[[int
         check_room(tmp_path / "runs" / "deep", 10 * MB, 3)
     text = str(caught.value)
     assert "has 40.0 MB free, the checkpoints need 41.0 MB" in text
-    assert "(3 kept and one being written, 10.0 MB each)" in text
+    assert "(3 kept and one being written, 10.0 MB each, and the log)" in text
     assert "checkpoint.keep" in text
     assert list(tmp_path.iterdir()) == []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import CheckpointError, LockedError
+from dnnstack.common.files import Lock, lock
 from dnnstack.training import runs
 from dnnstack.training.runs import (
     create_run,
@@ -48,6 +49,48 @@ def test_a_gap_is_not_filled(tmp_path: Path) -> None:
         (tmp_path / name / "lock").unlink()
         (tmp_path / name).rmdir()
     assert make(tmp_path).name == "net-4"
+
+
+@pytest.mark.parametrize("left", [(), ("lock",), ("lock", ".config.yaml.12.ab.tmp")])
+def test_a_folder_that_was_left_while_it_was_made_is_taken(
+    tmp_path: Path, left: tuple[str, ...]
+) -> None:
+    make(tmp_path)
+    (tmp_path / "net-2").mkdir()
+    for name in left:
+        (tmp_path / "net-2" / name).touch()
+    assert make(tmp_path).name == "net-2"
+    assert (tmp_path / "net-2" / "config.yaml").read_text() == "name: net\n"
+    assert os.readlink(tmp_path / "latest") == "net-2"
+
+
+@pytest.mark.parametrize("mine", ["notes.txt", "log.jsonl", "checkpoints", ".config.yaml"])
+def test_a_folder_with_anything_in_it_is_not(tmp_path: Path, mine: str) -> None:
+    (tmp_path / "net" / mine).mkdir(parents=True)
+    assert make(tmp_path).name == "net-2"
+    assert [path.name for path in (tmp_path / "net").iterdir()] == [mine]
+
+
+def test_nor_is_one_that_another_process_makes_now(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    with lock(tmp_path / "net" / "lock"):
+        assert make(tmp_path).name == "net-2"
+
+
+def test_a_folder_that_another_took_before_it_was_locked_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, right = [], lock
+
+    def late(path: Path) -> Lock:
+        if not taken:
+            taken.append(path)
+            (path.parent / "config.yaml").write_text("another's")
+        return right(path)
+
+    monkeypatch.setattr(runs, "lock", late)
+    assert make(tmp_path).name == "net-2"
+    assert (tmp_path / "net" / "config.yaml").read_text() == "another's"
 
 
 def test_a_file_in_the_way_is_stepped_over(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
 COLUMNS = 16
+ELSEWHERE = "choose another place"
 _SMALLEST_SIDE = 48
 # Of a picture on the sheet, where the sheet has room for no larger one; and of the sheet.
 _SIDES, _MOST_PIXELS = (128, 64, 32, 16), 1 << 26
@@ -97,7 +98,7 @@ def write_png(sheet: PilImage, path: Path) -> None:
         atomic_write(path, buffer.getvalue())
     except OSError as error:
         raise DatasetError(
-            f"{path}: cannot be written: {error.strerror or error}; choose another place"
+            f"{path}: cannot be written: {error.strerror or error}; {ELSEWHERE}"
         ) from None
 
 
