@@ -12,6 +12,8 @@ _IDLE = (3, 4)
 """The columns idle and iowait; guest time, the last two, is part of user time already."""
 _SHORTEST = 0.1
 """Seconds below which counts in hundredths of a second say nothing."""
+_STRETCH = 5.0
+"""Seconds; a program that is busy for less slows nothing down for long."""
 
 
 class Others:
@@ -23,7 +25,7 @@ class Others:
 
     def cores(self) -> float | None:
         """How many cores, on the mean, other programs have kept busy; None where nobody knows."""
-        now, seconds = self._read(), time.monotonic() - self._time
+        now, seconds = self._read(), self.seconds()
         if now is None or self._busy is None or seconds < _SHORTEST:
             return None
         return max(0.0, (now - self._busy) / seconds)
@@ -38,6 +40,10 @@ class Others:
             f"other programs keep {taken:.1f} of {cores} cores busy, and {threads} threads that "
             f"wait for each other are slow then; --threads {free} may be faster"
         )
+
+    def seconds(self) -> float:
+        """Since when they are watched."""
+        return time.monotonic() - self._time
 
     def remark(self) -> str:
         """What the load means for times that were measured meanwhile; empty where it is small."""
@@ -61,6 +67,22 @@ class Others:
             own = os.times()
             return ticks / os.sysconf("SC_CLK_TCK") - own.user - own.system
         return None
+
+
+class Watch:
+    """``advice`` once more, by what other programs take in one of the stretches of a training."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._others = Others()
+
+    def __call__(self) -> str:
+        """Empty but at the end of a stretch in which they took too much."""
+        if self._others.seconds() < _STRETCH:
+            return ""
+        text = self._others.advice(self._threads)
+        self._others = Others()
+        return text
 
 
 def _cores() -> frozenset[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,12 @@ def _heard_or_not() -> Iterator[None]:
 
 
 class Lines:
-    """Hears of a training and prints a line for each line of its log and each validation."""
+    """Hears of a training and prints a line for each line of its log and each validation.
+
+    ``advice``: asked whenever a line is logged, until it has one, which is then a note.
+    """
+
+    advice: Callable[[], str] | None = None
 
     def notice(self, text: str) -> None:
         console.note(text)
@@ -90,6 +95,12 @@ class Lines:
             f"epoch {progress.epoch:.2f}/{_epochs(progress.total_epochs)}  "
             + _figures(progress, "  ")
         )
+        self._advise()
+
+    def _advise(self) -> None:
+        if self.advice is not None and (text := self.advice()):
+            self.advice = None
+            self.notice(text)
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         epoch = step / self._steps_per_epoch
@@ -146,6 +157,7 @@ class Bar(Lines):
 
     def logged(self, progress: Progress) -> None:
         self.progressed(progress)
+        self._advise()
 
     def notice(self, text: str) -> None:
         if self._bar is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completion, console, downloading, options, progress
-from .busy import Others
+from .busy import Others, Watch
 from .signals import StopSignals
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def train(
         if resume is not None and loaded.overridden("run", "precision"):
             # What the checkpoint brings may give way to the device; what is asked for here may not.
             backend.precision(machine.precision)
-        if backend.name == "onednn" and (advice := others.advice(_threads(backend))):
+        advice = others.advice(_threads(backend)) if backend.name == "onednn" else ""
+        if advice:
             console.note(advice)
         runs = Path(machine.dir)
         resumed = None
@@ -112,6 +113,8 @@ def train(
                 path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
             resumed = open_resume(path, console.note)
         listener = progress.listener()
+        if backend.name == "onednn" and not advice:
+            listener.advice = Watch(_threads(backend))
         try:
             with placed(loaded):
                 done = run_training(

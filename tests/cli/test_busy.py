@@ -8,7 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from dnnstack.cli import busy
-from dnnstack.cli.busy import Others
+from dnnstack.cli.busy import Others, Watch
+from dnnstack.cli.progress import Lines
+from dnnstack.training.listener import Progress
+from dnnstack.training.metrics import Metrics
 
 Machine = Callable[..., None]
 
@@ -75,3 +78,29 @@ def test_nothing_is_said_where_nothing_is_known(
     machine(1.0, own=0.0, first=2.0, third=2.0)
     monkeypatch.setattr(busy, "_STAT", Path("nowhere"))
     assert (others.cores(), others.advice(2), others.remark()) == (None, "", "")
+
+
+def test_a_training_is_watched_in_stretches(machine: Machine) -> None:
+    machine(0.0, own=0.0, first=0.0, third=0.0)
+    watch = Watch(2)
+    machine(4.9, own=0.0, first=4.9, third=4.9)
+    assert watch() == ""
+    machine(5.1, own=0.0, first=5.1, third=0.0)
+    assert "keep 1.0 of 2 cores busy" in watch()
+    machine(9.0, own=0.0, first=9.0, third=0.0)
+    assert watch() == ""
+    # All of the second stretch was quiet, whatever the first was.
+    machine(10.2, own=0.0, first=5.2, third=0.0)
+    assert watch() == ""
+
+
+def test_advice_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["", "", "take less", "never asked for"]
+    lines = Lines()
+    lines.advice = lambda: texts.pop(0)
+    progress = Progress(1, 10, 0.1, 1.0, Metrics(0.5, 5, 10), 0.1, 100.0, 9.0)
+    for _ in range(6):
+        lines.logged(progress)
+    out, err = capsys.readouterr()
+    assert (out.count("step"), err) == (6, "dnnstack: take less\n")
+    assert texts == ["never asked for"]
