@@ -12,8 +12,8 @@ _IDLE = (3, 4)
 """The columns idle and iowait; guest time, the last two, is part of user time already."""
 _SHORTEST = 0.1
 """Seconds below which counts in hundredths of a second say nothing."""
-_STRETCH = 5.0
-"""Seconds; a program that is busy for less slows nothing down for long."""
+_STRETCH, _SHARE = 5.0, 0.2
+"""Seconds, and cores: a program that is busy for less slows nothing down much."""
 
 
 class Others:
@@ -30,10 +30,13 @@ class Others:
             return None
         return max(0.0, (now - self._busy) / seconds)
 
-    def advice(self, threads: int) -> str:
-        """What to do where ``threads`` are more than the cores that are free, else empty."""
+    def advice(self, threads: int, margin: float = 0.5) -> str:
+        """What to do where ``threads`` are more than the cores that are free, else empty.
+
+        By more than the ``margin``, in cores.
+        """
         taken, cores = self.cores(), len(self._cores)
-        if taken is None or threads < 2 or threads + taken < cores + 0.5:
+        if taken is None or threads < 2 or threads + taken < cores + margin:
             return ""
         free = max(1, min(threads - 1, int(cores - taken + 0.25)))
         return (
@@ -80,7 +83,8 @@ class Watch:
         """Empty but at the end of a stretch in which they took too much."""
         if self._others.seconds() < _STRETCH:
             return ""
-        text = self._others.advice(self._threads)
+        # Beside these threads the others get no more than their share of the cores.
+        text = self._others.advice(self._threads, _SHARE)
         self._others = Others()
         return text
 

@@ -89,9 +89,11 @@ def test_a_training_is_watched_in_stretches(machine: Machine) -> None:
     assert "keep 1.0 of 2 cores busy" in watch()
     machine(9.0, own=0.0, first=9.0, third=0.0)
     assert watch() == ""
-    # All of the second stretch was quiet, whatever the first was.
-    machine(10.2, own=0.0, first=5.2, third=0.0)
+    # The second stretch was quiet, whatever the first was; in the third they had a share.
+    machine(10.2, own=0.0, first=5.9, third=0.0)
     assert watch() == ""
+    machine(15.3, own=0.0, first=7.1, third=0.0)
+    assert "keep 0.2 of 2 cores busy" in watch()
 
 
 def test_advice_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
