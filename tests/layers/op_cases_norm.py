@@ -254,6 +254,8 @@ def local_twice(
     first: type[Lrn | DivisiveNorm],
 ) -> None:
     """A normalisation of what another, with other numbers, gave: both read that."""
+    # What is rounded in between goes through the derivative of the other.
+    d.length = 4
     x, y = d.floats("x", *shape), d.out("y", *shape)
     d.graph.add(first(x=x, y=y, **NUMBERS["strong"]))
     z, dz = d.out("z", *shape), d.floats("dz", *shape)
