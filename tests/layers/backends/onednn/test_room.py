@@ -22,7 +22,9 @@ def test_what_is_free_is_the_least_of_machine_container_and_process(tmp_path, mo
     (tmp_path / "cgroup/memory.max").write_text("max\n")
     (tmp_path / "cgroup/memory.current").write_text("5000\n")
     assert room.free_bytes() == 900 << 10
-    (tmp_path / "cgroup/memory.max").write_text("605000\n")
+    (tmp_path / "cgroup/memory.max").write_text("305000\n")
+    stat = "anon 900\nfile 300100\ninactive_file 200000\nactive_file 100000\n"
+    (tmp_path / "cgroup/memory.stat").write_text(stat)
     assert room.free_bytes() == 600_000
     (tmp_path / "statm").write_text("10 5 1 1 0 1 0\n")
     limit = 500_000
