@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.tuning import Tuning, cached, fingerprint, settle, store
+from dnnstack.layers.backends.tuning import Tuning, cached, code_digest, fingerprint, settle, store
 from dnnstack.layers.geometry import Window
 from dnnstack.layers.graph import Graph
 from dnnstack.layers.ops import GatherBatch, Pool2d
@@ -123,3 +123,23 @@ def test_fingerprint() -> None:
     assert plain != fingerprint({"train": section(kernel=3)})
     assert plain != fingerprint({"train": section()}, "fp64")
     assert plain != fingerprint({"train": section(), "evaluate": section(name="evaluate")})
+
+
+def test_the_mark_of_a_package_is_of_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all folders that are named, and of nothing else."""
+    home = tmp_path / "marked_package"
+    (home / "sources").mkdir(parents=True)
+    for name in ("__init__.py", "sources/__init__.py", "sources/a.cu", "sources/b.cuh", "c.txt"):
+        (home / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    marks = [code_digest("marked_package", "sources")]
+    for name in ("__init__.py", "sources/a.cu", "sources/b.cuh"):
+        (home / name).write_text(f"# {name}")
+        marks.append(code_digest("marked_package", "sources"))
+    assert len(set(marks)) == 4
+    assert all(len(mark) == 12 for mark in marks)
+    (home / "c.txt").write_text("words")
+    assert code_digest("marked_package", "sources") == marks[-1]
+    assert code_digest("marked_package") != marks[-1]
