@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
-from ..graph import Graph, Op, Tensor
+from ..graph.graph import Graph, Op, Tensor
 from .tuning import Tuning
 
 Precision = Literal["auto", "fp32", "fp64", "tf32", "bf16"]
@@ -31,8 +31,9 @@ class Options:
     whether choices that nobody gave may be found by timing; else the backend's defaults are taken.
     ``tune_seconds``: about how long that may take; None is the backend's own short budget, infinity
     a search that leaves out nothing. ``residency``: where the CUDA backend keeps data sets; auto is
-    on the device where they fit. ``interrupt`` is called now and then while compiling takes its
-    time; what it raises ends it.
+    on the device where they fit. ``share_memory``: whether a CPU's activations take the memory of
+    those that nobody needs any more; these cannot be read then. ``interrupt`` is called now and
+    then while compiling takes its time; what it raises ends it.
     """
 
     precision: Precision = "auto"
@@ -42,6 +43,7 @@ class Options:
     tune: bool = True
     tune_seconds: float | None = None
     residency: Residency = "auto"
+    share_memory: bool = False
     interrupt: Callable[[], None] = lambda: None
 
 
@@ -118,6 +120,14 @@ class Executable(Protocol):
         """
         ...
 
+    def poison(self) -> None:
+        """Overwrite what no run may rely on with bytes of 0xFF, which are NaN in every float type.
+
+        That is all but constants, inputs, parameters, state, data sets, and copies of these that
+        are still valid. Results are lost too. A run that reads what it has not written shows.
+        """
+        ...
+
     def close(self) -> None:
         """Free everything; the executable is unusable afterwards."""
         ...
@@ -128,6 +138,14 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def waiting_threads(self) -> int:
+        """Threads of this machine that wait for each other in every call; 0 where a device works.
+
+        Another program that keeps one of their cores busy holds up all of them.
+        """
+        ...
 
     @property
     def rewrites(self) -> Sequence[str]:

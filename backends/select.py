@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from ...common.errors import BackendUnavailableError, UsageError
+from ..common.errors import BackendUnavailableError, UsageError
 from .base import Backend, Precision
 
 _LOG = logging.getLogger("dnnstack.layers")
@@ -57,7 +57,7 @@ def open_backend(
 
 
 def precision_or_fp32(backend: Backend, wanted: Precision) -> Precision:
-    """``wanted``, else fp32 where this device has it not, which a warning says.
+    """``wanted``; where this device lacks it, fp32, with a warning.
 
     For what was trained elsewhere: a checkpoint is no device's own.
     """

@@ -13,10 +13,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ...common.files import atomic_write, cache_dir
-from ..graph import Graph, Op, Tensor
-from ..ops import Accumulate
-from ..ops.updates import ParameterUpdate
+from ..common.files import atomic_write, cache_dir
+from ..graph.graph import Graph, Op, Tensor
+from ..graph.ops import Accumulate
+from ..graph.ops.updates import ParameterUpdate
 
 _LOG = logging.getLogger("dnnstack.layers")
 UNEQUAL = "results are right, but not equal to the last bit to those before"

@@ -45,7 +45,7 @@ class Ours:
     """dnnstack's own training session; the test set is behind the training set, as validation."""
 
     def __init__(self, options: dict[str, Any], train: Any, test: Any) -> None:
-        from dnnstack.layers.backends.select import open_backend
+        from dnnstack.backends.select import open_backend
 
         self._options = options
         self._count = len(train)
@@ -72,8 +72,8 @@ class Ours:
         return load_config(CONFIGS[self._options["recipe"]], changed).config
 
     def train(self, seed: int) -> dict[str, Any]:
+        from dnnstack.backends.select import available_threads
         from dnnstack.datasets import describe
-        from dnnstack.layers.backends.select import available_threads
         from dnnstack.layers.whitening import Whiten
         from dnnstack.training.assemble import build_network, preprocessing
         from dnnstack.training.plan import make_plan

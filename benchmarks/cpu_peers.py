@@ -108,10 +108,10 @@ Step = Callable[[], Any]
 def ours(name: str, threads: int, precision: str) -> tuple[Step, int, Any]:
     """A step of ours, its FLOPs, and the backend."""
     import numpy as np
-    from dnnstack.layers.backends.base import Options
-    from dnnstack.layers.backends.select import open_backend
+    from dnnstack.backends.base import Options
+    from dnnstack.backends.select import open_backend
     from dnnstack.layers.build import LayerSpec, build_layers
-    from dnnstack.layers.losses import CrossEntropyLoss
+    from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
     from dnnstack.training.network import Network
     from dnnstack.training.optimizers.sgd import Sgd
     from dnnstack.training.preprocessing import Preprocessing

@@ -25,9 +25,9 @@ from statistics import median
 def bare_images_per_second(options: argparse.Namespace, seconds: float) -> float:
     """Images a second of the config's training section in a loop of its own."""
     import numpy as np
+    from dnnstack.backends.select import open_backend
     from dnnstack.configs import load_config
     from dnnstack.datasets import data_root
-    from dnnstack.layers.backends.select import open_backend
     from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
     from dnnstack.training.plan import make_plan
     from dnnstack.training.session import Session

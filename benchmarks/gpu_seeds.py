@@ -29,7 +29,7 @@ def run(
     from dnnstack.configs import load_config
     from dnnstack.datasets import data_root
     from dnnstack.training.evaluate import evaluate, load_part
-    from dnnstack.training.trained import find_trained
+    from dnnstack.training.records.trained import find_trained
     from dnnstack.training.trainer import train
 
     loaded = load_config(options.config, [*options.overrides, *overrides, f"run.dir={folder}"])
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="append every seed's figures to this file")
     options = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from dnnstack.layers.backends.select import open_backend
+    from dnnstack.backends.select import open_backend
 
     backend = open_backend(options.device)
     print(", ".join(f"{name} {version}" for name, version in backend.versions().items()))

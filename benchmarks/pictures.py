@@ -222,10 +222,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
 
+    from dnnstack.backends.select import open_backend
     from dnnstack.datasets import data_root, load
-    from dnnstack.layers.backends.select import open_backend
     from dnnstack.training.predict import predict
-    from dnnstack.training.trained import find_trained
+    from dnnstack.training.records.trained import find_trained
 
     trained = find_trained(str(options.run), None, options.run.parent, print)
     backend = open_backend(options.device, options.threads, print)

@@ -19,7 +19,7 @@ def configs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Com
 
 def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The runs of the folder that ``--runs-dir`` names, else any folder."""
-    from ..training.runs import list_runs
+    from ..training.records.runs import list_runs
 
     return _offered(list_runs(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
 

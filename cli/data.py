@@ -48,10 +48,10 @@ def data(
     from ..common.errors import DatasetError
     from ..configs import load_config, placed
     from ..datasets import data_root
-    from ..training.reports.contact_sheet import ELSEWHERE, check_png
-    from ..training.reports.data_report import report
-    from ..training.reports.data_samples import save_samples
-    from ..training.reports.data_text import as_text
+    from ..reports.contact_sheet import ELSEWHERE, check_png
+    from ..reports.data_report import report
+    from ..reports.data_samples import save_samples
+    from ..reports.data_text import as_text
 
     if save is not None and no_sheet:
         raise click.UsageError("--save and --no-sheet contradict each other; give one of them")

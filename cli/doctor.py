@@ -11,7 +11,7 @@ import click
 from . import console, options
 
 if TYPE_CHECKING:
-    from ..training.reports.doctor import Finding
+    from ..reports.doctor import Finding
 
 _LEFT = 24
 
@@ -41,7 +41,7 @@ def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
     """
     import json
 
-    from ..training.reports.doctor import examine
+    from ..reports.doctor import examine
 
     missing = False
     findings: list[Finding] = []

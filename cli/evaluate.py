@@ -10,10 +10,10 @@ import click
 from . import console, downloading, options
 
 if TYPE_CHECKING:
+    from ..backends.select import Device
     from ..datasets import ImageSet
-    from ..layers.backends.select import Device
     from ..training.evaluate import Evaluation, Part
-    from ..training.trained import Trained
+    from ..training.records.trained import Trained
 
 
 @click.command(
@@ -76,11 +76,11 @@ def evaluate(
     """
     import json
 
+    from ..backends.select import open_backend
     from ..datasets import data_root
-    from ..layers.backends.select import open_backend
+    from ..reports.evaluate_text import as_text
     from ..training import evaluate as evaluation
-    from ..training.reports.evaluate_text import as_text
-    from ..training.trained import find_trained
+    from ..training.records.trained import find_trained
 
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note, not no_graph)
@@ -96,7 +96,7 @@ def evaluate(
 
 def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
     """``eval-<split>`` in the run's folder, with another set's name where it is another's."""
-    from ..training.runs import run_of_checkpoint
+    from ..training.records.runs import run_of_checkpoint
 
     if run_of_checkpoint(trained.path) is None:
         return None
@@ -108,7 +108,7 @@ def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
 def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool) -> None:
     """Name the pictures after the text, or on stderr beside JSON; failing is not the end."""
     from ..common.errors import DatasetError
-    from ..training.reports.evaluate_plots import draw_plots
+    from ..reports.evaluate_plots import draw_plots
 
     if folder is None:
         console.note(

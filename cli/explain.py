@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..reports.machine_load import Others
 from . import console, options
-from .busy import Others
 
 if TYPE_CHECKING:
-    from ..layers.backends.select import Device
+    from ..backends.select import Device
 
 
 @click.command(
@@ -47,11 +47,11 @@ def explain(
     import json
     from dataclasses import replace
 
+    from ..backends.select import open_backend
     from ..configs import load_config, placed
-    from ..layers.backends.select import open_backend
-    from ..training.reports import explain as explaining
-    from ..training.reports.explain_json import as_json as to_json
-    from ..training.reports.explain_text import as_text
+    from ..reports import explain as explaining
+    from ..reports.explain_json import as_json as to_json
+    from ..reports.explain_text import as_text
 
     loaded = load_config(reference, overrides)
     machine = loaded.config.run
@@ -61,7 +61,7 @@ def explain(
     others = Others()
     with placed(loaded):
         explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
-    if measure and backend.name != "cuda" and (remark := others.remark()):
+    if measure and backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
     if as_json:
         click.echo(json.dumps(to_json(explanation), indent=1))

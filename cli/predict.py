@@ -13,7 +13,7 @@ import click
 from . import console, options
 
 if TYPE_CHECKING:
-    from ..layers.backends.select import Device
+    from ..backends.select import Device
     from ..training.predict import Prediction
 
 
@@ -78,13 +78,13 @@ def predict(
     one on paper, and brought to MNIST's format. A picture that cannot be read is reported, the
     others go on, and the exit status is 1.
     """
+    from ..backends.select import open_backend
     from ..common.errors import DatasetError, UsageError
     from ..datasets import find_pictures
-    from ..layers.backends.select import open_backend
+    from ..reports.predict_text import wanted
     from ..training.predict import COLUMNS, InputFolder
     from ..training.predict import predict as predictions
-    from ..training.reports.predict_text import wanted
-    from ..training.trained import find_trained
+    from ..training.records.trained import find_trained
 
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other")
@@ -130,7 +130,7 @@ def _names(paths: tuple[str, ...]) -> Iterator[str]:
 def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) -> str:
     import json
 
-    from ..training.reports.predict_text import as_text
+    from ..reports.predict_text import as_text
 
     if as_json:
         return json.dumps(answer.to_json())

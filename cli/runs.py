@@ -27,7 +27,7 @@ def runs(runs_dir: Path | None, as_json: bool) -> None:
     or died: its process ended without a word. The last three go on with dnnstack train --resume.
     Accuracy is that of the best validation; time is that of training alone.
     """
-    from ..training.reports.runs_report import as_text, report_runs
+    from ..reports.runs_report import as_text, report_runs
 
     folder = runs_dir or Path("runs")
     reports = report_runs(folder)

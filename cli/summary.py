@@ -37,8 +37,8 @@ def summary(
     from dataclasses import replace
 
     from ..configs import load_config, placed
-    from ..training.reports.summary import summarize
-    from ..training.reports.summary_text import as_text
+    from ..reports.summary import summarize
+    from ..reports.summary_text import as_text
 
     loaded = load_config(reference, overrides)
     with placed(loaded):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..reports.device_text import device_line
+from ..reports.machine_load import Others, Watch
 from . import completion, console, downloading, options, progress
-from .busy import Others, Watch
 from .signals import StopSignals
 
 if TYPE_CHECKING:
     from ..configs import LoadedConfig
-    from ..layers.backends.base import Backend
-    from ..training.resume import Resume
+    from ..training.records.resume import Resume
 
 _LATEST = "latest"
 _GOAL_MISSED = 3
@@ -65,14 +65,14 @@ def train(
     the step that is running and saves; the exit status is then 130, 143 or 129. A second Ctrl-C
     ends at once. The exit status is 3 where the config has a goal and training ended without it.
     """
+    from ..backends.select import open_backend
     from ..common.errors import Interrupted
     from ..configs import load_config, placed
     from ..datasets import data_root
-    from ..layers.backends.select import open_backend
+    from ..reports.plots import draw_curves
     from ..training.interrupt import NOTHING_SAVED
-    from ..training.reports.plots import draw_curves
-    from ..training.resume import open_resume
-    from ..training.runs import find_run, latest_run_of
+    from ..training.records.resume import open_resume
+    from ..training.records.runs import find_run, latest_run_of
     from ..training.trainer import train as run_training
 
     others = Others()
@@ -97,11 +97,11 @@ def train(
         machine = loaded.config.run
         progress.remark(_config_line(loaded))
         backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
-        progress.remark(_device_line(backend))
+        progress.remark(device_line(backend))
         if resume is not None and loaded.overridden("run", "precision"):
             # What the checkpoint brings may give way to the device; what is asked for here may not.
             backend.precision(machine.precision)
-        advice = others.advice(_threads(backend)) if backend.name == "onednn" else ""
+        advice = others.advice(backend.waiting_threads)
         if advice:
             console.note(advice)
         runs = Path(machine.dir)
@@ -113,8 +113,8 @@ def train(
                 path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
             resumed = open_resume(path, console.note)
         listener = progress.listener()
-        if backend.name == "onednn" and not advice:
-            listener.advice = Watch(_threads(backend))
+        if backend.waiting_threads > 1 and not advice:
+            listener.advice = Watch(backend.waiting_threads)
         try:
             with placed(loaded):
                 done = run_training(
@@ -176,7 +176,7 @@ def _command(title: str, *words: str) -> str:
 def _is_latest(run: Path) -> bool:
     """Whether ``eval`` takes this run when none is named."""
     from ..common.errors import CheckpointError
-    from ..training.runs import find_run
+    from ..training.records.runs import find_run
 
     try:
         return find_run(None, Path("runs")).samefile(run)
@@ -187,12 +187,3 @@ def _is_latest(run: Path) -> bool:
 def _config_line(loaded: LoadedConfig) -> str:
     where = "ships with the package" if loaded.packaged else str(loaded.path)
     return f"config      {loaded.config.name} ({where})"
-
-
-def _threads(backend: Backend) -> int:
-    return int(backend.versions().get("threads", "1"))
-
-
-def _device_line(backend: Backend) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in backend.versions().items())
-    return f"device      {backend.name}: {versions}"

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from ..common.errors import ConfigError, DatasetError
+from ..common.errors import ConfigError, DatasetError, ShapeError
 from .document import Node
 from .load import LoadedConfig
 
 _KEY = re.compile(r"([a-z_]+(?:\.\w+)+): ")
+_LAYER = re.compile(r"layer '([^']+)'")
 
 
 @contextmanager
 def placed(loaded: LoadedConfig) -> Iterator[None]:
     """Errors that begin with a key of the config, such as ``data.batch_size: ``, get its place.
 
-    What fits the schema may still not fit the data or the network, of which the loader knows
-    nothing: a batch larger than the training set, a group without parameters.
+    So do those that begin with a layer, ``layer 'dense_1'``. What fits the schema may still not fit
+    the data or the network, of which the loader knows nothing: a batch larger than the training
+    set, a group without parameters.
     """
     try:
         yield
-    except (ConfigError, DatasetError) as error:
+    except (ConfigError, DatasetError, ShapeError) as error:
         found = _KEY.match(str(error))
         place = _place(loaded.document, found[1].split(".")) if found else None
-        if place is None:
+        place = place or layer_place(loaded.config.layers, str(error))
+        if not place:
             raise
         raise type(error)(f"{place}: {error}") from None
+
+
+def layer_place(layers: Sequence[Any], message: str) -> str:
+    """Where the layer was written that a message begins with, ``layer '<name>'``; "" for none."""
+    from .schema.composites import named_layers
+
+    found = _LAYER.match(message)
+    places = {name: layer.place for name, layer in named_layers(layers)}
+    return places.get(found[1], "") if found else ""
 
 
 def _place(node: Node, path: list[str]) -> str | None:

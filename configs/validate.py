@@ -57,10 +57,20 @@ def _mark(value: Any, node: Node | None) -> None:
         for item, inner in zip(value, node.value, strict=True):
             _mark(item, inner)
     elif isinstance(value, LayerConfig) and node is not None:
-        value.mark(f"{node.place} ({node.note})" if node.note else str(node.place))
         options = node.child(value.type) or node
+        notes = [node.note] if node.note else []
+        if changes := sorted(_overrides(node) - {node.place}):
+            notes.append(f"changed by {', '.join(map(str, changes))}")
+        value.mark(f"{node.place} ({'; '.join(notes)})" if notes else str(node.place))
         for key in NESTED.get(value.type, ()):
             _mark(getattr(value, key), options.child(key))
+
+
+def _overrides(node: Node) -> set[Place]:
+    """The overrides that gave the node or a part of it."""
+    value = list(node.value.values()) if isinstance(node.value, dict) else node.value
+    own = {node.place} if node.place.rank else set()
+    return own.union(*map(_overrides, value if isinstance(value, list) else []))
 
 
 def raise_problems(label: str, problems: list[Problem]) -> NoReturn:

@@ -37,7 +37,7 @@ from .pictures import scaled
 _LOG = logging.getLogger("dnnstack.datasets")
 
 # Raised whenever the same file would give other pixels.
-_VERSION = 1
+_VERSION = 2
 _OPTIONS = ("train", "test", "test_fraction", "size", "fit", "mode", "classes", "on_error")
 _CHANNELS = {"rgb": 3, "grey": 1}
 # Each may hold a decoded picture of the largest size that is read.
@@ -110,6 +110,7 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
         }
 
     stamps = [
+        _VERSION,
         str(folder.resolve()),
         skip,
         *([p.name, p.label, p.size, p.time_ns] for p in pictures),

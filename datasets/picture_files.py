@@ -25,6 +25,8 @@ SUFFIXES = (
 )
 _MAX_PIXELS = 64_000_000
 _ORIENTATION = 0x0112
+# Floating-point pixels may be so much beyond black and white, as a share of white, by rounding.
+_SLACK = 1e-3
 # Rows of a picture whose pixels are converted at a time.
 _STRIP = 256
 
@@ -120,29 +122,50 @@ def _upright(image: PilImage, steps: list[str]) -> PilImage:
 
 
 def _eight_bits(image: PilImage, path: Path, steps: list[str]) -> PilImage:
-    """16-bit whole numbers lose their lower half; numbers with a point are 0 to 1, or stretched."""
+    """Whole numbers, 0 to 65535, lose their lower 8 bits; others are 0 to 1 or 0 to 255.
+
+    No picture is stretched to its own extremes, so those of one set stay comparable. Raises
+    DatasetError for numbers beyond these.
+    """
     from PIL import Image
 
     if image.mode.startswith("I"):
         steps.append("16_to_8_bits")
         wide = np.asarray(image)
-        return Image.fromarray(_in_strips(wide, lambda strip: np.clip(strip, 0, 65535) >> 8))
+        low, high = int(wide.min()), int(wide.max())
+        if low < 0 or high > 65535:
+            raise DatasetError(
+                f"{path}: has pixels from {low} to {high}; whole numbers are read from 0 to 65535: "
+                "scale them first"
+            )
+        return Image.fromarray(_in_strips(wide, lambda strip: strip >> 8))
     if image.mode == "F":
         steps.append("float_to_8_bits")
         values = np.asarray(image)
-        # A NaN among the numbers is their minimum and their maximum.
-        low, high = float(values.min()), float(values.max())
-        if not np.isfinite((low, high)).all():
-            raise DatasetError(f"{path}: has pixels that are not finite numbers")
-        if low >= 0.0 and high <= 1.0:
-            low, high = 0.0, 1.0
-        factor = 255.0 / max(high - low, 1e-30)
-        return Image.fromarray(_in_strips(values, lambda strip: np.rint((strip - low) * factor)))
+        factor = 255.0 / _white(values, path)
+        return Image.fromarray(
+            _in_strips(values, lambda strip: np.rint(np.clip(strip * factor, 0.0, 255.0)))
+        )
     if image.mode == "LAB":
         # Pillow does not convert it; the first band is lightness.
         steps.append("lightness_alone")
         return image.getchannel(0)
     return image
+
+
+def _white(values: NDArray[Any], path: Path) -> float:
+    """What white is among floating-point pixels, 1 or 255. Raises DatasetError for neither."""
+    # A NaN among the numbers is their minimum and their maximum.
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite((low, high)).all():
+        raise DatasetError(f"{path}: has pixels that are not finite numbers")
+    for white in (1.0, 255.0):
+        if low >= -_SLACK * white and high <= (1.0 + _SLACK) * white:
+            return white
+    raise DatasetError(
+        f"{path}: has pixels from {low:g} to {high:g}; floating-point pixels are read from 0 to 1 "
+        "or from 0 to 255: scale them first"
+    )
 
 
 def _in_strips(

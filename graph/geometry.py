@@ -45,6 +45,12 @@ class Window:
         return rows, columns
 
     @property
+    def is_lopsided(self) -> bool:
+        """Whether the padding differs between top and bottom, or left and right, as of ``same``."""
+        top, bottom, left, right = self.padding
+        return top != bottom or left != right
+
+    @property
     def area(self) -> int:
         return self.kernel[0] * self.kernel[1]
 

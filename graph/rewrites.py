@@ -182,18 +182,15 @@ def softmax_cross_entropy(graph: Graph) -> Graph:
     """Softmax and CrossEntropy in one stable operation, and the same for their backward."""
     ops = list(graph.ops)
     for entropy in [op for op in ops if isinstance(op, CrossEntropy)]:
-        softmax = graph.producer(entropy.p)
-        if not isinstance(softmax, Softmax) or entropy.p in graph.results.values():
+        log_p = entropy.log_p
+        softmax = graph.producer(log_p)
+        if not isinstance(softmax, Softmax) or not softmax.log:
             continue
-        rest = [op for op in graph.consumers(entropy.p) if op is not entropy]
-        backward = [op for op in rest if isinstance(op, CrossEntropyBackward)]
-        jacobian = [op for op in rest if isinstance(op, SoftmaxBackward)]
-        if len(rest) != len(backward) + len(jacobian) or len(backward) != len(jacobian):
+        jacobian = [op for op in graph.consumers(log_p) if isinstance(op, SoftmaxBackward)]
+        slopes = [(graph.producer(jump.dy), jump) for jump in jacobian]
+        pairs = [(op, jump) for op, jump in slopes if isinstance(op, CrossEntropyBackward)]
+        if not all(_only_between(graph, first.dlog_p, first, then) for first, then in pairs):
             continue
-        pairs = list(zip(backward, jacobian, strict=True))
-        if not all(_only_between(graph, first.dp, first, then) for first, then in pairs):
-            continue
-        log_p = replace(entropy.p, name=f"{entropy.p.name}.log")
         fused = SoftmaxCrossEntropy(
             x=softmax.x,
             target=entropy.target,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import BatchNorm, BatchNormBackward, BatchNormInference
 from .initializers import Initializer
 from .layer import Layer, Parameter, Statistic, parameter_tensor, statistic_tensor
-from .ops import BatchNorm, BatchNormBackward, BatchNormInference
 
 ONES, ZEROS = Initializer("ones"), Initializer("zeros")
 

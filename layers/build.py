@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..common.errors import ConfigError, ShapeError
+from ..graph.graph import Shape
 from .catalog import LAYERS
-from .graph import Shape
 from .layer import Layer
 
 
@@ -31,7 +31,8 @@ def build_layers(specs: Sequence[LayerSpec], input_shape: Shape) -> list[Layer]:
     """Layers with all shapes worked out, input_shape: (C, H, W).
 
     A layer is called by its name, else ``<kind>_<n>``, n counted for each kind over the whole net
-    in the order in which it is written; inside a composite its name follows a dot after that one's.
+    in the order of the layers and, inside them, of their options: the body of a residual comes
+    before its shortcut. Inside a composite a layer's name follows a dot after that one's.
     Raises ShapeError with the layer's place and name, ConfigError for a name used twice.
     """
     return _Builder().stack(specs, input_shape, "", "layer ")

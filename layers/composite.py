@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..common.errors import ShapeError
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Add, Concat, Slice
 from .layer import Layer, Parameter, Statistic
-from .ops import Add, Concat, Slice
 from .shortcut import Shortcut, shortcut_layers
 
 

@@ -7,12 +7,9 @@ from math import prod
 from typing import Literal
 
 from ..common.errors import ShapeError
-from .connections import connected
-from .geometry import PaddingSpec, Pair, Window, fit_window, pair
-from .graph import Graph, Shape, Tensor
-from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
-from .layer import Layer, Parameter, parameter_tensor
-from .ops import (
+from ..graph.geometry import PaddingSpec, Pair, Window, fit_window, pair
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import (
     BiasAdd,
     BiasGrad,
     Col2im,
@@ -25,6 +22,9 @@ from .ops import (
     MatMul,
     Reshape,
 )
+from .connections import connected
+from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
+from .layer import Layer, Parameter, parameter_tensor
 
 
 def picture_shape(input_shape: Shape) -> tuple[int, int, int]:

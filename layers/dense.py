@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import BiasAdd, BiasGrad, MatMul
 from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
 from .layer import Layer, Parameter, parameter_tensor
-from .ops import BiasAdd, BiasGrad, MatMul
 
 
 class Dense(Layer):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..common import random
 from ..common.errors import ShapeError
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Dropout, DropoutBackward
 from .layer import Layer
-from .ops import Dropout, DropoutBackward
 
 
 class DropoutLayer(Layer):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Reshape
 from .layer import Layer
-from .ops import Reshape
 
 
 class Flatten(Layer):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..common import random
 from ..common.errors import ConfigError
-from .graph import Shape
+from ..graph.graph import Shape
 
 SCALED = {
     f"{family}_{law}": (family, law)

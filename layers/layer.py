@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
 from .initializers import Initializer
 
 

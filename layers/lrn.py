@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from .conv import picture_shape
-from .graph import Graph, Shape, Tensor
 from .layer import Layer
-from .ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 
 # The bounds of cudnnSetLRNDescriptor; its widest window is 16, but an even one has no middle.
 LARGEST_SIZE, LEAST_BETA, LEAST_K = 15, 0.01, 1e-5

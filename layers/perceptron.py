@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
-from .classic_losses import PERCEPTRON_ERROR
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Heaviside
 from .layer import Layer
-from .ops import Heaviside
+from .losses.perceptron import PERCEPTRON_ERROR
 
 
 class HeavisideLayer(Layer):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
+from ..graph.geometry import PaddingSpec, Pair, Window, fit_window, pair
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Pool2d, Pool2dBackward, PoolKind, Reshape
 from .conv import picture_shape
-from .geometry import PaddingSpec, Pair, Window, fit_window, pair
-from .graph import Graph, Shape, Tensor
 from .layer import Layer
-from .ops import Pool2d, Pool2dBackward, PoolKind, Reshape
 
 
 class Pooling(Layer):
@@ -30,12 +30,13 @@ class Pooling(Layer):
     ) -> None:
         channels, height, width = picture_shape(input_shape)
         kernel = pair(pool_size)
+        largest = kernel[0] // 2, kernel[1] // 2
         if not isinstance(padding, str) and any(
-            2 * p > k for p, k in zip(pair(padding), kernel, strict=True)
+            p > most for p, most in zip(pair(padding), largest, strict=True)
         ):
             raise ShapeError(
                 f"padding {pair(padding)} is more than half of the pool size {kernel}: "
-                "a window could lie outside the picture; use a smaller padding"
+                f"a window could lie outside the picture; use {largest} at most"
             )
         step = pool_size if stride is None else stride
         self.window = fit_window((height, width), kernel, step, padding, 1, ceil_mode)

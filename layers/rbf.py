@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Rbf, RbfBackward
 from .layer import Layer
-from .ops import Rbf, RbfBackward
 
 DIGITS = """
 ..###.. ...#... .#####. .#####. .....#. ####### ..####. ####### .#####. .#####.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Scale
 from .layer import Layer
-from .ops import Scale
 
 
 class ScaleLayer(Layer):

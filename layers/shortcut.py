@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from ..common.errors import ShapeError
+from ..graph.geometry import Pair, Window
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import PadChannels, Pool2d, Pool2dBackward, Slice
 from .conv import Conv2dLayer
-from .geometry import Pair, Window
-from .graph import Graph, Shape, Tensor
 from .layer import Layer
-from .ops import PadChannels, Pool2d, Pool2dBackward, Slice
 
 Shortcut = Literal["identity", "projection", "padding"]
 

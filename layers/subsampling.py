@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from ..common.errors import ShapeError
-from .conv import picture_shape
-from .geometry import Pair, fit_window, pair
-from .graph import Graph, Shape, Tensor
-from .initializers import ONES, ZEROS, Initializer
-from .layer import Layer, Parameter, parameter_tensor
-from .ops import (
+from ..graph.geometry import Pair, fit_window, pair
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import (
     BiasAdd,
     BiasGrad,
     ChannelScale,
@@ -20,6 +17,9 @@ from .ops import (
     Pool2d,
     Pool2dBackward,
 )
+from .conv import picture_shape
+from .initializers import ONES, ZEROS, Initializer
+from .layer import Layer, Parameter, parameter_tensor
 
 
 class ScaledSubsampling(Layer):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..common.errors import ShapeError
 from ..common.random import Key
+from ..graph.graph import Shape
 from .conv import Conv2dLayer
-from .graph import Shape
 from .initializers import TORCH_UNIFORM, Initializer
 from .layer import Layer
 
@@ -87,7 +87,9 @@ class Whiten(Initializer):
 
     def check(self, shape: Shape) -> None:
         if len(shape) != 4:
-            raise ShapeError("whiten is for the filters of a conv2d")
+            raise ShapeError(
+                "whiten is for the filters of a conv2d; use another kernel_initializer"
+            )
         patch = prod(shape[1:])
         if shape[0] not in (patch, 2 * patch):
             size = "x".join(map(str, shape[1:]))
@@ -156,15 +158,18 @@ def _moments(pictures: Pictures, shape: Shape, threads: int) -> tuple[NDArray[np
 def check_whitening(layers: Sequence[Layer]) -> None:
     """Raise ShapeError unless whitening filters see the pictures themselves, patch by patch."""
     for position, layer in enumerate(layers):
-        if not any(isinstance(p.initializer, Whiten) for p in layer.parameters()):
+        whitened = [p.tensor.name for p in layer.parameters() if isinstance(p.initializer, Whiten)]
+        if not whitened:
             continue
+        # Of a composite the layer inside.
+        name = whitened[0].rpartition(".")[0]
         if position > 0 or not isinstance(layer, Conv2dLayer):
             raise ShapeError(
-                f"layer '{layer.name}': whiten takes patches of the pictures, which only a conv2d "
-                "at the beginning sees"
+                f"layer '{name}': whiten takes patches of the pictures, which only a conv2d "
+                "at the beginning sees; give this layer another kernel_initializer"
             )
         if layer.groups > 1 or layer.window.dilation != (1, 1) or layer.pairs:
             raise ShapeError(
-                f"layer '{layer.name}': whiten takes whole patches; leave out groups, dilation and "
+                f"layer '{name}': whiten takes whole patches; leave out groups, dilation and "
                 "connections"
             )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.errors import DatasetError, UsageError
-from ...common.files import atomic_write
+from ..common.errors import DatasetError, UsageError
+from ..common.files import atomic_write
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage

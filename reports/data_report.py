@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of, split_validation
-from ...layers.augment import Augmentation
-from ..assemble import data_files, describe_data, load_data, preprocessing
-from ..augmentation import augmentations
-from ..preprocessing import Preprocessing
-from ..statistics import mean_and_deviation
+from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of, split_validation
+from ..graph.augmentations import Augmentation
+from ..training.assemble import data_files, describe_data, load_data, preprocessing
+from ..training.augmentation import augmentations
+from ..training.preprocessing import Preprocessing
+from ..training.statistics import mean_and_deviation
 
 if TYPE_CHECKING:
-    from ...configs.schema.run import RunConfig
+    from ..configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.random import key, permutation
-from ...layers.backends.reference.backend import ReferenceBackend
-from ...layers.graph import DType, Graph
-from ..augmentation import gather
+from ..backends.reference.backend import ReferenceBackend
+from ..common.random import key, permutation
+from ..graph.graph import DType, Graph
+from ..training.augmentation import gather
 from .contact_sheet import COLUMNS, draw_sheet, reduced, reduction, write_png
 from .data_report import DataReport
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ...common.errors import BackendUnavailableError
-from ...common.files import cache_dir
+from ..common.errors import BackendUnavailableError
+from ..common.files import cache_dir
 from . import doctor_gpu
 from .doctor_machine import instruction_sets, memory, processor
 from .units import bytes_text
@@ -136,7 +136,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _threads() -> Iterator[Finding]:
-    from ...layers.backends.select import available_threads
+    from ..backends.select import available_threads
 
     usable, cores = available_threads(), os.cpu_count() or 1
     limited = "" if usable == cores else f" of {cores} cores (affinity, control group)"
@@ -144,7 +144,7 @@ def _threads() -> Iterator[Finding]:
 
 
 def _onednn() -> Iterator[Finding]:
-    from ...layers.backends.onednn.library import library
+    from ..backends.onednn.library import library
 
     try:
         found = library()
@@ -172,7 +172,7 @@ def _gpu() -> Iterator[Finding]:
 
 
 def _cuda() -> Iterator[Finding]:
-    from ...layers.backends.select import open_backend
+    from ..backends.select import open_backend
 
     try:
         versions = open_backend("cuda").versions()
@@ -184,7 +184,7 @@ def _cuda() -> Iterator[Finding]:
 
 
 def _data(data_dir: Path | None) -> Iterator[Finding]:
-    from ...datasets import data_root, files, names, source_of
+    from ..datasets import data_root, files, names, source_of
 
     root = data_root(data_dir)
     source = (

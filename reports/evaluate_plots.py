@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...datasets import ImageSet
-from ..evaluate import Evaluation
+from ..datasets import ImageSet
+from ..training.evaluate import Evaluation
 from .contact_sheet import write_png
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..augmentation import TEST_TIME
-from ..evaluate import Evaluation
+from ..training.augmentation import TEST_TIME
+from ..training.evaluate import Evaluation
 
 _WIDTH = 80
 _NAME = 12

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...datasets import DatasetInfo, ImageSet
-from ...layers.backends.base import Backend, BoundCall, Executable, Limits
-from ...layers.graph import Graph, Op, Origin
-from ..assemble import build_network, describe_data, preprocessing
-from ..network import Network
-from ..phases import Phase
-from ..plan import make_plan
-from ..session import Session
+from ..backends.base import Backend, BoundCall, Executable, Limits
+from ..datasets import DatasetInfo, ImageSet
+from ..graph.graph import Graph, Op, Origin
+from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.network import Network
+from ..training.phases import Phase
+from ..training.plan import make_plan
+from ..training.session import Session
 from .fusion import replacements, same_op
 
 if TYPE_CHECKING:
-    from ...configs.schema.run import RunConfig
+    from ..configs.schema.run import RunConfig
 
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0

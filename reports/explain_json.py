@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...layers.graph import Tensor
+from ..graph.graph import Tensor
 from .explain import Call, Explanation, Operation, Total, WholeStep, ratio
 from .fusion import op_name
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from ...layers.graph import Op
-from ...layers.layer import Layer
+from ..graph.graph import Op
+from ..layers.layer import Layer
 from .explain import Call, Explanation, Operation, WholeStep, ratio
 from .fusion import op_name
 from .units import quantity
@@ -124,8 +125,8 @@ def _body(members: Iterable[Operation], page: _Page) -> list[str]:
             lines += [*page.row(f"  {shown:<9} {name}", _figures(member)), *_indented(shapes)]
         lines += _notes(member)
         several = len(member.calls) > 1
-        for call in member.calls:
-            lines += _call_lines(call, several, page)
+        for call, times in _repeated(member.calls):
+            lines += _call_lines(call, times, several, page)
         if not member.calls:
             lines.append(_indented("no call: nothing has to be computed or moved")[0])
     return lines
@@ -168,9 +169,26 @@ def _part(op: Op, source: Op) -> str:
     return title if layer == op.origin[0].layer else f"{title} of {layer}"
 
 
-def _call_lines(call: Call, several: bool, page: _Page) -> list[str]:
+def _repeated(calls: Iterable[Call]) -> list[tuple[Call, int]]:
+    """Calls that differ in nothing that is shown as one, with their number and all their time."""
+    alike: dict[object, list[Call]] = {}
+    for call in calls:
+        bound = call.bound
+        shown = tuple(bound.arguments.items())
+        key = bound.library, bound.function, bound.implementation, shown
+        alike.setdefault(key, []).append(call)
+    return [(_together(group), len(group)) for group in alike.values()]
+
+
+def _together(group: Sequence[Call]) -> Call:
+    seconds = [call.seconds for call in group if call.seconds is not None]
+    return replace(group[0], seconds=sum(seconds) if seconds else None)
+
+
+def _call_lines(call: Call, times: int, several: bool, page: _Page) -> list[str]:
     bound = call.bound
     head = f"            {bound.library} {bound.function}"
+    head += f", {times} times" if times > 1 else ""
     implementation = f"[{bound.implementation}]" if bound.implementation else ""
     arguments = [f"{key}={value}" for key, value in bound.arguments.items()]
     figures = ("", "", _time(call.seconds)) if several else ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...layers.graph import Graph, Op, Tensor
-from ...layers.ops import Fused
+from ..graph.graph import Graph, Op, Tensor
+from ..graph.ops import Fused
 
 
 def op_name(op: Op) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ...common.files import atomic_write
-from ..run_log import CSV
+from ..common.files import atomic_write
+from ..training.records.run_log import CSV
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

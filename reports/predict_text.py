@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..predict import Answer, Prediction
+from ..training.predict import Answer, Prediction
 
 _WIDTH = 80
 _LABEL = 16

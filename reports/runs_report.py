@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ...common.files import is_locked
-from ..run_log import LOG
-from ..runs import LOCK, config_name, list_runs
+from ..common.files import is_locked
+from ..training.records.run_log import LOG
+from ..training.records.runs import LOCK, config_name, list_runs
 
 RunState = Literal["running", "finished", "interrupted", "failed", "died"]
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...common.errors import UsageError
-from ...layers.graph import Graph, Op, Shape, Tensor
-from ...layers.layer import Layer
-from ...layers.ops import Reshape
-from ...layers.rewrites import OWN_KERNELS, REWRITES, rewritten
-from ..assemble import build_network, describe_data, optimizer, preprocessing
-from ..augmentation import TEST_TIME, augmentations
-from ..network import Network
+from ..common.errors import UsageError
+from ..graph.graph import Graph, Op, Shape, Tensor
+from ..graph.ops import Reshape
+from ..graph.rewrites import OWN_KERNELS, REWRITES, rewritten
+from ..layers.layer import Layer
+from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.network import Network
+from ..training.sections import evaluation, expected_sections, samples_needed
 from .device_memory import gpu_memory
 
 if TYPE_CHECKING:
-    from ...configs.schema.run import RunConfig
-    from ...layers.backends.cuda.memory_plan import MemoryPlan
+    from ..backends.cuda.memory_plan import MemoryPlan
+    from ..configs.schema.run import RunConfig
 
 _INPUT, _LOSS = "input", "loss"
 
@@ -69,6 +69,8 @@ class Memory:
 @dataclass(frozen=True)
 class NetworkSummary:
     """A network's rows and totals; ``training`` is a step's memory, ``evaluation`` a batch's.
+
+    Where parameters are frozen for a while, a step is one of those that take the most.
 
     The batch is computed in so many ``parts``.
     ``gpu``: what training on a GPU takes at most, with the data set, padding and workspaces.
@@ -128,33 +130,35 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     """
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, got {batch_size}")
+    if batch_size is not None:
+        data = config.data.model_copy(update={"batch_size": batch_size})
+        config = config.model_copy(update={"data": data})
     info = describe_data(config)
+    if batch_size is not None and info.train_count is not None:
+        # A batch to look at need not fit into the data set.
+        info = replace(info, train_count=max(info.train_count, samples_needed(config)))
     network = build_network(config, info, file)
     scaling = preprocessing(config, info)
-    count, held = batch_size or config.data.batch_size, config.data.evaluation_batch_size
-    augment, views = augmentations(config, info.shape), TEST_TIME[config.evaluate.tta]
-    rule = optimizer(config)
-    plain = network.train_graph(count, "train", count, 1, 1, scaling, rule, augment=augment)
-    updates = [network.update_graph(rule, 1, 1)] if rule.parts > 1 else []
-    evaluation = network.evaluate_graph(held, "test", held, 1, scaling, views)
-    if config.run.fusion:
-        usual = tuple(name for name in REWRITES if name not in OWN_KERNELS)
-        train, evaluation = (rewritten(g, usual) for g in (plain, evaluation))
-    else:
-        train = plain
+    sections = expected_sections(config, network, scaling, info)
+    first, held = sections.phases[0], config.data.evaluation_batch_size
+    test = evaluation(config, network, scaling, "test", held, held, 1)
+    usual = tuple(name for name in REWRITES if name not in OWN_KERNELS and config.run.fusion)
+    phases = [[rewritten(graph, usual) for graph in phase.graphs()] for phase in sections.phases]
+    train, *updates = phases[0]
+    needs = [_memory(graphs, network) for graphs in phases]
     return NetworkSummary(
         config=str(file),
         dataset=info.name,
         input_shape=info.shape,
         classes=info.classes,
-        batch_size=count,
-        parts=rule.parts,
+        batch_size=config.data.batch_size,
+        parts=first.parts,
         evaluation_batch_size=held,
-        rows=_rows(network, plain, train),
-        step_flops=rule.parts * _flops(train) + sum(map(_flops, updates)),
-        training=_memory([train, *updates], network),
-        evaluation=_memory([evaluation], network),
-        gpu=gpu_memory(config, network, info, scaling, count),
+        rows=_rows(network, first.train, train),
+        step_flops=first.parts * _flops(train) + sum(map(_flops, updates)),
+        training=max(needs, key=lambda need: need.total),
+        evaluation=_memory([rewritten(test, usual)], network),
+        gpu=gpu_memory(config, sections),
     )
 
 

@@ -9,7 +9,7 @@ from .summary import Memory, NetworkSummary, Row
 from .units import bytes_text, quantity, shape_text
 
 if TYPE_CHECKING:
-    from ...layers.backends.cuda.memory_plan import MemoryPlan
+    from ..backends.cuda.memory_plan import MemoryPlan
 
 _HEAD = ("layer", "output", "parameters", "MFLOP", "weights", "activation")
 _LEFT = 2

@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A machine that is busy with other things is no fault of the code.
+settings.register_profile("patient", parent=settings(), deadline=None)
+settings.load_profile("patient")
 
 
 def _loopback_alone(event: str, arguments: tuple[Any, ...]) -> None:

@@ -54,7 +54,7 @@ def _violations(source: str, path: str) -> list[str]:
         for name in _imported(node):
             top = name.partition(".")[0]
             own = (top == "pydantic" and path.startswith("configs/")) or (
-                top in {"cudnn", "cupy"} and path.startswith("layers/backends/cuda/")
+                top in {"cudnn", "cupy"} and path.startswith("backends/cuda/")
             )
             if top in LAZY and not own:
                 found.append(

@@ -87,7 +87,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         shutil.copy(ROOT / name, top)
     for folder in _folders().values():
         shutil.copytree(ROOT / folder, top / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (top / "layers" / "backends" / "probe.cu").write_text("// a kernel\n", encoding="utf-8")
+    (top / "backends" / "probe.cu").write_text("// a kernel\n", encoding="utf-8")
     build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
     built = _python("-c", build, cwd=top)
     assert built.returncode == 0, built.stderr
@@ -98,7 +98,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 def test_wheel_holds_exactly_the_sources(wheel: set[str]) -> None:
     shipped = {name for name in wheel if ".dist-info/" not in name}
-    assert shipped == {*_files(ROOT), "dnnstack/layers/backends/probe.cu"}
+    assert shipped == {*_files(ROOT), "dnnstack/backends/probe.cu"}
 
 
 @pytest.mark.parametrize("name", ["digits", "lenet", "lenet5", "mlp"])
@@ -122,7 +122,7 @@ for name in json.load(sys.stdin):
     try:
         places[name] = importlib.import_module(name).__file__
     except ModuleNotFoundError as error:
-        gpu_only = name.startswith("dnnstack.layers.backends.cuda.")
+        gpu_only = name.startswith("dnnstack.backends.cuda.")
         if not (gpu_only and error.name in ("cudnn", "cupy")):
             raise
 json.dump(places, sys.stdout)
@@ -147,7 +147,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_every_module_imports_first(places: dict[str, str]) -> None:
     missing = set(_modules()) - set(places)
-    assert all(name.startswith("dnnstack.layers.backends.cuda.") for name in missing)
+    assert all(name.startswith("dnnstack.backends.cuda.") for name in missing)
 
 
 @pytest.mark.skipif(

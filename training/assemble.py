@@ -5,7 +5,7 @@ Nothing here touches a device, and only ``load_data`` reads data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,11 @@ from ..layers.whitening import Dirac, Whiten
 from .network import Network
 from .optimizers.adam import Adam
 from .optimizers.groups import RATES, Group
-from .optimizers.muon import Muon
+from .optimizers.muon import Muon, rest_table
 from .optimizers.optimizer import Optimizer
 from .optimizers.rules import DecayOn, Rule
 from .optimizers.sgd import Sgd
+from .optimizers.tables import RateTable, rate_tables
 from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
 
     Raises ShapeError or ConfigError that names the layer and where it was written, or the file.
     """
+    from ..configs.places import layer_place
+
     where = f"{file}: " if file else ""
     try:
         layers = build_layers(_layer_specs(config.layers), info.shape)
@@ -89,7 +92,8 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     try:
         return Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
-        raise type(error)(where + str(error)) from None
+        place = layer_place(config.layers, str(error))
+        raise type(error)(f"{place}: {error}" if place else where + str(error)) from None
 
 
 def preprocessing(
@@ -131,9 +135,10 @@ def preprocessing(
 def optimizer(config: RunConfig) -> Optimizer:
     """How parameters are updated; how large the rates are is the business of the plan."""
     chosen = config.optimizer
-    groups = tuple(_group(g, chosen.lr, index) for index, g in enumerate(chosen.groups or ()))
+    tables = rate_tables(config)
+    groups = tuple(_group(g, index, tables) for index, g in enumerate(chosen.groups or ()))
     return Optimizer(
-        _rule(chosen),
+        _rule(chosen, frozenset(name for name in tables if rest_table(name) in tables)),
         groups,
         ema=chosen.ema is not None,
         lookahead=chosen.lookahead is not None,
@@ -141,7 +146,7 @@ def optimizer(config: RunConfig) -> Optimizer:
     )
 
 
-def _rule(chosen: OptimizerConfig | Rest) -> Rule:
+def _rule(chosen: OptimizerConfig | Rest, rest_tables: frozenset[str] = frozenset()) -> Rule:
     if chosen.type == "muon":
         return Muon(
             rest=_rule(chosen.rest),
@@ -150,6 +155,7 @@ def _rule(chosen: OptimizerConfig | Rest) -> Rule:
             iterations=chosen.iterations,
             rescale=chosen.rescale,
             rest_factor=chosen.rest.lr / chosen.lr,
+            rest_tables=rest_tables,
             weight_decay=chosen.weight_decay,
             clip_norm=chosen.clip_norm,
         )
@@ -161,8 +167,10 @@ def _rule(chosen: OptimizerConfig | Rest) -> Rule:
     return Adam(*chosen.betas, chosen.eps, chosen.type == "adamw", *decay, clip_norm)
 
 
-def _group(group: GroupConfig, lr: float, index: int) -> Group:
-    factor = group.lr_factor if group.lr is None else group.lr / lr
+def _group(group: GroupConfig, index: int, tables: Mapping[str, RateTable]) -> Group:
+    own = f"{RATES}.{index}"
+    rates = own if own in tables else RATES
+    factor = group.lr_factor if group.lr is None else group.lr / tables[rates].lr
     return Group(
         names=group.parameters or (),
         kinds=group.kind or (),
@@ -170,7 +178,7 @@ def _group(group: GroupConfig, lr: float, index: int) -> Group:
         weight_decay=group.weight_decay,
         freeze_until=group.freeze_until_epoch or 0.0,
         freeze_after=0.0 if group.frozen else group.freeze_after_epoch,
-        rates=RATES if group.schedule is None else f"{RATES}.{index}",
+        rates=rates,
     )
 
 

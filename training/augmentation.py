@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
-from ..layers.augment import AUGMENTATIONS, Augmentation, augmentation_keys
-from ..layers.graph import Graph, Shape, Tensor
-from ..layers.ops import AverageViews, GatherAugmented, GatherBatch, View, Views
+from ..graph.augmentations import AUGMENTATIONS, Augmentation, augmentation_keys
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import AverageViews, GatherAugmented, GatherBatch, View, Views
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
@@ -89,7 +89,7 @@ class TestTime:
 
 
 PLAIN = TestTime()
-# Those of Jordan 2024 (cifar10-airbench).
+# Those of Jordan 2024 (cifar10-airbench): a moved picture is mirrored as the others are.
 TEST_TIME: dict[str, TestTime] = {
     "none": PLAIN,
     "mirror": TestTime((View(), View(True)), (0.5, 0.5)),

@@ -17,9 +17,9 @@ from time import perf_counter
 
 import numpy as np
 
+from ..backends.base import Array, Executable
 from ..common.errors import NonFiniteError
-from ..layers.backends.base import Array, Executable
-from ..layers.graph import Graph, Op, Tensor
+from ..graph.graph import Graph, Op, Tensor
 from .session import Section, Session, Snapshot
 
 _SHARE = 0.01
@@ -108,7 +108,7 @@ class Watch:
         return self._locate("evaluate", now, batch, where)
 
     def _locate(self, section: Section, at: Snapshot, batch: int, where: str) -> Finding | None:
-        from ..layers.backends.reference.backend import ReferenceBackend
+        from ..backends.reference.backend import ReferenceBackend
 
         session = self._session
         found, names = None, []

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.base import Backend
 from ..common.errors import DatasetError
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
-from ..layers.backends.base import Backend
 from .assemble import describe_data, load_data
-from .augmentation import TEST_TIME
-from .trained import Trained
+from .records.trained import Trained
+from .sections import evaluation
 
 Part = Literal["train", "validation", "test"]
 Scores = NDArray[np.floating[Any]]
@@ -217,8 +217,15 @@ def evaluate(
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     tta = trained.config.evaluate.tta if tta is None else tta
     scaling = trained.checkpoint.state.preprocessing
-    graph = trained.network.evaluate_graph(
-        batch_size, images.name, len(images), len(order), scaling, TEST_TIME[tta]
+    graph = evaluation(
+        trained.config,
+        trained.network,
+        scaling,
+        images.name,
+        len(images),
+        batch_size,
+        len(order),
+        tta,
     )
     executable = trained.compile(backend, graph)
     try:

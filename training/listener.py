@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from .metrics import Metrics
-from .state import Best
+from .records.state import Best
 
 EndState = Literal["finished", "interrupted"]
 

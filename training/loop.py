@@ -6,25 +6,24 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .checkpoint_store import CheckpointWriter
 from .divergence import Watch
-from .keeper import Keeper
 from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
 from .pace import Pace
+from .records.resume import Resume
+from .records.run_log import RunLog
+from .records.runs import Run
+from .records.saver import Saver
+from .records.state import State
+from .records.store import CheckpointWriter
 from .recovery import Diverged, Recovery
-from .resume import Resume
-from .run_log import RunLog
-from .runs import Run
 from .session import Session
-from .state import State
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
@@ -57,10 +56,10 @@ class Loop:
         self._listener = listener
         self._source = source = resume.checkpoint if resume is not None else None
         self._writer = CheckpointWriter(run.checkpoints, saving.keep, saving.best, log.sync)
-        self._keeper = Keeper(state, source, run, log, self._writer, listener.saving)
+        self._saver = Saver(state, source, run, log, self._writer, listener.saving)
         self._watch = Watch(session)
         self._recovery = Recovery(
-            config.train.on_nan, session, self._watch, self._keeper, log, listener
+            config.train.on_nan, session, self._watch, self._saver, log, listener
         )
         self._training: Metrics | None = None
         self._validation: Metrics | None = None
@@ -94,7 +93,7 @@ class Loop:
         return summary
 
     def _start(self, backend: str) -> None:
-        plan, step, state = self._plan, self._session.step, self._keeper.state
+        plan, step, state = self._plan, self._session.step, self._saver.state
         fields: dict[str, Any] = {"time": time(), "backend": backend}
         source = self._source
         if source is not None:
@@ -140,7 +139,7 @@ class Loop:
         try:
             ended = self._steps(stop_requested)
             self._tell()
-            if self._keeper.needs_saving(self._session.step):
+            if self._saver.needs_saving(self._session.step):
                 self._save()
             return ended
         except Diverged as error:
@@ -151,7 +150,7 @@ class Loop:
     def _steps(self, stop_requested: Callable[[], bool]) -> EndState:
         session, plan, pace = self._session, self._plan, self._pace
         while True:
-            if self._keeper.state.validation_due:
+            if self._saver.state.validation_due:
                 if not self._validate(stop_requested):
                     return "interrupted"
                 self._listener.progressed(self._progress())
@@ -182,18 +181,18 @@ class Loop:
 
     def _after_steps(self) -> None:
         """What is due after the steps that were done; a validation that is due comes next."""
-        step, plan, keeper = self._session.step, self._plan, self._keeper
-        keeper.state = replace(keeper.state, step=step)
+        step, plan, saver = self._session.step, self._plan, self._saver
+        saver.at_step(step)
         if plan.log_due(step):
             self._log_training()
             self._session.set_sums(np.zeros(3))
-            keeper.state = replace(keeper.state, window_start=step)
+            saver.begin_window(step)
             self._pace.next_window()
         elif step == plan.total_steps:
             # The window stays open, for a run that is continued with more steps.
             self._log_training()
         if plan.validation_due(step):
-            keeper.state = replace(keeper.state, validation_due=True)
+            saver.validation_is_due()
         elif plan.save_due(step):
             self._save()
 
@@ -220,7 +219,7 @@ class Loop:
         self._tell()
         if not self._watch.look():
             raise self._recovery.diverged(stop_requested)
-        session, keeper, began = self._session, self._keeper, perf_counter()
+        session, saver, began = self._session, self._saver, perf_counter()
         found = session.validate(stop_requested)
         seconds = perf_counter() - began
         self._pace.validated(seconds)
@@ -230,9 +229,9 @@ class Loop:
             raise self._recovery.validation_diverged(found.loss)
         self._validation = found
         step = session.step
-        keeper.state = keeper.state.validated(found)
+        saver.validated(found)
         self._measure(found)
-        better = keeper.state.unimproved == 0
+        better = saver.state.unimproved == 0
         self._log.metrics(
             "validation",
             step,
@@ -256,7 +255,7 @@ class Loop:
         self._tell()
         if not self._watch.look():
             raise self._recovery.diverged(lambda: False)
-        self._keeper.save(self._watch.good)
+        self._saver.save(self._watch.good)
 
     def _failed(self, error: BaseException) -> None:
         """Let the writer end and note the failure; the first error is the one to show."""
@@ -277,18 +276,17 @@ class Loop:
             )
 
     def _out_of_patience(self) -> bool:
-        return self._keeper.state.out_of_patience(self._patience)
+        return self._saver.state.out_of_patience(self._patience)
 
     def _ends_early(self) -> bool:
-        return self._out_of_patience() or self._keeper.state.reached(self._goal)
+        return self._out_of_patience() or self._saver.state.reached(self._goal)
 
     def _measure(self, found: Metrics) -> None:
         """Note for the goal what covers all samples once at least."""
         plan = self._plan
         everything = len(plan.validation) or plan.steps_per_epoch * plan.batch_size
         if self._goal is not None and found.count >= everything:
-            keeper = self._keeper
-            keeper.state = replace(keeper.state, measured=(found.accuracy, found.loss))
+            self._saver.measured(found)
 
     def _rate(self) -> float:
         return float(self._session.rates[max(self._session.step - 1, 0)])
@@ -311,15 +309,15 @@ class Loop:
         return Summary(
             state=ended,
             early=ended == "finished" and step < plan.total_steps,
-            goal=None if self._goal is None else self._keeper.state.reached(self._goal),
+            goal=None if self._goal is None else self._saver.state.reached(self._goal),
             run=self._run.path,
-            checkpoint=self._keeper.last_path(),
+            checkpoint=self._saver.last_path(),
             step=step,
             total_steps=plan.total_steps,
             epoch=step / plan.steps_per_epoch,
             training=self._training,
             validation=self._validation,
-            best=self._keeper.state.best,
+            best=self._saver.state.best,
             training_seconds=pace.training_seconds,
             validation_seconds=pace.validation_seconds,
             images_per_second=pace.overall_images_per_second,

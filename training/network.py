@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common import random
-from ..layers.augment import Augmentation
+from ..graph.augmentations import Augmentation
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import Advance, Softmax
 from ..layers.composite import Sequential, backward_all, forward_all, walk
-from ..layers.graph import Graph, Shape, Tensor
 from ..layers.layer import Layer, Parameter, Statistic
-from ..layers.loss import Loss
-from ..layers.ops import Advance, Softmax
+from ..layers.losses.loss import Loss
 from ..layers.softmax import SoftmaxLayer
 from ..layers.whitening import Pictures, Whiten, check_whitening
 from .augmentation import PLAIN, TestTime, gather

@@ -8,7 +8,7 @@ CHUNK_SECONDS = 0.25
 
 
 def next_chunk(steps: int, seconds: float) -> int:
-    """How many steps take a quarter of a second, where so many have taken so long; at least 1."""
+    """How many steps take a quarter of a second, judged by the last measurement; at least 1."""
     return max(1, int(CHUNK_SECONDS * steps / max(seconds, 1e-9)))
 
 

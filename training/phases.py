@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..layers.backends.base import Executable
-from ..layers.graph import Graph
+from ..backends.base import Executable
+from ..graph.graph import Graph
 
 
 @dataclass(frozen=True)

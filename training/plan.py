@@ -14,9 +14,9 @@ from ..datasets import split_validation, steps_per_epoch
 from .optimizers.groups import RATES
 from .optimizers.optimizer import EMA, LOOKAHEAD
 from .optimizers.schedules import learning_rates, lookahead_decays, training_steps
+from .optimizers.tables import rate_tables
 
 if TYPE_CHECKING:
-    from ..configs.schema.optimizer import Optimizer
     from ..configs.schema.run import RunConfig
 
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Plan:
     """All counts of a training; ``rates``: (total_steps,) float32.
 
-    ``tables`` are the rates of groups with their own schedule and the decays of averages, by the
+    ``tables`` are the rates of parameters that have their own and the decays of averages, by the
     names of their tensors, as long as the rates.
     train, validation: indices into the training set, ascending int32. Intervals are in steps; 0
     means never but at the end.
@@ -89,6 +89,7 @@ def make_plan(config: RunConfig, count: int) -> Plan:
             f"train.accumulate: a batch of {data.batch_size} (data.batch_size) cannot be computed "
             f"in {train.accumulate} parts of one size"
         )
+    tables = _tables(config, per_epoch, total)
     return Plan(
         train=chosen,
         validation=held,
@@ -96,20 +97,20 @@ def make_plan(config: RunConfig, count: int) -> Plan:
         evaluation_batch_size=min(data.evaluation_batch_size, max(len(held), 1)),
         steps_per_epoch=per_epoch,
         total_steps=total,
-        rates=learning_rates(config.schedule, config.optimizer.lr, per_epoch, total),
+        rates=tables.pop(RATES),
         log_every=train.log_every,
         validate_every=train.validate_every_epochs * per_epoch,
         save_every=saving.every_steps or (saving.every_epochs or 0) * per_epoch,
-        tables=_tables(config.optimizer, per_epoch, total),
+        tables=tables,
     )
 
 
-def _tables(optimizer: Optimizer, per_epoch: int, total: int) -> dict[str, NDArray[np.float32]]:
-    tables = {}
-    for index, group in enumerate(optimizer.groups or ()):
-        if group.schedule is not None:
-            own = learning_rates(group.schedule, optimizer.lr, per_epoch, total)
-            tables[f"{RATES}.{index}"] = own
+def _tables(config: RunConfig, per_epoch: int, total: int) -> dict[str, NDArray[np.float32]]:
+    optimizer = config.optimizer
+    tables = {
+        name: learning_rates(table.schedule, table.lr, per_epoch, total, table.path)
+        for name, table in rate_tables(config).items()
+    }
     if optimizer.lookahead is not None:
         tables[f"{LOOKAHEAD}.decays"] = lookahead_decays(optimizer.lookahead, total)
     if optimizer.ema is not None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.base import Backend
 from ..common.errors import DatasetError
 from ..datasets import Picture, Preparation, read_picture
-from ..layers.backends.base import Backend
-from .trained import Trained
+from .records.trained import Trained
 
 _DIGITS = tuple("0123456789")
 COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing")

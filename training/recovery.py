@@ -7,9 +7,9 @@ from typing import Literal
 
 from ..common.errors import NonFiniteError
 from .divergence import Finding, Watch
-from .keeper import Keeper
 from .listener import Listener
-from .run_log import RunLog
+from .records.run_log import RunLog
+from .records.saver import Saver
 from .session import Session
 
 # Halving is exact in binary; three rollbacks leave an eighth of the rate.
@@ -33,14 +33,14 @@ class Recovery:
         on_nan: Literal["stop", "rollback"],
         session: Session,
         watch: Watch,
-        keeper: Keeper,
+        saver: Saver,
         log: RunLog,
         listener: Listener,
     ) -> None:
         self._on_nan = on_nan
         self._session = session
         self._watch = watch
-        self._keeper = keeper
+        self._saver = saver
         self._log = log
         self._listener = listener
 
@@ -64,12 +64,12 @@ class Recovery:
 
         Raises NonFiniteError where the config does not want that or it was done often enough.
         """
-        keeper, bad_step = self._keeper, self._session.step
-        count = keeper.state.rollbacks
+        saver, bad_step = self._saver, self._session.step
+        count = saver.state.rollbacks
         if self._on_nan == "stop" or count >= ROLLBACKS:
             raise self._explained(error) from None
-        good = keeper.last_good()
-        state = keeper.go_back(good, keeper.state.rate_factor * RATE_FACTOR)
+        good = saver.last_good()
+        state = saver.go_back(good, saver.state.rate_factor * RATE_FACTOR)
         if good is None:
             self._session.initialize()
         else:
@@ -92,10 +92,10 @@ class Recovery:
         )
         self._watch.start()
         # A resume must know the lower rate.
-        keeper.save(self._watch.good)
+        saver.save(self._watch.good)
 
     def _explained(self, error: Diverged) -> NonFiniteError:
-        path = self._keeper.last_path()
+        path = self._saver.last_path()
         kept = f"the last good checkpoint is {path}" if path else "no checkpoint was saved yet"
         rate = float(self._session.rates[max(self._session.step - 1, 0)])
         advice = (
@@ -105,5 +105,5 @@ class Recovery:
         if self._on_nan == "stop":
             advice += "; train.on_nan: rollback lowers the rate by itself"
         else:
-            advice = f"gave up after {self._keeper.state.rollbacks} rollbacks; {advice}"
+            advice = f"gave up after {self._saver.state.rollbacks} rollbacks; {advice}"
         return NonFiniteError(f"{error}\n{kept}\n{advice}")

@@ -13,28 +13,27 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.base import Backend, Executable, Options
+from ..backends.select import available_threads
+from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError
 from ..datasets import ImageSet, epoch_order, evaluation_order
-from ..layers.backends.base import Backend, Executable, Options
-from ..layers.backends.select import available_threads
-from ..layers.backends.tuning import Tuning
-from ..layers.graph import Graph, Shape
+from ..graph.graph import Graph, Shape
 from .assemble import optimizer
-from .augmentation import TEST_TIME, augmentations
-from .checkpoint import Checkpoint
 from .metrics import Metrics
 from .network import Network
 from .optimizers.groups import RATES
 from .pace import next_chunk
-from .phases import make_phases, phase_at
+from .phases import phase_at
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
+from .records.checkpoint import Checkpoint
+from .sections import make_sections
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
 
 _LOG = logging.getLogger("dnnstack.training")
-SOURCE = "train"
 Section = Literal["train", "evaluate"]
 
 
@@ -80,43 +79,12 @@ class Session:
         rule = optimizer(config)
         parameters = network.parameters()
         statistics = tuple(statistic.tensor for statistic in network.statistics())
-        augment = augmentations(config, network.input_shape)
-
-        def train(first_step: int) -> Graph:
-            return network.train_graph(
-                plan.batch_size,
-                SOURCE,
-                len(data),
-                plan.steps_per_epoch,
-                plan.total_steps,
-                scaling,
-                rule,
-                seed=config.seed,
-                augment=augment,
-                first_step=first_step,
-            )
-
-        def update(first_step: int) -> Graph:
-            return network.update_graph(rule, plan.total_steps, plan.steps_per_epoch, first_step)
-
-        firsts = rule.phases(parameters, plan.steps_per_epoch, plan.total_steps)
-        self.phases = make_phases(firsts, rule.parts, train, update)
+        made = make_sections(config, network, scaling, plan, len(data))
+        sections = made.graphs()
+        self.phases, self._evaluate = made.phases, made.evaluate
         self._train = self.phases[0].train
-        sections = {graph.name: graph for phase in self.phases for graph in phase.graphs()}
-        self._evaluate: Graph | None = None
         self._evaluation_order = evaluation_order(plan.validation, plan.evaluation_batch_size)
         self._evaluation_steps = len(self._evaluation_order) // plan.evaluation_batch_size
-        if self._evaluation_steps:
-            evaluate = network.evaluate_graph(
-                plan.evaluation_batch_size,
-                SOURCE,
-                len(data),
-                self._evaluation_steps,
-                scaling,
-                TEST_TIME[config.evaluate.tta],
-            )
-            self._evaluate = rule.evaluated(evaluate, parameters, statistics)
-            sections["evaluate"] = self._evaluate
         options = Options(
             precision=config.run.precision,
             fusion=config.run.fusion,

@@ -8,22 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..backends.base import Backend
+from ..backends.select import precision_or_fp32
 from ..common.files import atomic_write
 from ..datasets import Downloads
-from ..layers.backends.base import Backend
-from ..layers.backends.select import precision_or_fp32
 from . import interrupt
 from .assemble import build_network, describe_data, load_data, optimizer, preprocessing
 from .augmentation import augmentations
 from .listener import Listener, Silent, Summary
 from .loop import Loop
 from .plan import make_plan
-from .resume import Resume, check_config
-from .room import check_room, checkpoint_bytes
-from .run_log import RunLog, cut_log
-from .runs import CONFIG, create_run
+from .records.disk_space import check_disk_space, checkpoint_bytes
+from .records.resume import Resume, check_config
+from .records.run_log import RunLog, cut_log
+from .records.runs import CONFIG, create_run
+from .records.state import State
 from .session import Session
-from .state import State
 from .statistics import mean_and_deviation
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def train(
         state_tensors = rule.state(parameters, statistics)
         saved = {tensor.name: tensor.shape for tensor in (*network.learned(), *state_tensors)}
         one = checkpoint_bytes(saved)
-        check_room(run.path if run else Path(config.run.dir), one, saving.keep + saving.best)
+        check_disk_space(run.path if run else Path(config.run.dir), one, saving.keep + saving.best)
         check()
         data = interrupt.interruptible(
             lambda: load_data(config, "train", data_root, downloads), stop_requested

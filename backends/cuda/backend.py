@@ -8,9 +8,9 @@ from functools import cache
 from math import inf
 from typing import Any
 
-from ....common.errors import BackendUnavailableError, CublasError, CudnnError
-from ...graph import Graph
-from ...rewrites import REWRITES, rewritten
+from ...common.errors import BackendUnavailableError, CublasError, CudnnError
+from ...graph.graph import Graph
+from ...graph.rewrites import REWRITES, rewritten
 from ..base import Limits, Options
 from ..base import Precision as PrecisionName
 from ..tuning import UNEQUAL, Tuning, code_digest, fingerprint, forget, settle, training_sections
@@ -44,6 +44,7 @@ class CudaBackend:
     """
 
     name = NAME
+    waiting_threads = 0
     rewrites = tuple(REWRITES)
 
     def __init__(self, capture: bool = True) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....common.errors import ConfigError
-from ...graph import Graph, Op, Tensor
+from ...common.errors import ConfigError
+from ...graph.graph import Graph, Op, Tensor
 from .binding.parameters import Geometry
 from .memory_plan import FURTHEST, batch_key, elements
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ....common.errors import LibraryError, ShapeError
-from ...graph import SHARED, Graph, Tensor
-from ...ops import Average
-from ...ops.updates import ParameterUpdate
+from ...common.errors import LibraryError, ShapeError
+from ...graph.graph import SHARED, Graph, Tensor
+from ...graph.ops import Average
+from ...graph.ops.updates import ParameterUpdate
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
@@ -192,6 +192,13 @@ class CudaExecutable:
         for array, before in zip(changed, saved, strict=True):
             array[...] = before
         synchronize()
+
+    def poison(self) -> None:
+        with device().stream, self._explained():
+            synchronize()
+            for binder in self._sections.values():
+                binder.poison()
+            synchronize()
 
     def write(self, tensor: Tensor, array: Array) -> None:
         if array.shape[1:] != tensor.shape[1:] or (

@@ -7,13 +7,13 @@ are as large as a plan may ask. Needs no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ....common.errors import ConfigError
-from ...graph import Graph, Op, Tensor
-from ...ops import (
+from ...common.errors import ConfigError
+from ...graph.graph import Graph, Op, Tensor
+from ...graph.ops import (
     Average,
     Conv2d,
     Conv2dBackwardData,
@@ -268,16 +268,25 @@ def _section(graph: Graph, geometry: Geometry, narrow: bool) -> SectionNeed:
             if tensor.role in ("input", "scalar"):
                 own[tensor] = _bytes(tensor, geometry)
     noise = sum(_noise(op) for op in graph.ops)
+    bordered = sum(_bytes(x, geometry, x in halved) for op in graph.ops for x in _bordered(op))
     # Pooling notes where each maximum came from.
     chosen = sum(tensor.size for op in graph.ops for tensor in _pooled(op))
     copies = sum(_bytes(t, geometry) + (t.nbytes // 2 if narrow else 0) for t in _copied(graph))
     convolves = any(isinstance(op, _CONVOLUTIONS) for op in graph.ops)
     return SectionNeed(
         batch_size=graph.batch_size,
-        activations=int((sum(own.values()) + copies + chosen + noise) * (1 + SCRATCH)),
+        activations=int((sum(own.values()) + copies + chosen + bordered + noise) * (1 + SCRATCH)),
         workspace=LANES * WORKSPACE_LIMIT if convolves else 0,
         parts=graph.parts,
     )
+
+
+def _bordered(op: Op) -> Iterator[Tensor]:
+    """The picture with its padding, which a filter gradient needs where that is lopsided."""
+    if isinstance(op, Conv2dBackwardFilter) and op.window.is_lopsided:
+        n, c, h, w = op.x.shape
+        top, bottom, left, right = op.window.padding
+        yield replace(op.x, shape=(n, c, h + top + bottom, w + left + right))
 
 
 def _copied(graph: Graph) -> set[Tensor]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
-from ....common.errors import CudnnError, LibraryError
+from ...common.errors import CudnnError, LibraryError
 from ..base import Options
 from .binding.lanes import CHAINS, JOINS
 from .executable import ALLOCATION, CudaExecutable

@@ -6,12 +6,16 @@ So an update is a few calls over long stretches of memory, however many tensors 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import product
 
-from ...graph import SHARED, Graph, Tensor
-from ...ops import Accumulate, Average
-from ...ops.updates import ParameterUpdate
-from .linear import planned_layouts
+from ...graph.graph import SHARED, Graph, Tensor
+from ...graph.ops import Accumulate, Average, Conv2dBackwardFilter, MatMul
+from ...graph.ops.updates import ParameterUpdate
+from .constants import DIFF_WEIGHTS
+from .convolution import filter_gradient_desc
+from .dense import weight_gradient_desc
 from .memory import Descriptor, Memory
+from .primitive import PrimitiveDesc
 from .store import Store
 
 
@@ -145,3 +149,19 @@ def stretches(
 def flat(store: Store, tensors: Sequence[Tensor]) -> Memory:
     """One row-major memory over neighbours of one arena."""
     return store.arena_of(tensors).flat(tensors)
+
+
+def planned_layouts(
+    graph: Graph, choices: Mapping[str, str], narrow: bool = False
+) -> dict[Tensor, Descriptor]:
+    """The layout of every gradient in a section, as its operation will write it."""
+    planned: dict[Tensor, Descriptor] = {}
+    for op, dtype in product(graph.ops, ("bfloat16", "float32") if narrow else ("float32",)):
+        desc: PrimitiveDesc | None = None
+        if isinstance(op, Conv2dBackwardFilter) and op.dw not in planned:
+            desc, gradient = filter_gradient_desc(op, choices, dtype), op.dw
+        elif isinstance(op, MatMul) and op.c.role == "gradient" and op.c not in planned:
+            desc, gradient = weight_gradient_desc(op, dtype), op.c
+        if desc is not None:
+            planned[gradient] = desc.descriptor(DIFF_WEIGHTS)
+    return planned

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...augment import stages
-from ...ops import AverageViews, GatherAugmented, Views
+from ...graph.augmentations import stages
+from ...graph.ops import AverageViews, GatherAugmented, Views
 from ..base import Array
 from ..reference.augment import augmented, decisions
 from .bind import Binder, binds
 from .fallback import reference
-from .memory import Descriptor, Memory
+from .memory import Descriptor
 from .step import rows_of_step, scale_pixels
 
 
@@ -18,7 +18,7 @@ from .step import rows_of_step, scale_pixels
 def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     n = op.x.shape[0]
     resamples = bool(stages(op.augment)[1])
-    raw = None if resamples else Memory(Descriptor.of(op.x.shape, "plain", "uint8"))
+    raw = None if resamples else b.scratch(Descriptor.of(op.x.shape, "plain", "uint8"))
     if raw is None:
         pictures = b.output(op.x, Descriptor.of(op.x.shape)).array(op.x.shape)
     else:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from functools import cache
 
-from ....common.errors import BackendUnavailableError
-from ...graph import Graph
-from ...rewrites import OWN_KERNELS, REWRITES, rewritten
+from ...common.errors import BackendUnavailableError
+from ...graph.graph import Graph
+from ...graph.rewrites import OWN_KERNELS, REWRITES, rewritten
 from ..base import Limits, Options, Precision
 from ..tuning import UNEQUAL, Tuning, code_digest, fingerprint, forget, settle, training_sections
 from .constants import DST, SRC, WEIGHTS
@@ -36,6 +36,10 @@ class OneDnnBackend:
         library()
         self.threads = threads
 
+    @property
+    def waiting_threads(self) -> int:
+        return self.threads
+
     def compile(
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> OneDnnExecutable:
@@ -44,7 +48,8 @@ class OneDnnBackend:
         names = self.rewrites if options.fusion else ()
         graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
         tuning, notices = self._tuned(graphs, options, precision)
-        return OneDnnExecutable(graphs, tuning, self.threads, notices, precision == "bf16")
+        narrow, share = precision == "bf16", options.share_memory
+        return OneDnnExecutable(graphs, tuning, self.threads, notices, narrow, share)
 
     def _tuned(
         self, graphs: Mapping[str, Graph], options: Options, precision: Precision

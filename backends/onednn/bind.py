@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....common.errors import DnnlError, ShapeError
-from ...graph import SHARED, Graph, Op, Shape, Tensor
-from ...ops import Reshape
+from ...common.errors import DnnlError, ShapeError
+from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
+from ...graph.ops import Reshape
 from ..base import BoundCall
 from .constants import DST, SRC
 from .library import library
 from .memory import Descriptor, Memory
-from .primitive import Primitive, PrimitiveDesc, reorder_desc
+from .places import Places
+from .primitive import Primitive, PrimitiveDesc, copy, reorder_desc
+from .steps import Step, on_host
 from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
@@ -45,13 +48,21 @@ def binds(
 
 
 @dataclass(frozen=True)
-class Step:
-    """One entry of the list: ``function(*arguments)`` returns a dnnl status or None."""
+class Normalized:
+    """What a batch norm leaves for its gradient; g and d as in norm_sums.py.
 
-    function: Callable[..., int | None]
-    arguments: tuple[Any, ...]
-    call: BoundCall
-    primitive: Primitive | None = None
+    mean: for each run its channel's. scale: weight inverse_std, by channel or by run as the
+    correction takes it. totals: (2, channels), where the averages by run of g d and of g go;
+    factors: (2, channels), what makes slope and offset of them. masks: what the ReLU let pass,
+    piece by piece of the batch.
+    """
+
+    mean: Memory
+    scale: Memory
+    factors: NDArray[Any]
+    totals: NDArray[Any]
+    inverse_std: NDArray[Any]
+    masks: list[Memory]
 
 
 class Binder:
@@ -62,10 +73,16 @@ class Binder:
 
     ``narrow``: activations and their gradients are bfloat16 between the operations that have a
     primitive for it. ``dtype`` is the type in which the operation that is bound now computes.
+    ``share``: activations take the memory of those that no later operation needs.
     """
 
     def __init__(
-        self, graph: Graph, store: Store, choices: Mapping[str, str], narrow: bool = False
+        self,
+        graph: Graph,
+        store: Store,
+        choices: Mapping[str, str],
+        narrow: bool = False,
+        share: bool = False,
     ) -> None:
         self.graph = graph
         self.store = store
@@ -79,17 +96,28 @@ class Binder:
         self.forwards: dict[Tensor, tuple[PrimitiveDesc, Memory | None]] = {}
         # Where a training batch norm left its variances, by its tensor of means.
         self.variances: dict[Tensor, Memory] = {}
+        # What it left in float32, by the same tensor.
+        self.normalized: dict[Tensor, Normalized] = {}
         self.overwritten: set[Tensor] = set()
         self._copies: dict[Tensor, list[Memory]] = {}
+        # Copies that are made when the section is entered, not in every run.
+        self._entered: list[Memory] = []
+        self._scratch: list[NDArray[Any]] = []
+        self._temporary = np.empty(0, np.uint8)
+        self.constants: list[Memory] = []
+        self._places = Places(graph) if share else None
         self._position = 0
+        self._late: list[tuple[set[Tensor], Step]] = []
         self._updated = {t for op in graph.ops for t in op.tensors(op.updates)}
 
     def bind(self) -> None:
         """Bind every operation in order. Raises DnnlError or ShapeError for one that cannot be."""
         for position, op in enumerate(self.graph.ops):
             self._position = position
+            self._flush({*op.reads(), *op.writes()})
             self.dtype = "bfloat16" if self.narrow and type(op) in NARROW else "float32"
             KERNELS[type(op)](self, op)
+        self._flush()
 
     # ------------------------------------------------------------ tensors
 
@@ -160,9 +188,11 @@ class Binder:
         source = home
         if len(home.descriptor.shape) != len(descriptor.shape):
             source = home.view(Descriptor.of(descriptor.shape, "plain", home.descriptor.dtype))
-        copied = Memory(descriptor)
+        copied = self._placed(tensor, descriptor)
         self._copies[tensor].append(copied)
         constant = tensor.role in SHARED and tensor not in self._updated
+        if constant:
+            self._entered.append(copied)
         op = self.graph.ops[self._position]
         self.primitive(
             op,
@@ -187,16 +217,28 @@ class Binder:
             if home.descriptor != descriptor:
                 raise ShapeError(f"{tensor.name}: laid out as {home.descriptor}, not {descriptor}")
             return home
-        memory = Memory(descriptor)
+        memory = self._placed(tensor, descriptor)
         self.memories[tensor] = memory
+        return memory
+
+    def _placed(self, tensor: Tensor, descriptor: Descriptor) -> Memory:
+        """New memory for a tensor, or where places are shared that of tensors nobody needs."""
+        if self._places is None or tensor.role != "activation":
+            return Memory(descriptor)
+        memory, before = self._places.take(tensor, descriptor, self._position)
+        self.overwritten.update(before)
         return memory
 
     def alias(self, tensor: Tensor, memory: Memory) -> None:
         """Let a tensor share another's bytes."""
         self.memories[tensor] = memory
+        if self._places is not None:
+            self._places.join(tensor, memory)
 
     def may_overwrite(self, tensor: Tensor) -> bool:
         """Whether nobody needs the tensor's bytes after the operation that is bound now."""
+        if self._is_kept(self._home(tensor)):
+            return False
         buffer = self._home(tensor).buffer.ctypes.data
         later = self.graph.ops[self._position + 1 :]
         results = set(self.graph.results.values())
@@ -205,6 +247,78 @@ class Binder:
             for t, memory in self.memories.items()
             if memory.buffer.ctypes.data == buffer
         )
+
+    def poison(self, entering: bool) -> None:
+        """Bytes of 0xFF in all that ``changing`` names, but in gradients zeros where a layout is
+        padded: not every primitive writes these, and updates run over them."""
+        for array in self.changing(entering):
+            array.view(np.uint8)[...] = 0xFF
+        for tensor, memory in self.memories.items():
+            if tensor.role == "gradient":
+                memory.buffer[:] = 0
+                copy(self._filled(memory.descriptor, np.nan), memory)
+
+    def _filled(self, descriptor: Descriptor, value: float | Sequence[float]) -> Memory:
+        """Row-major numbers of the descriptor's shape."""
+        filled = Memory.plain(descriptor.shape)
+        filled.array()[:] = value
+        return filled
+
+    def _is_kept(self, memory: Memory) -> bool:
+        """Whether the bytes are those of a parameter or state, perhaps under another shape, or a
+        copy of them that is made when the section is entered."""
+        address = memory.buffer.ctypes.data
+        held = (m for t, m in self.store.memories.items() if t.role in SHARED)
+        return any(m.buffer.ctypes.data == address for m in chain(held, self._entered))
+
+    # ------------------------------------------------------------ memory that is no tensor's
+
+    def scratch(self, descriptor: Descriptor, buffer: NDArray[Any] | None = None) -> Memory:
+        """Memory, new unless given, that every run writes before it reads it."""
+        memory = Memory(descriptor, buffer)
+        self._scratch.append(_bytes(memory))
+        return memory
+
+    def temporary(self, descriptor: Descriptor) -> Memory:
+        """Scratch for one operation alone: the next one may get the same bytes."""
+        if self._temporary.nbytes < descriptor.nbytes:
+            self._temporary = self.scratch(descriptor).buffer
+        return Memory(descriptor, self._temporary)
+
+    def scratch_array(self, shape: Shape, dtype: Any = np.float32) -> NDArray[Any]:
+        """The same for what the host computes."""
+        array = np.empty(shape, dtype)
+        self._scratch.append(array)
+        return array
+
+    def constant(self, descriptor: Descriptor, value: float | Sequence[float]) -> Memory:
+        """Memory that is written here alone: one number everywhere, or numbers in row-major order.
+
+        Padding of the layout is zero.
+        """
+        memory = Memory(descriptor)
+        copy(self._filled(descriptor, value), memory)
+        self.constants.append(memory)
+        return memory
+
+    def changing(self, entering: bool) -> Iterator[NDArray[Any]]:
+        """All memory whose contents no run may rely on, for each writes it before it reads it.
+
+        entering: so that the copies made when the section is entered are among it. What remains
+        are constants and what comes from outside: inputs, parameters, state, data.
+        """
+        for tensor, memory in self.memories.items():
+            if tensor.role not in EXTERNAL and not self._is_kept(memory):
+                yield _bytes(memory)
+        for tensor, array in self.arrays.items():
+            if tensor.role not in EXTERNAL:
+                yield array
+        for copied in chain.from_iterable(self._copies.values()):
+            if not any(copied is other for other in self._entered):
+                yield _bytes(copied)
+        if entering:
+            yield from map(_bytes, self._entered)
+        yield from self._scratch
 
     # ------------------------------------------------------------ calls
 
@@ -231,8 +345,28 @@ class Binder:
         details: Mapping[str, str] | None = None,
     ) -> None:
         """Append work that NumPy does on the host."""
-        call = BoundCall(op, "numpy", name, "", details or {})
-        self.steps.append(Step(function, (), call))
+        self.steps.append(on_host(op, function, name, details))
+
+    def late(
+        self,
+        op: Op,
+        written: Sequence[Tensor],
+        function: Callable[[], None],
+        name: str,
+        details: Mapping[str, str] | None = None,
+    ) -> None:
+        """The same, but before an operation that touches what is written, or at the end.
+
+        There it stands beside its like, whose code is still in the cache: the first of them takes
+        many times as long as the others.
+        """
+        self._late.append((set(written), on_host(op, function, name, details)))
+
+    def _flush(self, touched: set[Tensor] | None = None) -> None:
+        """Append what is late: all of it, in order, where any of these tensors is touched."""
+        if touched is None or any(touched & written for written, _ in self._late):
+            self.steps.extend(step for _, step in self._late)
+            self._late.clear()
 
 
 def attempt(
@@ -247,6 +381,10 @@ def attempt(
         if not desc.is_reference:
             return desc
     return None
+
+
+def _bytes(memory: Memory) -> NDArray[Any]:
+    return memory.buffer[: memory.descriptor.nbytes]
 
 
 def channel_shape(tensor: Tensor) -> Shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ops import (
+from ...graph.ops import (
     Activation,
     ActivationBackward,
     ChannelScale,
@@ -28,15 +28,18 @@ from ...ops import (
 from .bind import Binder, attempt, binds, channel_shape
 from .constants import (
     ATTR_SCALES,
+    BINARY_ADD,
     BINARY_MUL,
     DST,
+    ELTWISE_ABS,
     ELTWISE_LINEAR,
     SCALED_TANH,
     SRC,
     SRC_1,
+    post_op,
 )
 from .fallback import reference
-from .memory import Descriptor, Memory
+from .memory import Descriptor
 from .primitive import Attributes
 
 for _kind in (
@@ -57,8 +60,7 @@ for _kind in (
 def channel_scale(b: Binder, op: ChannelScale) -> None:
     spread = Descriptor.of(channel_shape(op.x))
     layout = b.home(op.x).descriptor
-    factor = Memory(Descriptor.of((1,)))
-    factor.array()[0] = op.factor
+    factor = b.constant(Descriptor.of((1,)), op.factor)
     arguments = (BINARY_MUL, layout, spread, layout, Attributes(scales=(SRC,)))
     desc = attempt("binary", [lambda: arguments], {"src": layout})
     if desc is None:
@@ -79,7 +81,7 @@ def channel_scale_backward(b: Binder, op: ChannelScaleBackward) -> None:
     s = b.home(op.s).array()
     dx = b.output(op.dx, Descriptor.of(op.dx.shape)).array(x.shape)
     ds = b.output(op.ds, Descriptor.of(op.ds.shape)).array()
-    scales, channels = np.empty((c, 1), np.float32), range(c)
+    scales, channels = b.scratch_array((c, 1)), range(c)
 
     def run() -> None:
         np.multiply(s[:, None], op.factor, out=scales)
@@ -95,9 +97,9 @@ def connect_filters(b: Binder, op: ConnectFilters) -> None:
     outputs, inputs = (np.array(side) for side in zip(*op.pairs, strict=True))
     weights = b.plain(op.weights).array(op.weights.shape)
     filters = b.output(op.filters, Descriptor.of(op.filters.shape)).array(op.filters.shape)
-    filters[...] = 0.0
 
     def run() -> None:
+        filters[...] = 0.0
         filters[outputs, inputs] = weights
 
     b.host(op, run, "put", {"connections": str(len(op.pairs))})
@@ -118,15 +120,19 @@ def connect_filters_backward(b: Binder, op: ConnectFiltersBackward) -> None:
 
 @binds(Pad2d)
 def pad2d(b: Binder, op: Pad2d) -> None:
-    top, _, left, _ = op.padding
+    top, bottom, left, right = op.padding
     h, w = op.x.shape[2:]
     x = b.plain(op.x).array(op.x.shape)
     y = b.output(op.y, Descriptor.of(op.y.shape)).array(op.y.shape)
-    inner = y[:, :, top : top + h, left : left + w]
-    y[...] = op.value
+    rows = y[:, :, top : top + h]
+    inner = rows[..., left : left + w]
+    # In every run: the output's memory may be given to a later tensor.
+    border = [y[:, :, :top], y[:, :, top + h :], rows[..., :left], rows[..., left + w :]]
 
     def run() -> None:
         inner[...] = x
+        for side in border:
+            side[...] = op.value
 
     b.host(op, run, "copy", {"border": f"{op.padding} of {op.value:g}"})
 
@@ -139,7 +145,7 @@ def rbf(b: Binder, op: Rbf) -> None:
     centres = np.array(op.centres, np.float32)
     x = b.plain(op.x).array(op.x.shape)
     y = b.output(op.y, Descriptor.of(op.y.shape)).array(op.y.shape)
-    away = np.empty((*op.y.shape, op.x.shape[1]), np.float32)
+    away = b.scratch_array((*op.y.shape, op.x.shape[1]))
 
     def run() -> None:
         np.subtract(x[:, None], centres, out=away)
@@ -168,28 +174,41 @@ def scaled_tanh(b: Binder, op: Activation) -> None:
     """x times 2/3, then tanh and times 1.7159 in the same call."""
     (_, slope, _), *rest = SCALED_TANH
     layout, single = b.home(op.x).descriptor, Descriptor.of((1,) * len(op.x.shape))
-    arguments = (BINARY_MUL, layout, single, layout, Attributes(eltwise=rest))
+    arguments = (BINARY_MUL, layout, single, layout, Attributes(chain=rest))
     desc = attempt("binary", [lambda: arguments], {"src": layout})
     if desc is None:
         return reference(b, op)
-    factor = Memory(single)
-    factor.array()[0] = slope
+    factor = b.constant(single, slope)
     memories = {SRC: b.home(op.x), SRC_1: factor, DST: b.output(op.y, layout)}
     return b.primitive(op, desc, memories, {"kind": op.kind})
 
 
 def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
-    """With y = a tanh(s x): dx = (a s - (s / a) y^2) dy, in two calls."""
+    """With y = a tanh(s x): dx = (s / a) (a - |y|) (a + |y|) dy, in two calls.
+
+    The difference is exact where the function is near its ends; a s - (s / a) y^2 is not.
+    """
     slope, size = SCALED_TANH[0][1], SCALED_TANH[2][1]
-    layout = b.home(op.value).descriptor
-    line = (ELTWISE_LINEAR, -slope / size, size * slope)
-    both = (BINARY_MUL, layout, layout, layout)
-    squared = (*both, Attributes(eltwise=(line,)))
-    square = attempt("binary", [lambda: squared], {"src": layout})
-    multiply = attempt("binary", [lambda: (*both, None)], {"src": layout})
-    if square is None or multiply is None:
+    layout, single = b.home(op.value).descriptor, Descriptor.of((1,) * len(op.value.shape))
+    absolute = (ELTWISE_ABS, 0.0, 0.0)
+    plus = Attributes(chain=(absolute, (ELTWISE_LINEAR, 1.0, size)))
+    minus = Attributes(
+        chain=(
+            absolute,
+            (ELTWISE_LINEAR, -1.0, size),
+            (BINARY_MUL, layout),
+            (BINARY_MUL, layout),
+            (ELTWISE_LINEAR, slope / size, 0.0),
+        )
+    )
+    both = (BINARY_ADD, layout, single, layout)
+    first = attempt("binary", [lambda: (*both, plus)], {"src": layout})
+    second = attempt("binary", [lambda: (*both, minus)], {"src": layout})
+    if first is None or second is None:
         return reference(b, op)
-    y, dx = b.home(op.value), b.output(op.dx, layout)
-    dy = b.want(op.dy, layout)
-    b.primitive(op, square, {SRC: y, SRC_1: y, DST: dx}, {"kind": op.kind})
-    return b.primitive(op, multiply, {SRC: dx, SRC_1: dy, DST: dx}, {"kind": op.kind})
+    y, dx, sums = b.home(op.value), b.output(op.dx, layout), b.scratch(layout)
+    dy, zero = b.want(op.dy, layout), b.constant(single, 0.0)
+    b.primitive(op, first, {SRC: y, SRC_1: zero, DST: sums}, {"kind": op.kind})
+    factors = {post_op(2) | SRC_1: sums, post_op(3) | SRC_1: dy}
+    memories = {SRC: y, SRC_1: zero, **factors, DST: dx}
+    return b.primitive(op, second, memories, {"kind": op.kind})

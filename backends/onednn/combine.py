@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from ctypes import c_float, c_void_p
 from typing import Any
 
-from ....common.errors import DnnlError
-from ...graph import Shape, Tensor
-from ...ops import Add, Concat, PadChannels, Slice
+from ...common.errors import DnnlError
+from ...graph.graph import Shape, Tensor
+from ...graph.ops import Add, Concat, PadChannels, Slice
 from .bind import Binder, attempt, binds
 from .constants import BINARY_ADD, DST, MULTIPLE_SRC, SRC, SRC_1
+from .epilogue import activate_behind, post_ops
 from .fallback import reference
-from .linear import post_ops
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, reorder_desc
 
@@ -20,7 +20,7 @@ from .primitive import PrimitiveDesc, reorder_desc
 @binds(Add, narrow=True)
 def add(b: Binder, op: Add) -> None:
     """Two terms by a binary primitive, which takes an activation along; more by a sum."""
-    post, count = post_ops(op), len(op.terms)
+    post, count = post_ops(op, b.dtype), len(op.terms)
 
     def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
         if count == 2:
@@ -48,7 +48,8 @@ def add(b: Binder, op: Add) -> None:
         b.alias(op.y, memories[DST])
     else:
         memories[DST] = b.output(op.y, layout)
-    return b.primitive(op, desc, memories, {"post_op": op.activation} if op.activation else {})
+    b.primitive(op, desc, memories, {"post_op": op.activation} if post is not None else {})
+    return activate_behind(b, op, memories[DST])
 
 
 def _free(b: Binder, term: Tensor, layout: Descriptor) -> bool:
@@ -74,8 +75,7 @@ def pad_channels(b: Binder, op: PadChannels) -> None:
     for name in _names(b, op.x):
         desc = _joined(b, [op.x.shape, zeros], op.y, name)
         if desc is not None:
-            empty = Memory(b.layout(zeros, name))
-            empty.buffer[:] = 0
+            empty = b.constant(b.layout(zeros, name), 0.0)
             return _join(b, op, desc, [b.want(op.x, b.layout(op.x.shape, name)), empty])
     return reference(b, op)
 

@@ -1,13 +1,12 @@
-"""Dense and convolution: inner products, convolutions, biases."""
+"""Convolutions and their gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import product
 from typing import Any
 
-from ...graph import Graph, Op, Shape, Tensor
-from ...ops import Add, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
+from ...graph.graph import Op, Shape, Tensor
+from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 from .bind import Binder, attempt, binds
 from .constants import (
     BIAS,
@@ -17,42 +16,19 @@ from .constants import (
     DIFF_SRC,
     DIFF_WEIGHTS,
     DST,
-    ELTWISE,
-    ELTWISE_ALPHA,
-    FORWARD_INFERENCE,
     FORWARD_TRAINING,
-    SCALED_TANH,
     SRC,
     WEIGHTS,
 )
+from .epilogue import activate_behind, forward_kind, post_ops
 from .fallback import reference
 from .library import Dims, library
 from .memory import Descriptor
 from .primitive import Attributes, PrimitiveDesc
+from .selfcheck import is_right
 
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
 Types = tuple[str, str, str]
-
-
-def eltwise(kind: str, alpha: float) -> tuple[int, float]:
-    """oneDNN's algorithm and alpha of an activation."""
-    return ELTWISE[kind], ELTWISE_ALPHA.get(kind, alpha)
-
-
-def post_ops(op: MatMul | Conv2d | Add) -> Attributes | None:
-    if op.activation is None:
-        return None
-    if op.activation == "scaled_tanh":
-        return Attributes(eltwise=SCALED_TANH)
-    return Attributes(eltwise=((*eltwise(op.activation, op.activation_alpha), 0.0),))
-
-
-def _forward_kind(graph: Graph) -> int:
-    trains = any(o.phase in ("backward", "update") for op in graph.ops for o in op.origin)
-    return FORWARD_TRAINING if trains else FORWARD_INFERENCE
-
-
-# ---------------------------------------------------------------- convolution
 
 
 def layer_of(op: Op) -> str:
@@ -150,9 +126,9 @@ def conv2d(b: Binder, op: Conv2d) -> None:
         op,
         _forward_layouts(op, b.choices, op.x),
         (b.dtype, b.dtype, b.written_type(op.y)),
-        _forward_kind(b.graph),
+        forward_kind(b.graph),
         op.bias is not None,
-        post_ops(op),
+        post_ops(op, b.written_type(op.y)),
     )
     if desc is None:
         return reference(b, op)
@@ -163,7 +139,8 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     }
     if op.bias is not None:
         arguments[BIAS] = b.home(op.bias)
-    return b.primitive(op, desc, arguments, _details(op))
+    b.primitive(op, desc, arguments, _details(op))
+    return activate_behind(b, op, arguments[DST])
 
 
 @binds(Conv2dBackwardData, narrow=True)
@@ -201,23 +178,45 @@ def filter_gradient_desc(
 
     The gradient is float32, whatever the type of x and dy.
     """
-    layouts = _layouts(choices, f"{layer_of(op)}/filter", op.x.shape[1])
     forward = _forward_layouts(op, choices, op.x)
+    for layout in _layouts(choices, f"{layer_of(op)}/filter", op.x.shape[1]):
+
+        def describe(
+            op: Conv2dBackwardFilter, attributes: Attributes | None = None, layout: str = layout
+        ) -> PrimitiveDesc | None:
+            return _filter_gradient(op, (layout, forward), dtype, attributes)
+
+        desc = describe(op)
+        if desc is None:
+            continue
+        if is_right(op, desc, describe):
+            return desc
+        if dtype != "float32":
+            # Its fast kernels in float32 are many times faster than what bfloat16 has left.
+            return None
+    return None
+
+
+def _filter_gradient(
+    op: Conv2dBackwardFilter,
+    layouts: tuple[str, tuple[str, ...]],
+    dtype: str,
+    attributes: Attributes | None,
+) -> PrimitiveDesc | None:
+    """In one layout, beside a forward in one of several."""
+    layout, forward = layouts
     hint = _forward_desc(op.x, op.dw, op.dy, op, forward, (dtype,) * 3)
     if hint is None:
         return None
 
-    def candidate(layout: str) -> Callable[[], tuple[Any, ...]]:
-        def arguments() -> tuple[Any, ...]:
-            types = (dtype, "float32", dtype)
-            d = ConvDescriptors(op.x, op.dw, op.dy, op.groups, layout, types)
-            bias = d.bias if op.bias_grad is not None else None
-            return (CONVOLUTION_DIRECT, d.src, d.weights, bias, d.dst, *_slide(op), hint, None)
+    def arguments() -> tuple[Any, ...]:
+        types = (dtype, "float32", dtype)
+        d = ConvDescriptors(op.x, op.dw, op.dy, op.groups, layout, types)
+        bias = d.bias if op.bias_grad is not None else None
+        shapes = (d.src, d.weights, bias, d.dst)
+        return (CONVOLUTION_DIRECT, *shapes, *_slide(op), hint, attributes)
 
-        return arguments
-
-    kind = "convolution_backward_weights"
-    return attempt(kind, [candidate(layout) for layout in layouts], _details(op))
+    return attempt("convolution_backward_weights", [arguments], _details(op))
 
 
 @binds(Conv2dBackwardFilter, narrow=True)
@@ -232,119 +231,7 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     }
     if op.bias_grad is not None:
         arguments[DIFF_BIAS] = b.output(op.bias_grad, Descriptor.of(op.bias_grad.shape))
-    return b.primitive(op, desc, arguments, _details(op))
-
-
-# ---------------------------------------------------------------- dense
-
-
-def _rows(*shape: int, dtype: str = "float32") -> Descriptor:
-    return Descriptor.of(shape, "plain", dtype)
-
-
-def _inner_forward(
-    rows: int,
-    units: int,
-    inputs: int,
-    prop: int,
-    bias: bool,
-    post: Attributes | None,
-    dtype: str,
-    written: str,
-) -> PrimitiveDesc | None:
-    """``dtype``: of source and weights; ``written``: of the destination."""
-    source, target = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=written)
-    weights = Descriptor.of((units, inputs), "any", dtype)
-    arguments = (prop, source, weights, _rows(units) if bias else None, target, post)
-    shown = {"M": rows, "N": units, "K": inputs}
-    return attempt("inner_product_forward", [lambda: arguments], shown)
-
-
-def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc | None:
-    """The weight gradient's primitive: its layout of the weights is the parameters' layout.
-
-    The gradient is float32, whatever the type of the factors.
-    """
-    rows, units = op.a.shape
-    inputs = op.b.shape[1]
-    hint = _inner_forward(rows, units, inputs, FORWARD_TRAINING, True, None, dtype, dtype)
-    if hint is None:
-        return None
-    weights = Descriptor.of((units, inputs), "any")
-    bias = _rows(units) if op.bias_grad is not None else None
-    x, dy = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=dtype)
-    arguments = (x, weights, bias, dy, hint, None)
-    return attempt("inner_product_backward_weights", [lambda: arguments], _mnk(op))
-
-
-def _mnk(op: MatMul) -> dict[str, object]:
-    m, n, k = op.mnk
-    shown: dict[str, object] = {"M": m, "N": n, "K": k}
-    if op.activation is not None:
-        shown["post_op"] = op.activation
-    return shown
-
-
-@binds(MatMul, narrow=True)
-def matmul(b: Binder, op: MatMul) -> None:
-    if op.transpose_a and not op.transpose_b and op.bias is None and op.activation is None:
-        return _weight_gradient(b, op)
-    if op.bias_grad is not None or op.transpose_a:
-        return reference(b, op)
-    m, n, k = op.mnk
-    written = b.written_type(op.c)
-    if op.transpose_b:
-        prop, bias, post = _forward_kind(b.graph), op.bias is not None, post_ops(op)
-        desc = _inner_forward(m, n, k, prop, bias, post, b.dtype, written)
-        source, weights, target = SRC, WEIGHTS, DST
-    elif op.bias is None and op.activation is None:
-        hint = _inner_forward(m, k, n, FORWARD_TRAINING, False, None, b.dtype, b.dtype)
-        dx, dy = _rows(m, n, dtype=written), _rows(m, k, dtype=b.dtype)
-        arguments = (dx, b.layout((k, n), "any"), dy, hint, None)
-        desc = attempt("inner_product_backward_data", [lambda: arguments], _mnk(op))
-        source, weights, target = DIFF_DST, WEIGHTS, DIFF_SRC
-    else:
-        return reference(b, op)
-    if desc is None:
-        return reference(b, op)
-    memories = {
-        source: b.want(op.a, desc.descriptor(source)),
-        weights: b.want(op.b, desc.descriptor(weights)),
-        target: b.output(op.c, desc.descriptor(target)),
-    }
-    if op.bias is not None:
-        memories[BIAS] = b.home(op.bias)
-    return b.primitive(op, desc, memories, _mnk(op))
-
-
-def _weight_gradient(b: Binder, op: MatMul) -> None:
-    desc = weight_gradient_desc(op, b.dtype)
-    if desc is None:
-        return reference(b, op)
-    memories = {
-        SRC: b.want(op.b, desc.descriptor(SRC)),
-        DIFF_DST: b.want(op.a, desc.descriptor(DIFF_DST)),
-        DIFF_WEIGHTS: b.output(op.c, desc.descriptor(DIFF_WEIGHTS)),
-    }
-    if op.bias_grad is not None:
-        memories[DIFF_BIAS] = b.output(op.bias_grad, Descriptor.of(op.bias_grad.shape))
-    return b.primitive(op, desc, memories, _mnk(op))
-
-
-# ---------------------------------------------------------------- planning
-
-
-def planned_layouts(
-    graph: Graph, choices: Mapping[str, str], narrow: bool = False
-) -> dict[Tensor, Descriptor]:
-    """The layout of every gradient in a section, as its operation will write it."""
-    planned: dict[Tensor, Descriptor] = {}
-    for op, dtype in product(graph.ops, ("bfloat16", "float32") if narrow else ("float32",)):
-        desc: PrimitiveDesc | None = None
-        if isinstance(op, Conv2dBackwardFilter):
-            desc, gradient = filter_gradient_desc(op, choices, dtype), op.dw
-        elif isinstance(op, MatMul) and op.c.role == "gradient":
-            desc, gradient = weight_gradient_desc(op, dtype), op.c
-        if desc is not None:
-            planned.setdefault(gradient, desc.descriptor(DIFF_WEIGHTS))
-    return planned
+    details = _details(op)
+    if b.narrow and b.dtype == "float32":
+        details["reason"] = "oneDNN has no sound kernel in bfloat16 for it"
+    return b.primitive(op, desc, arguments, details)

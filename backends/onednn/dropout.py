@@ -6,9 +6,9 @@ from math import prod
 
 import numpy as np
 
-from ....common import random
-from ...graph import Op, Tensor
-from ...ops import Dropout, DropoutBackward
+from ...common import random
+from ...graph.graph import Op, Tensor
+from ...graph.ops import Dropout, DropoutBackward
 from .bind import Binder, attempt, binds
 from .constants import ATTR_SCALES, BINARY_MUL, DST, SRC, SRC_1
 from .fallback import reference
@@ -44,8 +44,7 @@ def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: floa
     desc = attempt("binary", [lambda: arguments], {"src": layout})
     if desc is None:
         return reference(b, op)
-    factor = Memory(Descriptor.of((1,)))
-    factor.array()[0] = scale
+    factor = b.constant(Descriptor.of((1,)), scale)
     memories = {
         SRC: b.want(x, layout),
         SRC_1: Memory(chosen, b.array(mask).reshape(-1).view(np.uint8)),

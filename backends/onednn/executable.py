@@ -9,8 +9,8 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from ....common.errors import DnnlError, ShapeError
-from ...graph import SHARED, Graph, Tensor
+from ...common.errors import DnnlError, ShapeError
+from ...graph.graph import SHARED, Graph, Tensor
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 
@@ -31,10 +31,11 @@ from . import (  # noqa: F401
     updates,
 )
 from .arenas import plan_arenas
-from .bind import Binder, Step
+from .bind import Binder
+from .host_memory import enough_for
 from .library import library, status_name
 from .memory import Memory
-from .room import enough_for
+from .steps import Step
 from .store import Store, load_plain, store_plain
 
 # A step is timed no further once its runs have taken so long together.
@@ -44,7 +45,7 @@ LONG_SECONDS = 1.0
 class OneDnnExecutable:
     """Sections bound to oneDNN primitives over shared arenas; see base.Executable.
 
-    ``narrow``: with activations and their gradients in bfloat16.
+    ``narrow``: with activations and their gradients in bfloat16. ``share``: see Options.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class OneDnnExecutable:
         threads: int,
         notices: Sequence[str] = (),
         narrow: bool = False,
+        share: bool = False,
     ) -> None:
         self.tuning = tuning
         self.graphs = graphs
@@ -65,7 +67,7 @@ class OneDnnExecutable:
         with enough_for(graphs):
             gradients = plan_arenas(self._store, graphs, tuning.choices, narrow)
             for name, graph in graphs.items():
-                binder = Binder(graph, self._store, tuning.choices, narrow)
+                binder = Binder(graph, self._store, tuning.choices, narrow, share)
                 binder.memories.update(gradients[name])
                 binder.bind()
                 self._sections[name] = binder
@@ -84,6 +86,10 @@ class OneDnnExecutable:
             _run(binder.steps)
         if section in self._updating:
             self._stale.update(name for name in self._sections if name != section)
+
+    def poison(self) -> None:
+        for name, binder in self._sections.items():
+            binder.poison(entering=name in self._stale)
 
     def write(self, tensor: Tensor, array: Array) -> None:
         if array.shape[1:] != tensor.shape[1:] or (
@@ -175,6 +181,7 @@ class OneDnnExecutable:
         return self._sections[tensor.section].arrays[tensor]
 
 
+@np.errstate(all="ignore")
 def _run(steps: Sequence[Step]) -> None:
     for entry in steps:
         if entry.function(*entry.arguments):

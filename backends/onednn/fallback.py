@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...graph import Op, Tensor
+from ...graph.graph import Op, Tensor
 from ..reference.kernels import KERNELS
 from . import bind
 from .bind import Binder
 from .memory import Descriptor
 
+NOT_FAST = "oneDNN has no fast kernel for it"
 
-def reference(b: Binder, op: Op) -> None:
+
+def reference(b: Binder, op: Op, reason: str = NOT_FAST) -> None:
     """Bind the reference backend's kernel of an operation; what it updates must be state.
 
     Where the operation was tried in bfloat16, oneDNN's primitive for float32 comes first.
@@ -29,7 +31,7 @@ def reference(b: Binder, op: Op) -> None:
         for put, value in zip(store, values if len(store) > 1 else (values,), strict=True):
             put(value)
 
-    return b.host(op, run, kernel.function, {"reason": "oneDNN has no fast kernel for it"})
+    return b.host(op, run, kernel.function, {"reason": reason})
 
 
 def _fetcher(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[], Any]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ....common.errors import ConfigError, DnnlError
-from ...graph import Graph
-from ...ops import Reshape
+from ...common.errors import ConfigError, DnnlError
+from ...graph.graph import Graph
+from ...graph.ops import Reshape
 from . import memory
 
 MEMINFO = Path("/proc/meminfo")

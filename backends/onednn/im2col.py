@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...geometry import Window
-from ...graph import Shape
-from ...ops import Col2im, Im2col
+from ...graph.geometry import Window
+from ...graph.graph import Shape
+from ...graph.ops import Col2im, Im2col
 from .bind import Binder, binds
 from .fallback import reference
 from .memory import Descriptor
@@ -27,10 +27,10 @@ def im2col(b: Binder, op: Im2col) -> None:
     x = b.plain(op.x).array((n, c * h * w))
     columns = b.output(op.columns, rows).array((n, places.size))
     # One more than the pixels: the zero that stands for all outside the picture.
-    pixels = np.zeros((n, c * h * w + 1), np.float32)
+    pixels = b.scratch_array((n, c * h * w + 1))
 
     def gather() -> None:
-        pixels[:, :-1] = x
+        pixels[:, :-1], pixels[:, -1] = x, 0.0
         pixels.take(places, axis=1, out=columns, mode="clip")
 
     b.host(op, gather, "take", {"window": str(op.window)})

@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ....common.errors import BackendUnavailableError, DnnlError
-from ....common.native import Owned
+from ...common.errors import BackendUnavailableError, DnnlError
+from ...common.native import Owned
 from .constants import AVX512_BF16_BIT, ENGINE_CPU, ISA_NAMES, MAX_NDIMS, STATUS, STREAM_IN_ORDER
 
 Dims = c_int64 * MAX_NDIMS
@@ -69,6 +69,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "primitive_attr_set_post_ops": [_P, _P],
     "post_ops_append_binary": [_P, _I, _P],
     "primitive_attr_set_scales_mask": [_P, _I, _I],
+    "primitive_attr_set_scratchpad_mode": [_P, _I],
     "post_ops_create": [_P],
     "post_ops_destroy": [_P],
     "post_ops_append_eltwise": [_P, _I, _F, _F],
@@ -195,6 +196,10 @@ class Library:
     def set_threads(self, count: int) -> None:
         """OpenMP threads of the calling thread's next primitives."""
         self._openmp.omp_set_num_threads(c_int(count))
+
+    def threads(self) -> int:
+        """How many they are."""
+        return int(self._openmp.omp_get_max_threads())
 
     def isa(self) -> str:
         """The instruction set that oneDNN uses here, such as avx512_core."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...graph import Tensor
-from ...ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
+from ...graph.graph import Tensor
+from ...graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from .bind import Binder, attempt, binds
 from .constants import (
     DIFF_DST,
@@ -19,8 +19,8 @@ from .constants import (
     SRC,
     WORKSPACE,
 )
+from .convolution import candidate_layouts
 from .fallback import reference
-from .linear import candidate_layouts
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc
 
@@ -103,7 +103,7 @@ def lrn(b: Binder, op: Forward) -> None:
     layout = desc.descriptor(SRC)
     arguments = {SRC: b.want(op.x, layout), DST: b.output(op.y, layout)}
     if readers:
-        workspace = _workspace(desc)
+        workspace = _workspace(b, desc)
         if workspace is not None:
             arguments[WORKSPACE] = workspace
         b.forwards[op.y] = (desc, workspace)
@@ -130,17 +130,17 @@ def lrn_backward(b: Binder, op: Backward) -> None:
     return b.primitive(op, desc, arguments, {"size": op.size})
 
 
-def _workspace(desc: PrimitiveDesc) -> Memory | None:
+def _workspace(b: Binder, desc: PrimitiveDesc) -> Memory | None:
     layout = desc.descriptor(WORKSPACE)
-    return Memory(layout) if layout.nbytes else None
+    return b.scratch(layout) if layout.nbytes else None
 
 
 def _forward_again(b: Binder, op: Backward, hint: PrimitiveDesc) -> Memory | None:
     """Forward's workspace where this section has no forward: computed anew."""
     b.home(op.y)  # what was written is held, needed or not
-    workspace = _workspace(hint)
+    workspace = _workspace(b, hint)
     if workspace is not None:
         layout = hint.descriptor(SRC)
-        arguments = {SRC: b.want(op.x, layout), DST: Memory(layout), WORKSPACE: workspace}
+        arguments = {SRC: b.want(op.x, layout), DST: b.scratch(layout), WORKSPACE: workspace}
         b.primitive(op, hint, arguments, {"size": op.size})
     return workspace

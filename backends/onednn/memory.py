@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....common.native import Owned
-from ...graph import Shape
+from ...common.native import Owned
+from ...graph.graph import Shape
 from .constants import (
     DATA_TYPE_NAMES,
     DATA_TYPES,
@@ -38,7 +38,7 @@ _NAMES = {
 }
 
 
-# Bytes that may still be asked for; see room.py.
+# Bytes that may still be asked for; see host_memory.py.
 left = 1 << 62
 
 

@@ -7,8 +7,8 @@ from math import prod, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ...graph import Tensor
-from ...ops import MuonUpdate
+from ...graph.graph import Tensor
+from ...graph.ops import MuonUpdate
 from .arenas import flat, stretches
 from .bind import Binder, binds
 from .constants import DST, SRC, WEIGHTS
@@ -20,17 +20,17 @@ from .updates import add, scalar
 
 @binds(MuonUpdate)
 def muon_update(b: Binder, op: MuonUpdate) -> None:
-    one = scalar(1.0)
+    one = scalar(b, 1.0)
     for members in stretches(
         b.store, op.parameters, op.gradients, op.buffers, alike=lambda i: True
     ):
         g = flat(b.store, [op.gradients[i] for i in members])
         v = flat(b.store, [op.buffers[i] for i in members])
-        add(b, op, (v, scalar(op.momentum)), (g, one), v)
+        add(b, op, (v, scalar(b, op.momentum)), (g, one), v)
         u = v
         if op.nesterov:
-            u = Memory(v.descriptor)
-            add(b, op, (g, one), (v, scalar(op.momentum)), u)
+            u = b.scratch(v.descriptor)
+            add(b, op, (g, one), (v, scalar(b, op.momentum)), u)
         begin = b.store.place(op.buffers[members[0]])[1]
         for i in members:
             _, start, stop = b.store.place(op.buffers[i])
@@ -43,17 +43,16 @@ def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -
     rates, step = b.data(op.rates), b.array(op.step)
     factor, decay = op.factor(index), op.weight_decay[index]
     u = Memory(b.home(parameter).descriptor, direction)
-    plain = Memory.plain(tensor_dims(parameter, u))
+    plain = b.scratch(Descriptor.of(tensor_dims(parameter, u)))
     b.primitive(op, reorder_desc(u.descriptor, plain.descriptor), {SRC: u, DST: plain})
     _newton_schulz(b, op, plain, parameter)
     # As long as the parameter with its padding, which stays zero.
     p = flat(b.store, [parameter])
-    direct = Memory(p.descriptor)
-    direct.array()[:] = 0.0
-    turned = Memory(u.descriptor, direct.buffer)
+    direct = b.constant(p.descriptor, 0.0)
+    turned = b.scratch(u.descriptor, direct.buffer)
     b.primitive(op, reorder_desc(plain.descriptor, turned.descriptor), {SRC: plain, DST: turned})
     values = p.array()
-    keep, minus_lr = scalar(), scalar()
+    keep, minus_lr = scalar(b), scalar(b)
 
     def set_rate() -> None:
         lr = float(rates()[step[0]]) * factor
@@ -67,14 +66,14 @@ def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -
 
 def _newton_schulz(b: Binder, op: MuonUpdate, u: Memory, parameter: Tensor) -> None:
     """Replace u by the matrix with its singular vectors and singular values near 1."""
-    first, second, third = (scalar(value) for value in op.COEFFICIENTS)
-    one = scalar(1.0)
+    first, second, third = (scalar(b, value) for value in op.COEFFICIENTS)
+    one = scalar(b, 1.0)
     rows, columns = parameter.shape[0], prod(parameter.shape[1:])
     short = min(rows, columns)
     x = u.view(Descriptor.of((rows, columns)))
     square = Descriptor.of((short, short))
-    gram, power, turn = Memory(square), Memory(square), Memory(square)
-    moved = Memory(x.descriptor)
+    gram, power, turn = (b.scratch(square) for _ in range(3))
+    moved = b.scratch(x.descriptor)
     values = x.array()
 
     def normalize() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import Shape, Tensor
-from ...ops import BatchNorm, BatchNormBackward, BatchNormInference
+from ...graph.graph import Shape, Tensor
+from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference
 from .bind import Binder, attempt, binds
 from .constants import (
     BACKWARD,
@@ -30,9 +30,10 @@ from .constants import (
     VARIANCE,
     WORKSPACE,
 )
+from .convolution import candidate_layouts
 from .fallback import reference
-from .linear import candidate_layouts
 from .memory import Descriptor, Memory
+from .norm_sums import backward, forward
 from .primitive import PrimitiveDesc
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
@@ -100,13 +101,18 @@ def _details(op: Norm) -> dict[str, object]:
 
 @binds(BatchNorm, narrow=True)
 def batch_norm(b: Binder, op: BatchNorm) -> None:
+    return _with_exact_sums(b, op) if b.dtype == "float32" else by_library(b, op)
+
+
+def by_library(b: Binder, op: BatchNorm) -> None:
+    """Bind the library's primitive as it is, in the type of the binder."""
     flags = _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_TRAINING, flags)
     if desc is None:
         return reference(b, op)
     layout = desc.descriptor(SRC)
     channels = Descriptor.of(op.mean.shape)
-    mean, variance = b.output(op.mean, channels), Memory(channels)
+    mean, variance = b.output(op.mean, channels), b.scratch(channels)
     arguments = {
         SRC: _input(b, op.x, layout),
         DST: _output(b, op.y, layout),
@@ -117,7 +123,7 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
         arguments[NORM_SCALE] = b.home(op.weight)
     if op.bias is not None:
         arguments[NORM_SHIFT] = b.home(op.bias)
-    workspace = Memory(desc.descriptor(WORKSPACE)) if op.activation else None
+    workspace = b.scratch(desc.descriptor(WORKSPACE)) if op.activation else None
     if workspace is not None:
         arguments[WORKSPACE] = workspace
     b.forwards[op.mean] = (desc, workspace)
@@ -138,6 +144,19 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
         np.divide(1.0, np.sqrt(variances + eps), out=inverse_std)
 
     return b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
+
+
+def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
+    desc = _forward_desc(
+        b, op, FORWARD_INFERENCE, USE_GLOBAL_STATS | _flags(op, op.bias is not None)
+    )
+    if desc is None:
+        return reference(b, op)
+    layout = desc.descriptor(SRC)
+    x = _input(b, op.x, layout)
+    if not forward(b, op, x, lambda: _output(b, op.y, layout)):
+        return reference(b, op)
+    return None
 
 
 @binds(BatchNormInference, narrow=True)
@@ -163,6 +182,13 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
 
 @binds(BatchNormBackward, narrow=True)
 def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
+    if b.dtype == "float32" and op.activation in KNOWN:
+        return _backward_with_exact_sums(b, op)
+    return backward_by_library(b, op)
+
+
+def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
+    """The gradient of ``by_library``."""
     flags = _flags(op, op.db is not None)
     known = b.forwards.get(op.mean)
     if op.activation not in KNOWN or (known is None and op.activation):
@@ -188,7 +214,8 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     }
     if op.weight is not None:
         arguments[NORM_SCALE] = b.home(op.weight)
-        arguments[DIFF_SCALE] = b.output(op.dw, channels) if op.dw is not None else Memory(channels)
+        dw = op.dw
+        arguments[DIFF_SCALE] = b.scratch(channels) if dw is None else b.output(dw, channels)
     if op.db is not None:
         arguments[DIFF_SHIFT] = b.output(op.db, channels)
     if known is not None and known[1] is not None:
@@ -196,9 +223,25 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     return b.primitive(op, desc, arguments, _details(op))
 
 
+def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
+    desc = _forward_desc(b, op, FORWARD_INFERENCE, USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT)
+    if desc is None:
+        return reference(b, op)
+    layout = desc.descriptor(SRC)
+    x, dy = _input(b, op.x, layout), _input(b, op.dy, layout)
+    y = _input(b, op.y, layout) if op.activation and op.y is not None else None
+
+    def target() -> Memory:
+        return _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout)
+
+    if not backward(b, op, x, dy, y, target):
+        return reference(b, op)
+    return None
+
+
 def _variance(b: Binder, op: BatchNormBackward) -> Memory:
     """The variance that a section without the forward operation must work out."""
-    memory = Memory(Descriptor.of(op.mean.shape))
+    memory = b.scratch(Descriptor.of(op.mean.shape))
     variance, inverse_std = memory.array(), b.plain(op.inverse_std).array()
 
     def run() -> None:

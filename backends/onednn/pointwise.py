@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...graph import Tensor
-from ...ops import (
+from ...graph.graph import Tensor
+from ...graph.ops import (
     FROM_OUTPUT,
     Activation,
     ActivationBackward,
@@ -17,6 +17,7 @@ from ...ops import (
     Softmax,
     SoftmaxBackward,
 )
+from .activations import apply, inexact, softplus_backward
 from .bind import Binder, attempt, binds
 from .classic import scaled_tanh, scaled_tanh_backward
 from .constants import (
@@ -32,9 +33,9 @@ from .constants import (
     SRC,
     WORKSPACE,
 )
+from .epilogue import eltwise
 from .fallback import reference
 from .library import Dims
-from .linear import eltwise
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, reorder_desc
 
@@ -70,7 +71,7 @@ def pool2d(b: Binder, op: Pool2d) -> None:
         return reference(b, op)
     arguments = {SRC: x, DST: b.output(op.y, desc.descriptor(DST))}
     if readers:
-        workspace = Memory(desc.descriptor(WORKSPACE)) if op.kind == "max" else None
+        workspace = b.scratch(desc.descriptor(WORKSPACE)) if op.kind == "max" else None
         if workspace is not None:
             arguments[WORKSPACE] = workspace
         b.forwards[op.y] = (desc, workspace)
@@ -109,8 +110,8 @@ def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc | None, Me
     desc = _pool_desc(op, x.descriptor, op.dy, True)
     if desc is None:
         return None, None
-    workspace = Memory(desc.descriptor(WORKSPACE))
-    pooled = Memory(desc.descriptor(DST))
+    workspace = b.scratch(desc.descriptor(WORKSPACE))
+    pooled = b.scratch(desc.descriptor(DST))
     arguments = {SRC: x, DST: pooled, WORKSPACE: workspace}
     b.primitive(op, desc, arguments, {"window": op.window})
     return desc, workspace
@@ -135,6 +136,9 @@ def _eltwise_desc(b: Binder, tensor: Tensor, kind: str, alpha: float) -> Primiti
 def activation(b: Binder, op: Activation) -> None:
     if op.kind == "scaled_tanh":
         return scaled_tanh(b, op)
+    if inexact(op.kind, b.dtype):
+        source = b.source(op.x)
+        return apply(b, op, op.kind, op.alpha, source, b.output(op.y, source.descriptor))
     desc = _eltwise_desc(b, op.x, op.kind, op.alpha)
     if desc is None:
         return reference(b, op)
@@ -147,6 +151,10 @@ def activation(b: Binder, op: Activation) -> None:
 def activation_backward(b: Binder, op: ActivationBackward) -> None:
     if op.kind == "scaled_tanh":
         return scaled_tanh_backward(b, op)
+    if op.kind == "softplus" and inexact(op.kind, b.dtype):
+        layout = b.source(op.value).descriptor
+        dx = b.output(op.dx, layout)
+        return softplus_backward(b, op, b.source(op.value), b.want(op.dy, layout), dx)
     hint = _eltwise_desc(b, op.value, op.kind, op.alpha)
     if hint is None:
         return reference(b, op)
@@ -200,6 +208,8 @@ def reshape(b: Binder, op: Reshape) -> None:
 
 @binds(Softmax)
 def softmax(b: Binder, op: Softmax) -> None:
+    if len(op.x.shape) == 2 or op.log:
+        return reference(b, op, "oneDNN's exponentials lose digits far below the largest")
     source = b.plain(op.x)
     layout = source.descriptor
     arguments = (FORWARD_TRAINING, SOFTMAX_ACCURATE, layout, layout, 1, None)
@@ -211,6 +221,8 @@ def softmax(b: Binder, op: Softmax) -> None:
 
 @binds(SoftmaxBackward)
 def softmax_backward(b: Binder, op: SoftmaxBackward) -> None:
+    if op.log:
+        return reference(b, op)
     y = b.plain(op.y)
     layout = y.descriptor
     forward = (FORWARD_TRAINING, SOFTMAX_ACCURATE, layout, layout, 1, None)

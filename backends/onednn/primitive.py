@@ -7,39 +7,55 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_void_p
 from typing import Any
 
-from ....common.native import Owned
-from .constants import ARGUMENT_NAMES, DST, QUERY_EXEC_ARG_MD, QUERY_IMPL_INFO, SRC
+from ...common.native import Owned
+from .constants import (
+    ARGUMENT_NAMES,
+    DST,
+    QUERY_EXEC_ARG_MD,
+    QUERY_IMPL_INFO,
+    SCRATCHPAD_USER,
+    SRC,
+)
 from .library import ExecArg, library
 from .memory import Descriptor, Memory
+
+Link = tuple[int, float, float] | tuple[int, Descriptor] | tuple[float]
 
 
 class Attributes(Owned):
     """dnnl_primitive_attr_t: run-time scales of arguments, then post-operations in this order.
 
-    ``accumulate``: dst = accumulate * dst + result. ``binary``: (algorithm, descriptor) with a
-    second source. ``eltwise``: (algorithm, alpha, beta), one after the other.
+    ``accumulate``: dst = accumulate * dst + result. ``chain``, one after the other: elementwise
+    (algorithm, alpha, beta), binary (algorithm, descriptor) with a second source, or (scale,), to
+    which scale * dst is added. ``own_scratchpad``: the scratchpad is an argument of the call, not
+    memory of the library's.
     """
 
     def __init__(
         self,
         scales: Sequence[int] = (),
         accumulate: float | None = None,
-        binary: tuple[int, Descriptor] | None = None,
-        eltwise: Sequence[tuple[int, float, float]] = (),
+        chain: Sequence[Link] = (),
+        own_scratchpad: bool = False,
     ) -> None:
         lib = library()
         super().__init__(lib.create("primitive_attr_create"), lib.destroyer("primitive_attr"))
         for argument in scales:
             lib.call("primitive_attr_set_scales_mask", self.handle, argument, 0)
-        chain = Owned(lib.create("post_ops_create"), lib.destroyer("post_ops"))
+        if own_scratchpad:
+            lib.call("primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
+        post = Owned(lib.create("post_ops_create"), lib.destroyer("post_ops"))
         if accumulate is not None:
-            lib.call("post_ops_append_sum", chain.handle, accumulate, 0, 0)
-        if binary is not None:
-            lib.call("post_ops_append_binary", chain.handle, binary[0], binary[1].handle)
-        for each in eltwise:
-            lib.call("post_ops_append_eltwise", chain.handle, *each)
-        lib.call("primitive_attr_set_post_ops", self.handle, chain.handle)
-        chain.close()
+            lib.call("post_ops_append_sum", post.handle, accumulate, 0, 0)
+        for each in chain:
+            if len(each) == 1:
+                lib.call("post_ops_append_sum", post.handle, each[0], 0, 0)
+            elif len(each) == 2:
+                lib.call("post_ops_append_binary", post.handle, each[0], each[1].handle)
+            else:
+                lib.call("post_ops_append_eltwise", post.handle, *each)
+        lib.call("primitive_attr_set_post_ops", self.handle, post.handle)
+        post.close()
 
 
 class PrimitiveDesc(Owned):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ....common.errors import DatasetError
-from ...graph import Tensor
-from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
+from ...common.errors import DatasetError
+from ...graph.graph import Tensor
+from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
 from .arenas import flat, stretches
 from .bind import Binder, binds
 from .constants import (
@@ -31,7 +31,7 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     """NumPy copies the batch's pictures as bytes; oneDNN turns them to floats and scales them."""
     n = op.x.shape[0]
     pixels = op.x.size // n
-    raw = Memory(Descriptor.of(op.x.shape, "plain", "uint8"))
+    raw = b.scratch(Descriptor.of(op.x.shape, "plain", "uint8"))
     picked = raw.array((n, pixels), np.uint8)
     images, rows = b.data(op.images), rows_of_step(b, op)
 
@@ -83,9 +83,8 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
         shape = op.x.shape if op.x.size > n * channels else (n, channels)
         seen = x.view(Descriptor.of(shape))
         spread = (1, channels, *[1] * (len(shape) - 2))
-        scale, shift = (Memory(Descriptor.of(spread)) for _ in range(2))
-        scale.array()[:], shift.array()[:] = op.scale, op.shift
-        chain = Attributes(binary=(BINARY_ADD, shift.descriptor))
+        scale, shift = (b.constant(Descriptor.of(spread), v) for v in (op.scale, op.shift))
+        chain = Attributes(chain=((BINARY_ADD, shift.descriptor),))
         multiply = (BINARY_MUL, seen.descriptor, scale.descriptor, seen.descriptor, chain)
         memories = {SRC: seen, SRC_1: scale, DST: seen, POST_OP_0 | SRC_1: shift}
         b.primitive(op, PrimitiveDesc("binary", *multiply), memories, {"post_op": "add"})
@@ -112,7 +111,7 @@ def global_norm(b: Binder, op: GlobalNorm) -> None:
 
 @binds(ClipByNorm)
 def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
-    factor = Memory(Descriptor.of((1,)))
+    factor = b.scratch(Descriptor.of((1,)))
     scale, norm = factor.array(), b.home(op.norm).array()
 
     def choose() -> None:

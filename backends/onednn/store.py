@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ....common.errors import ShapeError
-from ...graph import Tensor
+from ...common.errors import ShapeError
+from ...graph.graph import Tensor
 from ..base import Array
 from .memory import ALIGNMENT, Descriptor, Memory, aligned
 from .primitive import copy

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from ...graph import Graph
-from ...ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
-from .linear import candidate_layouts, default_layout, layer_of
+from ...graph.graph import Graph
+from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
+from .convolution import candidate_layouts, default_layout, layer_of
 
 Seconds = Callable[[Graph, Mapping[str, str], int], float]
 # A change must win by more than the noise of a short timing.

@@ -8,9 +8,9 @@ from math import sqrt
 
 import numpy as np
 
-from ...graph import Op, Tensor
-from ...ops import Accumulate, AdamUpdate, Average, SgdUpdate
-from ...ops.updates import ParameterUpdate
+from ...graph.graph import Op, Tensor
+from ...graph.ops import Accumulate, AdamUpdate, Average, SgdUpdate
+from ...graph.ops.updates import ParameterUpdate
 from .arenas import flat, stretches
 from .bind import Binder, binds
 from .constants import (
@@ -30,11 +30,10 @@ from .primitive import Attributes, PrimitiveDesc
 Scaled = tuple[Memory, Memory]
 
 
-def scalar(value: float = 0.0) -> Memory:
-    """A memory of one number, such as a scale that is known at run time."""
-    memory = Memory(Descriptor.of((1,)))
-    memory.array()[0] = value
-    return memory
+def scalar(b: Binder, value: float | None = None) -> Memory:
+    """A memory of one number: a constant, or without a value one that every run sets."""
+    single = Descriptor.of((1,))
+    return b.scratch(single) if value is None else b.constant(single, value)
 
 
 def add(
@@ -95,11 +94,11 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     v = m v + (g + wd p), then p = p - lr v, or with Nesterov p = (1 - lr wd) p - lr g - lr m v.
     """
     rates, step = b.data(op.rates), b.array(op.step)
-    one = scalar(1.0)
+    one = scalar(b, 1.0)
     found = _update_stretches(b, op, op.buffers)
-    minus_lr = {op.factor(i): scalar() for i, *_ in found}
-    minus_lr_m = {factor: scalar() for factor in minus_lr}
-    keeps = [scalar() for _ in found]
+    minus_lr = {op.factor(i): scalar(b) for i, *_ in found}
+    minus_lr_m = {factor: scalar(b) for factor in minus_lr}
+    keeps = [scalar(b) for _ in found]
     factors = [(memory.array(), 0.0, factor) for factor, memory in minus_lr.items()]
     factors += [
         (memory.array(), 0.0, factor * op.momentum) for factor, memory in minus_lr_m.items()
@@ -125,9 +124,9 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
             continue
         v = flat(b.store, [op.buffers[i] for i in members])
         if decay:
-            add(b, op, (p, scalar(decay)), (g, one), v, accumulate=op.momentum)
+            add(b, op, (p, scalar(b, decay)), (g, one), v, accumulate=op.momentum)
         else:
-            add(b, op, (v, scalar(op.momentum)), (g, one), v)
+            add(b, op, (v, scalar(b, op.momentum)), (g, one), v)
         if op.nesterov:
             add(b, op, (p, keep), (g, minus_lr[factor]), p)
             add(b, op, (p, one), (v, minus_lr_m[factor]), p)
@@ -142,10 +141,10 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
     c = sqrt(1 - b2^t): the quotient of the formula with both of its sides times c.
     """
     rates, step = b.data(op.rates), b.array(op.step)
-    one = scalar(1.0)
-    first, second = (scalar(op.beta1), scalar(1.0 - op.beta1)), scalar(1.0 - op.beta2)
+    one = scalar(b, 1.0)
+    first, second = (scalar(b, op.beta1), scalar(b, 1.0 - op.beta1)), scalar(b, 1.0 - op.beta2)
     found = _update_stretches(b, op, op.means, op.squares, start=op.start)
-    minus_lr, eps, keep = ([scalar() for _ in found] for _ in range(3))
+    minus_lr, eps, keep = ([scalar(b) for _ in found] for _ in range(3))
 
     def set_rates() -> None:
         now = int(step[0])
@@ -164,12 +163,12 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
         g = flat(b.store, [op.gradients[i] for i in members])
         m = flat(b.store, [op.means[i] for i in members])
         v = flat(b.store, [op.squares[i] for i in members])
-        scratch = Memory(p.descriptor)
+        scratch = b.scratch(p.descriptor)
         if decay := op.weight_decay[members[0]]:
             if op.decoupled:
                 b.primitive(op, _times(p, keep[n]), {SRC: p, SRC_1: keep[n], DST: p})
             else:
-                add(b, op, (p, scalar(decay)), (g, one), scratch)
+                add(b, op, (p, scalar(b, decay)), (g, one), scratch)
                 g = scratch
         add(b, op, (m, first[0]), (g, first[1]), m)
         _binary(b, op, BINARY_MUL, (g, second), (g, one), v, accumulate=op.beta2)
@@ -187,7 +186,7 @@ def _times(x: Memory, factor: Memory) -> PrimitiveDesc:
 def average(b: Binder, op: Average) -> None:
     """One addition a stretch, left out where the step's decay is negative."""
     decays, step = b.data(op.decays), b.array(op.step)
-    keep, new = scalar(), scalar()
+    keep, new = scalar(b), scalar(b)
     due = [False]
 
     def set_decay() -> None:
@@ -231,7 +230,7 @@ def accumulate(b: Binder, op: Accumulate) -> None:
         )
         for members in stretches(b.store, op.gradients, op.sums, alike=lambda i: True)
     ]
-    scratch = np.empty(max(g.size for g, _ in found), np.float32)
+    scratch = b.scratch_array((max(g.size for g, _ in found),))
 
     def run() -> None:
         begins = int(step[0]) % op.parts == 0

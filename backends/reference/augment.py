@@ -1,4 +1,4 @@
-"""Gathering with augmentation, and views: see layers.augment for what is drawn and done."""
+"""Gathering with augmentation, and views: see graph.augmentations for what is drawn and done."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....common.random import Key
-from ...augment import (
+from ...common.random import Key
+from ...graph.augmentations import (
     AlternatingFlip,
     Augmentation,
     Cutout,
@@ -19,7 +19,7 @@ from ...augment import (
     RandomFlip,
     stages,
 )
-from ...ops import AverageViews, GatherAugmented, Views
+from ...graph.ops import AverageViews, GatherAugmented, Views
 from ..base import Array
 from .kernels import kernel
 from .resample import drawn_words, resampled, sources

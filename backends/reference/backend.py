@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ....common.errors import BackendUnavailableError, UsageError
-from ...graph import Graph
-from ...rewrites import REWRITES, rewritten
+from ...common.errors import BackendUnavailableError, UsageError
+from ...graph.graph import Graph
+from ...graph.rewrites import REWRITES, rewritten
 from ..base import Executable, Limits, Options, Precision
 from ..tuning import Tuning, fingerprint, settle, training_sections
 from . import blas
@@ -27,6 +27,8 @@ class ReferenceBackend:
     """
 
     name = "numpy"
+    # Of its calls only large products of matrices use several.
+    waiting_threads = 1
     rewrites = tuple(REWRITES)
 
     def __init__(self, threads: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ops import (
+from ...graph.ops import (
     ExpectedCost,
     ExpectedCostBackward,
     MapCriterion,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ops import Add, Concat, PadChannels, Slice
+from ...graph.ops import Add, Concat, PadChannels, Slice
 from ..base import Array
 from .kernels import kernel
 from .pointwise import activate

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ....common.errors import ShapeError
-from ...graph import EXTERNAL, Graph, Op, Tensor
-from ...ops import Fused
+from ...common.errors import ShapeError
+from ...graph.graph import EXTERNAL, Graph, Op, Tensor
+from ...graph.ops import Fused
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 from .kernels import KERNELS
@@ -101,6 +101,11 @@ class ReferenceExecutable:
                 # The same step again, not the next: the rates may end with the last one.
                 self._values = dict(before)
         return [statistics.median(seconds) for seconds in times]
+
+    def poison(self) -> None:
+        """What was computed is gone, so that reading it before it is computed anew is an error."""
+        kept = {t: value for t, value in self._values.items() if t.role in EXTERNAL}
+        self._values = kept
 
     def close(self) -> None:
         self._values.clear()

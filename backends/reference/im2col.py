@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ops import Col2im, Im2col
+from ...graph.ops import Col2im, Im2col
 from ..base import Array
 from .kernels import kernel
 from .windows import cropped, padded, positions, windows

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...graph import Op
+from ...graph.graph import Op
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...geometry import Window
-from ...ops import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
+from ...graph.geometry import Window
+from ...graph.ops import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
 from ..base import Array
 from .kernels import kernel
 from .pointwise import activate
 from .windows import cropped, padded, positions, windows
+
+# Terms that a product adds up in the precision of its factors, before float64 takes over.
+SHORT = 256
+
+
+def _product(left: Array, right: Array) -> Array:
+    """left @ right; a long sum in pieces, for BLAS adds one term after the other in float32."""
+    length = left.shape[1]
+    if length <= 2 * SHORT:
+        return np.asarray(left @ right)
+    total = np.zeros((left.shape[0], right.shape[1]))
+    for at in range(0, length, SHORT):
+        total += left[:, at : at + SHORT] @ right[at : at + SHORT]
+    return np.asarray(total, left.dtype)
 
 
 @kernel(MatMul, "matmul")
 def matmul(op: MatMul, a: Array, b: Array, bias: Array | None = None) -> tuple[Array, Array | None]:
     left = a.T if op.transpose_a else a
     right = b.T if op.transpose_b else b
-    c = left @ right
+    c = _product(left, right)
     if bias is not None:
         c = c + bias
     if op.activation is not None:
         c = activate(op.activation, c, op.activation_alpha)
-    return c, None if op.bias_grad is None else left.sum(1)
+    return c, None if op.bias_grad is None else left.sum(1, np.float64).astype(c.dtype)
 
 
 @kernel(BiasAdd, "add")
@@ -56,7 +70,7 @@ def conv2d_backward_filter(
 ) -> tuple[Array, Array | None]:
     columns = unfold(x, op.window, op.groups)
     each = pixels(dy, op.groups) @ columns.transpose(0, 1, 3, 2)
-    dw = each.sum(0).reshape(op.dw.shape)
+    dw = each.sum(0, np.float64).astype(x.dtype).reshape(op.dw.shape)
     return dw, None if op.bias_grad is None else over_channels(dy)
 
 
@@ -101,4 +115,4 @@ def along_channels(b: Array, ndim: int) -> Array:
 
 def over_channels(dy: Array) -> Array:
     """The sum over all axes but 1; dy: (N, C) or (N, C, H, W) -> (C,)."""
-    return np.asarray(dy.sum((0, *range(2, dy.ndim))))
+    return np.asarray(dy.sum((0, *range(2, dy.ndim)), np.float64), dy.dtype)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....common.errors import DatasetError
-from ...ops import (
+from ...common.errors import DatasetError
+from ...graph.ops import (
     CrossEntropy,
     CrossEntropyBackward,
     MeanSquaredError,
@@ -16,24 +16,25 @@ from ...ops import (
 )
 from ..base import Array
 from .kernels import kernel
+from .pointwise import log_softmax
 
 
-@kernel(CrossEntropy, "log")
-def cross_entropy(op: CrossEntropy, p: Array, target: Array) -> Array:
-    q = wanted(target, p, op.label_smoothing)
-    return reduced(-(q * np.log(above_zero(p))).sum(1), target, op.reduction)
+@kernel(CrossEntropy, "multiply")
+def cross_entropy(op: CrossEntropy, log_p: Array, target: Array) -> Array:
+    q = wanted(target, log_p, op.label_smoothing)
+    return reduced(-(q * log_p).sum(1), target, op.reduction)
 
 
-@kernel(CrossEntropyBackward, "divide")
-def cross_entropy_backward(op: CrossEntropyBackward, p: Array, target: Array) -> Array:
-    q = wanted(target, p, op.label_smoothing)
-    return np.asarray(-q / above_zero(p) * weight(target, op.reduction))
+@kernel(CrossEntropyBackward, "multiply")
+def cross_entropy_backward(op: CrossEntropyBackward, target: Array) -> Array:
+    # The targets do not tell in which precision the loss is computed: it is that of the output.
+    q = wanted(target, np.empty(op.dlog_p.shape), op.label_smoothing)
+    return np.asarray(-q * weight(target, op.reduction))
 
 
 @kernel(SoftmaxCrossEntropy, "exp")
 def softmax_cross_entropy(op: SoftmaxCrossEntropy, x: Array, target: Array) -> tuple[Array, Array]:
-    shifted = x - x.max(1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    log_p = log_softmax(x)
     q = wanted(target, x, op.label_smoothing)
     return log_p, reduced(-(q * log_p).sum(1), target, op.reduction)
 
@@ -44,7 +45,9 @@ def softmax_cross_entropy_backward(
 ) -> Array:
     q = wanted(target, log_p, op.label_smoothing)
     counted = (target >= 0)[:, None]
-    return weight(target, op.reduction) * np.where(counted, np.exp(log_p) - q, 0.0)
+    # e^log_p - q, so that a sure answer's difference keeps its digits.
+    away = np.where(q > 0.5, np.expm1(log_p) + (1.0 - q), np.exp(log_p) - q)
+    return weight(target, op.reduction) * np.where(counted, away, 0.0)
 
 
 @kernel(MeanSquaredError, "square")
@@ -92,8 +95,3 @@ def reduced(each: Array, target: Array, reduction: str) -> Array:
     """The losses of the samples that count, averaged or summed; each: (N,) -> (1,)."""
     total = np.where(target >= 0, each, 0.0).sum(keepdims=True)
     return np.asarray(total * weight(target, reduction))
-
-
-def above_zero(p: Array) -> Array:
-    """p, but no smaller than the smallest normal number, whose logarithm is finite."""
-    return np.asarray(np.maximum(p, np.finfo(p.dtype).tiny))

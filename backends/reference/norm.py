@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 
-from ....common import random
-from ...ops import (
+from ...common import random
+from ...graph.ops import (
     FROM_OUTPUT,
     BatchNorm,
     BatchNormBackward,

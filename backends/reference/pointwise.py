@@ -7,7 +7,7 @@ from math import pi, sqrt
 
 import numpy as np
 
-from ...ops import Activation, ActivationBackward, Reshape, Scale, Softmax, SoftmaxBackward
+from ...graph.ops import Activation, ActivationBackward, Reshape, Scale, Softmax, SoftmaxBackward
 from ..base import Array
 from .erf import erf
 from .kernels import kernel
@@ -37,6 +37,8 @@ def scale(op: Scale, x: Array) -> Array:
 
 @kernel(Softmax, "exp")
 def softmax(op: Softmax, x: Array) -> Array:
+    if op.log:
+        return log_softmax(x)
     # Less the largest, so that no exponential overflows; the quotient stays the same.
     e = np.exp(x - x.max(1, keepdims=True))
     return np.asarray(e / e.sum(1, keepdims=True))
@@ -44,7 +46,18 @@ def softmax(op: Softmax, x: Array) -> Array:
 
 @kernel(SoftmaxBackward, "multiply")
 def softmax_backward(op: SoftmaxBackward, y: Array, dy: Array) -> Array:
+    if op.log:
+        return np.asarray(dy - np.exp(y) * dy.sum(1, keepdims=True))
     return np.asarray(y * (dy - (y * dy).sum(1, keepdims=True)))
+
+
+def log_softmax(x: Array) -> Array:
+    """x - log sum of e^x over axis 1; the largest term of the sum is left to log1p."""
+    first = x.argmax(1, keepdims=True)
+    shifted = x - np.take_along_axis(x, first, 1)
+    others = np.exp(shifted)
+    np.put_along_axis(others, first, 0.0, 1)
+    return np.asarray(shifted - np.log1p(others.sum(1, keepdims=True)))
 
 
 def activate(kind: str, x: Array, alpha: float) -> Array:
@@ -74,7 +87,7 @@ def normal_cdf(x: Array) -> Array:
 
 
 def gelu_argument(x: Array) -> Array:
-    """The tanh approximation takes Phi(x) as (1 + tanh of this) / 2."""
+    """The tanh approximation takes Phi(x) as (1 + tanh of this) / 2, the sigmoid of twice this."""
     return sqrt(2.0 / pi) * (x + 0.044715 * x * x * x)
 
 
@@ -89,9 +102,15 @@ def silu_derivative(x: Array) -> Array:
 
 
 def gelu_tanh_derivative(x: Array) -> Array:
-    t = np.tanh(gelu_argument(x))
-    slope = sqrt(2.0 / pi) * (1.0 + 3.0 * 0.044715 * x * x)
-    return np.asarray(0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope)
+    u = 2.0 * gelu_argument(x)
+    slope = sqrt(2.0 / pi) * (2.0 + 6.0 * 0.044715 * x * x)
+    return np.asarray(sigmoid(u) * (1.0 + x * sigmoid(-u) * slope))
+
+
+def scaled_tanh_derivative(y: Array) -> Array:
+    # The difference is exact near the ends, where the square's is lost in rounding.
+    size = y.dtype.type(SCALED_TANH)
+    return np.asarray((size - y) * (size + y) * (2.0 / 3.0 / SCALED_TANH))
 
 
 FUNCTIONS: dict[str, Callable[[Array, float], Array]] = {
@@ -103,7 +122,7 @@ FUNCTIONS: dict[str, Callable[[Array, float], Array]] = {
     "softplus": lambda x, alpha: softplus(x),
     "silu": lambda x, alpha: x * sigmoid(x),
     "gelu": lambda x, alpha: x * normal_cdf(x),
-    "gelu_tanh": lambda x, alpha: 0.5 * x * (1.0 + np.tanh(gelu_argument(x))),
+    "gelu_tanh": lambda x, alpha: x * sigmoid(2.0 * gelu_argument(x)),
     "scaled_tanh": lambda x, alpha: scaled_tanh(x),
 }
 
@@ -112,11 +131,11 @@ DERIVATIVES: dict[str, Callable[[Array, float], Array]] = {
     "relu": lambda y, alpha: y > 0,
     "leaky_relu": lambda y, alpha: np.where(y > 0, y.dtype.type(1), alpha),
     "sigmoid": lambda y, alpha: y * (1.0 - y),
-    "tanh": lambda y, alpha: 1.0 - y * y,
+    "tanh": lambda y, alpha: (1.0 - y) * (1.0 + y),
     "elu": lambda y, alpha: np.where(y > 0, 1.0, y + alpha),
     "softplus": lambda x, alpha: sigmoid(x),
     "silu": lambda x, alpha: silu_derivative(x),
     "gelu": lambda x, alpha: normal_cdf(x) + x * phi(x),
     "gelu_tanh": lambda x, alpha: gelu_tanh_derivative(x),
-    "scaled_tanh": lambda y, alpha: (SCALED_TANH - y * y / SCALED_TANH) * (2.0 / 3.0),
+    "scaled_tanh": lambda y, alpha: scaled_tanh_derivative(y),
 }

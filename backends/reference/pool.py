@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...geometry import Window
-from ...ops import Pool2d, Pool2dBackward
+from ...graph.geometry import Window
+from ...graph.ops import Pool2d, Pool2dBackward
 from ..base import Array
 from .kernels import kernel
 from .windows import cropped, padded, positions

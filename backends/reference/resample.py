@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....common.random import Key, philox
-from ...augment import Augmentation, Elastic, Rotate, Scale, Shift, stages
-from ...ops import GatherAugmented
+from ...common.random import Key, philox
+from ...graph.augmentations import Augmentation, Elastic, Rotate, Scale, Shift, stages
+from ...graph.ops import GatherAugmented
 from ..base import Array
 
 

@@ -6,8 +6,8 @@ from math import sqrt
 
 import numpy as np
 
-from ....common.errors import DatasetError
-from ...ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
+from ...common.errors import DatasetError
+from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
 from ..base import Array
 from .kernels import kernel
 

@@ -6,7 +6,7 @@ from math import sqrt
 
 import numpy as np
 
-from ...ops import Accumulate, AdamUpdate, Average, MuonUpdate
+from ...graph.ops import Accumulate, AdamUpdate, Average, MuonUpdate
 from ..base import Array
 from .kernels import kernel
 

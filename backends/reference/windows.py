@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ...geometry import Pair, Window
+from ...graph.geometry import Pair, Window
 from ..base import Array
 
 

@@ -206,6 +206,13 @@ def _pair(minimum: int, words: tuple[str, ...] = ()) -> Callable[[Any], Any]:
     return normalise
 
 
+def _border(value: Any) -> Any:
+    sides = _pair(0)(value)
+    if sides == (0, 0):
+        raise problem("expected a border on at least one side, such as 1 or [1, 0]")
+    return sides
+
+
 def _short_pair(value: Any) -> Any:
     if isinstance(value, tuple):
         return value[0] if value[0] == value[1] else list(value)
@@ -219,6 +226,13 @@ def _pair_schema(minimum: int, *words: str) -> WithJsonSchema:
         {"type": "array", "items": number, "minItems": 2, "maxItems": 2},
     ]
     return WithJsonSchema({"anyOf": forms + ([{"enum": list(words)}] if words else [])})
+
+
+def _border_schema() -> WithJsonSchema:
+    both = {"type": "integer", "minimum": 1, "maximum": LARGEST}
+    side = {**both, "minimum": 0}
+    sides = {"items": side, "minItems": 2, "maxItems": 2, "contains": {"minimum": 1}}
+    return WithJsonSchema({"anyOf": [both, {"type": "array", **sides}]})
 
 
 Threads = Annotated[int, Field(ge=1, le=1024)]
@@ -241,3 +255,7 @@ Padding = Annotated[
     _pair_schema(0, "same", "valid"),
 ]
 """(height, width) on either side of the picture, or ``same``; ``valid`` is read as (0, 0)."""
+Border = Annotated[
+    tuple[int, int], BeforeValidator(_border), PlainSerializer(_short_pair), _border_schema()
+]
+"""(height, width) on either side of the picture, of which one may be 0."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from .base import LARGEST, Pair, is_whole, problem
+from .base import LARGEST, Border, Pair, is_whole, problem
 from .layer_base import Initializer, LayerConfig, ScaledInitializerConfig
 
 _TABLES = ("lenet5",)
@@ -74,7 +74,9 @@ class Pad2dConfig(LayerConfig):
     """A border around the picture, of a value that the input may have elsewhere."""
 
     type: Literal["pad2d"] = "pad2d"
-    padding: Annotated[Pair, Field(description="Width on either side: number or [height, width].")]
+    padding: Border = Field(
+        description="Width on either side: number or [height, width], of which one may be 0."
+    )
     value: float = Field(default=0.0, description="Value of the border, after normalisation.")
 
 

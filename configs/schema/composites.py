@@ -150,24 +150,30 @@ for _composite in (SequentialConfig, ResidualConfig, ConcatConfig):
 LAYER_KINDS = tuple(kind for model in models_in(Layer) for kind in kinds(model))
 
 
-def layer_names(
+def named_layers(
     layers: Sequence[Layer], counts: Counter[str] | None = None, prefix: str = ""
-) -> list[str]:
-    """The name of each layer: its ``name``, else ``<type>_<n>``, n counted from 1 per type.
+) -> list[tuple[str, Layer]]:
+    """Each layer with its name: its ``name``, else ``<type>_<n>``, n counted from 1 per type.
 
-    Each is followed by those of the layers that it is made of, which begin with its own and a dot.
+    The body of a residual is counted before its shortcut, whichever is written first. Each layer is
+    followed by those that it is made of, whose names begin with its own and a dot.
     """
     counts = Counter() if counts is None else counts
-    names = []
+    found: list[tuple[str, Layer]] = []
     for layer in layers:
         counts[layer.type] += 1
         name = prefix + (layer.name or f"{layer.type}_{counts[layer.type]}")
-        names.append(name)
+        found.append((name, layer))
         for key in NESTED.get(layer.type, ()):
             inner = getattr(layer, key)
             for each in inner if key == "branches" else [inner]:
-                names += [] if isinstance(each, str) else layer_names(each, counts, f"{name}.")
-    return names
+                found += [] if isinstance(each, str) else named_layers(each, counts, f"{name}.")
+    return found
+
+
+def layer_names(layers: Sequence[Layer]) -> list[str]:
+    """The name of each layer, those of a composite's layers after its own."""
+    return [name for name, _ in named_layers(layers)]
 
 
 def unique_names(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:

@@ -84,8 +84,8 @@ class _Pool2d(LayerConfig):
     )
     padding: Padding = Field(
         default=(0, 0),
-        description="Padding on either side: number, [height, width], same or valid (none); "
-        "it is never the maximum and does not count in an average.",
+        description="Padding on either side, at most half of pool_size: number, [height, width], "
+        "same or valid (none); it is never the maximum and does not count in an average.",
     )
     ceil_mode: bool = Field(default=False, description="Round the output size up, as Caffe does.")
 
@@ -93,8 +93,11 @@ class _Pool2d(LayerConfig):
     @classmethod
     def _inside(cls, padding: Any, info: ValidationInfo) -> Any:
         size = info.data.get("pool_size")
-        if size and padding != "same" and (padding[0] >= size[0] or padding[1] >= size[1]):
-            raise problem("expected less than pool_size, else a window holds nothing but padding")
+        if size and padding != "same":
+            rows, columns = size[0] // 2, size[1] // 2
+            if padding[0] > rows or padding[1] > columns:
+                most = rows if rows == columns else [rows, columns]
+                raise problem(f"expected at most {most}, half of pool_size")
         return padding
 
 

@@ -66,13 +66,17 @@ class GroupConfig(Model):
     kind: Kinds | None = Field(
         default=None,
         validate_default=True,
-        description="kernel, bias, scale or shift (those of normalisation); where parameters are "
-        "given too, both must fit.",
+        description="kernel, bias, scale or shift (those of normalisation; scale also the "
+        "coefficients of scaled_subsampling); where parameters are given too, both must fit.",
     )
     lr_factor: NotNegative | None = Field(
-        default=None, description="Multiple of the optimizer's learning rate."
+        default=None, description="Multiple of the optimizer's learning rate of each step."
     )
-    lr: NotNegative | None = Field(default=None, description="Learning rate, instead of lr_factor.")
+    lr: NotNegative | None = Field(
+        default=None,
+        description="Learning rate before the schedule, instead of lr_factor; "
+        "min_lr of a cosine holds for it as it stands.",
+    )
     weight_decay: NotNegative | None = Field(
         default=None, description="Weight decay; default: the optimizer's."
     )

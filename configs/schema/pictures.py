@@ -235,5 +235,6 @@ class EvaluateConfig(Model):
 
     tta: Literal["none", "mirror", "mirror+translate"] = Field(
         default="none",
-        description="Test-time augmentation: scores are averaged over views of a picture.",
+        description="Test-time augmentation: scores are averaged over the picture and its mirror "
+        "image; mirror+translate: also over the picture moved by a pixel, and then mirrored.",
     )

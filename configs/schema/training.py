@@ -142,9 +142,7 @@ class MultistepConfig(ScheduleConfig):
     def _one_each(cls, gamma: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
         changes = info.data.get("milestones") or info.data.get("milestones_epochs") or gamma
         if len(gamma) not in (1, len(changes)):
-            raise problem(
-                f"expected one number, or {len(changes)} for as many milestones (got {len(gamma)})"
-            )
+            raise problem(f"expected one number, or {len(changes)} for as many milestones")
         return gamma
 
     @field_validator("milestones")
@@ -202,7 +200,11 @@ class CosineConfig(_Ending):
     """lr_t = min_lr + (lr - min_lr) * (1 + cos(pi * t / T)) / 2, min_lr from T on."""
 
     type: Literal["cosine"] = "cosine"
-    min_lr: NotNegative = Field(default=0.0, description="Learning rate at the end.")
+    min_lr: NotNegative = Field(
+        default=0.0,
+        description="Learning rate at the end; the same where a group, or rest under muon, has its "
+        "own lr. lr_factor multiplies it too.",
+    )
 
 
 class OneCycleConfig(ScheduleConfig):

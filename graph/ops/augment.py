@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...common.errors import ShapeError
 from ...common.random import Key
-from ..augment import Augmentation, disorder
+from ..augmentations import Augmentation, disorder
 from ..graph import Op, Tensor
 from .rules import need
 from .step import GatherBatch
@@ -17,7 +17,7 @@ from .step import GatherBatch
 class GatherAugmented(GatherBatch):
     """x[i] = augmented(images[r]) * scale + shift; all else as GatherBatch.
 
-    ``augment`` acts in order, each as its class in layers.augment says, with its own key; the
+    ``augment`` acts in order, each as its class in graph.augmentations says, with its own key; the
     sample is r, the epoch floor(step / (len(order) / N)). ``fill``: the pixel, one number a
     channel, that cutout puts in. After a resampling pixels are fractions and are not rounded.
 
@@ -48,10 +48,11 @@ class GatherAugmented(GatherBatch):
 
 @dataclass(frozen=True)
 class View:
-    """A picture moved by whole pixels, reflected at its border, then perhaps flipped.
+    """A window of the picture's own size, ``down`` and ``right`` of it; then perhaps flipped.
 
-    view[h, w] = picture[reflect(h + down), reflect(w' + right)] with w' = w, or W - 1 - w where
-    ``flip``; reflect(-1) = 1 and reflect(H) = H - 2.
+    Beyond its border the picture is reflected. view[h, w] = picture[reflect(h + down),
+    reflect(w' + right)] with w' = w, or W - 1 - w where ``flip``: the window is moved first, what
+    it shows is mirrored then. reflect(-1) = 1 and reflect(H) = H - 2.
     """
 
     flip: bool = False

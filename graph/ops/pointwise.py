@@ -142,12 +142,16 @@ class Scale(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Op):
-    """y[n,c] = e^x[n,c] / sum over k of e^x[n,k]; x, y: (N, C) or (N, C, H, W)."""
+    """y[n,c] = e^x[n,c] / sum over k of e^x[n,k], or its logarithm; x, y: (N, C) or (N, C, H, W).
+
+    The logarithm is x - log sum e^x, finite where the probability itself is too small for a float.
+    """
 
     inputs: ClassVar = ("x",)
     outputs: ClassVar = ("y",)
     x: Tensor
     y: Tensor
+    log: bool = False
 
     def check(self) -> None:
         same(self, self.x, self.y)
@@ -158,13 +162,14 @@ class Softmax(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxBackward(Op):
-    """dx = y (dy - sum over axis 1 of y dy), y forward's output."""
+    """dx = y (dy - sum over axis 1 of y dy), y forward's output; of the log dy - e^y sum of dy."""
 
     inputs: ClassVar = ("y", "dy")
     outputs: ClassVar = ("dx",)
     y: Tensor
     dy: Tensor
     dx: Tensor
+    log: bool = False
 
     def check(self) -> None:
         same(self, self.y, self.dy, self.dx)

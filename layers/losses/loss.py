@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ..common.errors import ShapeError
-from .graph import Graph, Shape, Tensor
-from .layer import Layer
-from .ops import Metrics, Reduction
+from ...common.errors import ShapeError
+from ...graph.graph import Graph, Shape, Tensor
+from ...graph.ops import Metrics, Reduction
+from ..layer import Layer
 
 
 class Loss(ABC):

@@ -6,24 +6,25 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Array, Backend, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.backends.base import Array, Backend, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import Col2im, Conv2d, Im2col, MatMul
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.conv import Conv2dLayer
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import Col2im, Conv2d, Im2col, MatMul
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nets import conv2d_options, pictures
+
+from ..support.nets import conv2d_options, pictures
 
 
 def onednn() -> Backend:
-    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+    from dnnstack.backends.onednn.backend import OneDnnBackend
 
     try:
         return OneDnnBackend(1)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Array, Backend, Executable, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.reference.linear import conv2d
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers import ops
-from dnnstack.layers.backends.base import Array, Backend, Executable, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Op, Tensor
-from op_cases import CASES
-from op_draft import Draft
+from dnnstack.graph import ops
+from dnnstack.graph.graph import Op, Tensor
+
+from ..support.op_cases import CASES
+from ..support.op_draft import Draft
 
 # What tensor cores compute, and what works on its results in less precision.
 PRODUCTS = (
@@ -35,14 +38,14 @@ def reference() -> Backend:
 
 
 def onednn() -> Backend:
-    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+    from dnnstack.backends.onednn.backend import OneDnnBackend
 
     # One thread: for operations this small two would mostly wait for each other.
     return OneDnnBackend(1)
 
 
 def cuda() -> Backend:
-    from dnnstack.layers.backends.cuda.backend import CudaBackend
+    from dnnstack.backends.cuda.backend import CudaBackend
 
     return CudaBackend()
 
@@ -66,7 +69,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
     The arenas are spared: their padding must be zero. NumPy's outputs are new arrays each time.
     """
-    from dnnstack.layers.backends.onednn import memory
+    from dnnstack.backends.onednn import memory
 
     zeroed = memory.aligned
 
@@ -152,6 +155,36 @@ def lost_in_variances(draft: Draft, want: dict[Tensor, Array], step: float) -> d
     return lost
 
 
+def lost_in_operands(draft: Draft, want: dict[Tensor, Array], bits: int) -> dict[Tensor, Array]:
+    """What a convolution may lose whose pictures another operation computed.
+
+    They have more bits than an operand, which rounds each by at most 2^-bits of itself, towards
+    zero or not: at most so much of the sum of the products' absolute values.
+    """
+    lost = {}
+    for op in draft.graph.ops:
+        if isinstance(op, ops.Conv2d) and op.x in want:
+            sums = replace(op, bias=None, activation=None)
+            weights = draft.values[op.w].astype(np.float64)
+            lost[op.y] = 2.0**-bits * conv2d(sums, np.abs(want[op.x]), np.abs(weights))
+    return lost
+
+
+def excess(
+    draft: Draft, got: dict[Tensor, Array], want: dict[Tensor, Array], precision: str
+) -> dict[Tensor, float]:
+    """By how much the largest error of each result is beyond what the precision must lose."""
+    bits, coarse, step = NUMBERS[precision]
+    lost = lost_in_variances(draft, want, step) | lost_in_operands(draft, want, bits)
+    beyond = {}
+    for tensor in want:
+        size = max(1.0, float(np.abs(want[tensor]).max(initial=0.0)))
+        tolerance = (coarse + EPSILON * (16.0 + 4.0 * np.sqrt(draft.length))) * size
+        error = np.abs(np.subtract(got[tensor], want[tensor], dtype=np.float64))
+        beyond[tensor] = float((error - lost.get(tensor, 0.0)).max(initial=0.0)) - tolerance
+    return beyond
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", NUMBERS)
 def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
@@ -160,7 +193,7 @@ def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
         backend = cuda()
     except BackendUnavailableError as error:
         pytest.skip(str(error))
-    bits, coarse, step = NUMBERS[precision]
+    bits, _, _ = NUMBERS[precision]
     tried = 0
     for name, make in CASES.items():
         draft = make(np.random.default_rng(len(name)), "normal")
@@ -171,14 +204,25 @@ def test_less_precision_loses_no_more_than_it_must(precision: str) -> None:
             draft.values[tensor] = rounded(value, bits)
         got = results(compiled(backend, draft, precision), draft)
         want = results(compiled(reference(), draft, "fp64"), draft)
-        lost = lost_in_variances(draft, want, step)
-        for tensor in want:
-            size = max(1.0, float(np.abs(want[tensor]).max(initial=0.0)))
-            tolerance = (coarse + EPSILON * (16.0 + 4.0 * np.sqrt(draft.length))) * size
-            error = np.abs(np.subtract(got[tensor], want[tensor], dtype=np.float64))
-            excess = (error - lost.get(tensor, 0.0)).max(initial=0.0)
-            assert excess <= tolerance, f"{name} {tensor.name}: {error.max()} is too much"
+        for tensor, beyond in excess(draft, got, want, precision).items():
+            assert beyond <= 0.0, f"{name} {tensor.name}: {beyond} more than it must lose"
     assert tried > 20
+
+
+@pytest.mark.parametrize("kind", ops.ACTIVATIONS)
+def test_what_tf32_loses_in_a_second_product_is_known(kind: str) -> None:
+    """Cut to TF32's ten bits nothing is beyond the bound, cut to seven it is."""
+    draft = CASES[f"conv2d-blocks-{kind}"](np.random.default_rng(1), "normal")
+    for tensor, value in draft.values.items():
+        draft.values[tensor] = rounded(value, 10)
+    want = results(compiled(reference(), draft, "fp64"), draft)
+    first, second = draft.graph.ops
+    assert isinstance(first, ops.Conv2d)
+    assert isinstance(second, ops.Conv2d)
+    for bits, fine in ((10, True), (7, False)):
+        pictures = rounded(want[first.y].astype(np.float32), bits).astype(np.float64)
+        got = want | {second.y: conv2d(second, pictures, draft.values[second.w])}
+        assert (excess(draft, got, want, "tf32")[second.y] <= 0.0) == fine
 
 
 def test_every_operation_has_a_case() -> None:

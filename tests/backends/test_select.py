@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from dnnstack.backends import select
+from dnnstack.backends.cuda import backend as cuda
+from dnnstack.backends.onednn import backend as onednn
+from dnnstack.backends.select import available_threads, open_backend
 from dnnstack.common.errors import BackendUnavailableError, UsageError
-from dnnstack.layers.backends import select
-from dnnstack.layers.backends.cuda import backend as cuda
-from dnnstack.layers.backends.onednn import backend as onednn
-from dnnstack.layers.backends.select import available_threads, open_backend
 
 
 def test_numpy() -> None:

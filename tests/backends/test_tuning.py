@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.tuning import Tuning, cached, code_digest, fingerprint, settle, store
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.ops import GatherBatch, Pool2d
+from dnnstack.backends.tuning import Tuning, cached, code_digest, fingerprint, settle, store
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import GatherBatch, Pool2d
 
 TUNING = Tuning("onednn", {"oneDNN": "3.2", "threads": "2"}, "abc", {"conv2d_1": "nhwc"})
 

@@ -99,7 +99,7 @@ def child(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
     """Run a command line in a forked child, numpy alone; options are those of ``children.py``."""
     out = tmp_path_factory.mktemp("child") / "out.txt"
     with subprocess.Popen(
-        [sys.executable, "-W", "error", str(Path(__file__).with_name("children.py"))],
+        [sys.executable, "-W", "error", str(Path(__file__).parents[1] / "support" / "children.py")],
         env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -14,8 +14,9 @@ import pytest
 from dnnstack.cli.main import main
 from dnnstack.datasets import mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
-from https_server import CERTIFICATE, Request, Server, serving
 from PIL import Image
+
+from ..support.https_server import CERTIFICATE, Request, Server, serving
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

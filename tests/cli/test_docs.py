@@ -20,6 +20,7 @@ DOCUMENTS = [
     *(
         f"docs/{name}.md"
         for name in (
+            "architecture",
             "commands",
             "config",
             "data",

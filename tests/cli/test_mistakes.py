@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 from dnnstack.cli.main import main
 from dnnstack.common.files import lock
-from mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check
-from mistakes_in_configs import CONFIGS
-from mistakes_with_files import FILES
-from mistakes_with_places import PLACES
 from PIL import Image
+
+from ..support.mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check
+from ..support.mistakes_in_configs import CONFIGS
+from ..support.mistakes_with_files import FILES
+from ..support.mistakes_with_places import PLACES
 
 MISTAKES = [*CONFIGS, *FILES, *PLACES]
 
@@ -125,7 +126,7 @@ def test_a_disk_that_is_full_in_the_middle(
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "full/tiny/checkpoints: cannot save a checkpoint: File too large" in done.stderr
-    assert "free some room or choose another folder with run.dir, then resume" in done.stderr
+    assert "free some space or choose another folder with run.dir, then resume" in done.stderr
     assert list(Path("full/tiny/checkpoints").glob("step-*")) == []
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
+from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -110,11 +110,11 @@ def test_a_signal_in_the_last_moments(
 
 
 def test_compiling_with_trials_can_be_interrupted() -> None:
+    from dnnstack.backends.base import Options
+    from dnnstack.backends.select import open_backend
     from dnnstack.common.errors import Interrupted
-    from dnnstack.layers.backends.base import Options
-    from dnnstack.layers.backends.select import open_backend
     from dnnstack.layers.build import LayerSpec, build_layers
-    from dnnstack.layers.losses import CrossEntropyLoss
+    from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
     from dnnstack.training.network import Network
     from dnnstack.training.optimizers.sgd import Sgd
     from dnnstack.training.preprocessing import Preprocessing

@@ -40,7 +40,7 @@ def test_neither_data_nor_a_backend_is_touched(tmp_path: Path) -> None:
         "import sys; from dnnstack.cli.main import main;"
         "main(['summary', '--config', 'lenet.yaml']);"
         "print([m for m in sys.modules if m in ('cupy', 'cudnn', 'onednn')"
-        " or m.startswith('dnnstack.layers.backends.onednn')])"
+        " or m.startswith('dnnstack.backends.onednn')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

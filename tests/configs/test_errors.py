@@ -180,9 +180,23 @@ ONE_LINE = [
         "which is 8 (got 3)",
     ),
     (
-        "layers: [max_pool2d: {pool_size: 2, padding: 2}]",
-        "x.yaml:1:46: layers.0.max_pool2d.padding: expected less than pool_size, "
-        "else a window holds nothing but padding (got 2)",
+        "layers: [max_pool2d: {pool_size: 3, padding: 2}]",
+        "x.yaml:1:46: layers.0.max_pool2d.padding: expected at most 1, half of pool_size (got 2)",
+    ),
+    (
+        "layers: [avg_pool2d: {pool_size: [2, 5], padding: [1, 3]}]",
+        "x.yaml:1:51: layers.0.avg_pool2d.padding: expected at most [1, 2], half of pool_size "
+        "(got [1, 3])",
+    ),
+    (
+        "layers: [pad2d: {padding: [0, 0]}]",
+        "x.yaml:1:27: layers.0.pad2d.padding: expected a border on at least one side, "
+        "such as 1 or [1, 0] (got [0, 0])",
+    ),
+    (
+        "layers: [pad2d: {padding: [1, -1]}]",
+        "x.yaml:1:27: layers.0.pad2d.padding: expected a whole number of at least 0 "
+        "or a pair [height, width] (got [1, -1])",
     ),
     (
         "layers: [max_pool2d: {pool_size: 0}]",

@@ -75,6 +75,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "required": ("object", lambda value, wanted: set(wanted) <= value.keys()),
     "properties": ("object", _each_fits),
     "propertyNames": ("object", lambda value, wanted: all(accepts(wanted, key) for key in value)),
+    "contains": ("array", lambda value, wanted: any(accepts(wanted, item) for item in value)),
     "items": ("array", lambda value, wanted: all(accepts(wanted, item) for item in value)),
 }
 
@@ -135,6 +136,11 @@ train: {epochs: 1}
         ("layers: [{dense: {units: 5, kernel_initializer: he_normal}}]", True),
         ("layers: [{dense: {units: 5, kernel_initializer: normal}}]", False),
         ("layers: [{dense: {units: 5, kernel_initializer: {normal: {std: 1}}}}]", True),
+        ("layers: [{pad2d: {padding: 2}}]", True),
+        ("layers: [{pad2d: {padding: [1, 0]}}]", True),
+        ("layers: [{pad2d: {padding: [0, 3]}}]", True),
+        ("layers: [{pad2d: {padding: [0, 0]}}]", False),
+        ("layers: [{pad2d: {padding: 0}}]", False),
         ("layers: []", False),
         ("layers: [{residual: {body: [relu]}}]", True),
         ("layers: [{residual: {body: [dense]}}]", False),

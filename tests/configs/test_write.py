@@ -18,6 +18,9 @@ paddings = st.one_of(
     st.lists(st.integers(0, 9), min_size=2, max_size=2),
     st.sampled_from(["same", "valid"]),
 )
+borders = st.one_of(
+    counts, st.lists(st.integers(0, 9), min_size=2, max_size=2).filter(lambda sides: any(sides))
+)
 paths = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1).filter(
     str.isprintable
 )
@@ -59,7 +62,8 @@ layers = st.one_of(
         dilation=pairs,
         **weighted,
     ),
-    named("max_pool2d", {"pool_size": st.integers(10, 20)}, stride=pairs, padding=paddings),
+    named("max_pool2d", {"pool_size": st.integers(18, 20)}, stride=pairs, padding=paddings),
+    named("pad2d", {"padding": borders}, value=st.floats(-10, 10)),
     named("avg_pool2d", stride=pairs, ceil_mode=st.booleans()),
     st.sampled_from(["flatten", "softmax", "relu", "sigmoid", "global_avg_pool2d"]),
     named("leaky_relu", negative_slope=shares),

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from https_server import CERTIFICATE
+
+from ..support.https_server import CERTIFICATE
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Downloads, cifar, describe, files, load, registry
 from dnnstack.datasets.cifar import CIFAR_10, CIFAR_100, Cifar, Part
 from dnnstack.datasets.download import RemoteFile
-from https_server import Request, serving
+
+from ..support.https_server import Request, serving
 
 Members = dict[str, bytes]
 

@@ -21,7 +21,8 @@ from dnnstack.datasets.download import (
     obtain,
     offline_by_environment,
 )
-from https_server import Answer, Request, nothing_for, serving
+
+from ..support.https_server import Answer, Request, nothing_for, serving
 
 pytestmark = pytest.mark.usefixtures("trusted")
 

@@ -12,7 +12,8 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Downloads, describe, fashion_mnist, files, load, mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
-from https_server import Request, Server, serving
+
+from ..support.https_server import Request, Server, serving
 
 PICTURES = (np.arange(4 * 784) % 251).astype(np.uint8).reshape(4, 28, 28)
 LABELS = np.array([9, 0, 3, 1], np.uint8)

@@ -94,6 +94,9 @@ def test_a_second_start_reads_no_picture(
     np.testing.assert_array_equal(first.images, again.images)
     with pytest.raises(AssertionError, match="decoded again"):
         load("image_folder", "train", root=root, options={**OPTIONS, "size": (8, 13)})
+    monkeypatch.setattr("dnnstack.datasets.image_folder._VERSION", 0)
+    with pytest.raises(AssertionError, match="decoded again"):
+        load("image_folder", "train", root=root, options=OPTIONS)
 
 
 def test_the_cache_is_keyed_by_content(root: Path, cache: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Downloads, describe, files, load, mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
-from https_server import Request, Server, serving
+
+from ..support.https_server import Request, Server, serving
 
 PICTURES = (np.arange(5 * 784) % 256).astype(np.uint8).reshape(5, 28, 28)
 LABELS = np.array([3, 0, 9, 1, 1], np.uint8)

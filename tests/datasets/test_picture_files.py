@@ -107,7 +107,7 @@ def test_wide_pixels_are_converted_some_rows_at_a_time(tmp_path: Path, mode: str
     kind = {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]
     values = np.random.default_rng(0).integers(0, 1 << 16, (high, wide)).astype(kind)
     if mode == "F":
-        values = values / np.float32(65537) - np.float32(0.25)
+        values = values / np.float32(65535)
     path = tmp_path / "a.tif"
     Image.fromarray(values).save(path)
     tracemalloc.start()
@@ -118,7 +118,62 @@ def test_wide_pixels_are_converted_some_rows_at_a_time(tmp_path: Path, mode: str
         assert tracemalloc.get_traced_memory()[1] < 12 * values.size
     finally:
         tracemalloc.stop()
-    low, top = float(values.min()), float(values.max())
-    scaled = np.rint((values.astype(np.float64) - low) * (255.0 / (top - low)))
+    scaled = np.rint(values.astype(np.float64) * 255.0)
     np.testing.assert_array_equal(found, scaled if mode == "F" else values >> 8)
     assert steps == ["float_to_8_bits" if mode == "F" else "16_to_8_bits"]
+
+
+def opened(path: Path, rows: list[list[float]], kind: type) -> list[list[int]]:
+    Image.fromarray(np.array(rows, kind)).save(path)
+    found: list[list[int]] = np.asarray(open_picture(path, [])).tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pixels", "expected"),
+    [
+        ([0.0, 0.25, 1.0], [0, 64, 255]),
+        ([0.0, 0.1, 0.5], [0, 26, 128]),
+        ([0.0, 100.4, 252.0], [0, 100, 252]),
+        ([30.0, 40.0, 50.0], [30, 40, 50]),
+        ([0.0, 1.5, 255.0], [0, 2, 255]),
+        ([-1e-4, 0.5, 1.0001], [0, 128, 255]),
+        ([-0.1, 100.0, 255.2], [0, 100, 255]),
+        ([0.0, 0.0, 0.0], [0, 0, 0]),
+    ],
+)
+def test_floating_point_pixels_are_0_to_1_or_0_to_255(
+    tmp_path: Path, pixels: list[float], expected: list[int]
+) -> None:
+    assert opened(tmp_path / "a.tif", [pixels], np.float32) == [expected]
+
+
+@pytest.mark.parametrize("name", ["a.tif", "a.png", "a.pgm"])
+def test_pixels_of_16_bits_lose_the_lower_eight(tmp_path: Path, name: str) -> None:
+    pixels = [0, 255, 256, 4095, 65535]
+    assert opened(tmp_path / name, [pixels], np.uint16) == [[0, 0, 1, 15, 255]]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "kind", "message"),
+    [
+        (
+            [-5.0, 900.0],
+            np.float32,
+            "from -5 to 900; floating-point pixels are read from 0 to 1 or",
+        ),
+        (
+            [0.0, 4095.0],
+            np.float32,
+            "from 0 to 4095; floating-point pixels are read from 0 to 1 or",
+        ),
+        ([-0.5, 0.5], np.float32, "from -0.5 to 0.5; floating-point .* 255: scale them first"),
+        ([-5, 300], np.int32, "from -5 to 300; whole numbers are read from 0 to 65535: scale them"),
+        ([0, 70000], np.int32, "from 0 to 70000; whole numbers are read from 0 to 65535: scale"),
+    ],
+)
+def test_other_numbers_are_refused(
+    tmp_path: Path, pixels: list[float], kind: type, message: str
+) -> None:
+    with pytest.raises(DatasetError, match=f"a.tif: has pixels {message}"):
+        opened(tmp_path / "a.tif", [pixels], kind)

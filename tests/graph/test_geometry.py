@@ -4,7 +4,7 @@ from math import ceil
 
 import pytest
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.geometry import Window, fit_window
+from dnnstack.graph.geometry import Window, fit_window
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.graph import Graph, Origin, Tensor
-from dnnstack.layers.ops import Activation, Advance, BiasAdd
+from dnnstack.graph.graph import Graph, Origin, Tensor
+from dnnstack.graph.ops import Activation, Advance, BiasAdd
 
 
 def relu(graph: Graph, x: Tensor, name: str) -> Tensor:

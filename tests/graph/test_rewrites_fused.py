@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.base import Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import Fused
+from dnnstack.graph.rewrites import REWRITES, rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import Fused
-from dnnstack.layers.rewrites import REWRITES, rewritten
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

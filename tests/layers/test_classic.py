@@ -7,18 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_hand import NINE, check, compute
+from dnnstack.backends.base import Backend, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.backends.base import Backend, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.catalog import LAYERS
-from dnnstack.layers.connections import LENET5
-from dnnstack.layers.conv import Conv2dLayer
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.graph import Graph, Op, Shape, Tensor
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import (
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Graph, Op, Shape, Tensor
+from dnnstack.graph.ops import (
     Activation,
     ChannelScale,
     Col2im,
@@ -30,15 +24,22 @@ from dnnstack.layers.ops import (
     PerceptronErrorBackward,
     Rbf,
 )
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.connections import LENET5
+from dnnstack.layers.conv import Conv2dLayer
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.rbf import DIGITS, RbfLayer, bitmaps
 from dnnstack.layers.whitening import Dirac
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
+from ..support.by_hand import NINE, check, compute
+
 
 def onednn() -> Backend:
-    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+    from dnnstack.backends.onednn.backend import OneDnnBackend
 
     try:
         return OneDnnBackend(1)
@@ -101,6 +102,8 @@ def test_shapes_and_parameters() -> None:
     found = built("scaled_subsampling", (6, 28, 28))
     assert found == {"l.weight": (6,), "l.bias": (6,), "": (6, 14, 14)}
     assert built("pad2d", (1, 28, 28), padding=(2, 1)) == {"": (1, 32, 30)}
+    assert built("pad2d", (1, 28, 28), padding=(1, 0)) == {"": (1, 30, 28)}
+    assert built("pad2d", (1, 28, 28), padding=(0, 3)) == {"": (1, 28, 34)}
     assert built("rbf", (84,)) == {"": (10,)}
     found = built("conv2d", (6, 14, 14), filters=16, kernel_size=5, connections="lenet5")
     assert found == {"l.weight": (60, 5, 5), "l.bias": (16,), "": (16, 10, 10)}

@@ -6,19 +6,8 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from by_hand import TARGET, check, compute
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.classic_losses import (
-    HingeLoss,
-    OneMinusPLoss,
-    PerceptronLoss,
-    RbfMapLoss,
-    SquaredDistanceLoss,
-)
-from dnnstack.layers.loss import Loss
-from dnnstack.layers.losses import LOSSES
-from dnnstack.layers.ops import (
+from dnnstack.graph.ops import (
     ExpectedCost,
     ExpectedCostBackward,
     MapCriterion,
@@ -29,10 +18,19 @@ from dnnstack.layers.ops import (
     PerceptronErrorBackward,
     Reduction,
 )
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses import LOSSES
+from dnnstack.layers.losses.expected_cost import OneMinusPLoss, SquaredDistanceLoss
+from dnnstack.layers.losses.hinge import HingeLoss
+from dnnstack.layers.losses.loss import Loss
+from dnnstack.layers.losses.perceptron import PerceptronLoss
+from dnnstack.layers.losses.rbf_map import RbfMapLoss
 from dnnstack.training.network import Network
-from gradcheck import check_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ..support.by_hand import TARGET, check, compute
+from ..support.gradcheck import check_loss
 
 SMOOTH: list[Loss] = [
     HingeLoss(),

@@ -6,22 +6,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Array, Backend, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError, ConfigError, ShapeError
-from dnnstack.layers.backends.base import Array, Backend, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.graph import Graph, Shape
+from dnnstack.graph.ops import Activation, Add, Conv2dBackwardFilter, Softmax
+from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.composite import walk
-from dnnstack.layers.graph import Graph, Shape
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import Activation, Add, Conv2dBackwardFilter, Softmax
-from dnnstack.layers.rewrites import rewritten
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nets import stacks
-from nets_composite import conv
+
+from ..support.nets import stacks
+from ..support.nets_composite import conv
 
 PICTURE, CLASSES, BATCH, COUNT = (2, 9, 9), 4, 3, 6
 RELU, FLATTEN = LayerSpec("relu"), LayerSpec("flatten")
@@ -217,7 +218,7 @@ def trained(net: Network, backend: Backend, options: Options, seed: int) -> dict
 
 @pytest.fixture(scope="module")
 def onednn() -> Backend:
-    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+    from dnnstack.backends.onednn.backend import OneDnnBackend
 
     try:
         return OneDnnBackend(1)

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.graph.ops import ACTIVATIONS, Reduction
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.catalog import LAYERS
-from dnnstack.layers.losses import CrossEntropyLoss, MeanSquaredErrorLoss
-from dnnstack.layers.ops import ACTIVATIONS, Reduction
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
-from gradcheck import check_layer, check_loss, compare, compile_exact, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nets import DRAWN, layers
+
+from ..support.gradcheck import check_layer, check_loss, compare, compile_exact, spread
+from ..support.nets import DRAWN, layers
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common import random
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import BatchNorm, BatchNormInference, Dropout
 from dnnstack.layers.batch_norm import BatchNormLayer
 from dnnstack.layers.dropout import DropoutLayer
-from dnnstack.layers.graph import Graph
 from dnnstack.layers.lrn import LcnLayer, LrnLayer
-from dnnstack.layers.ops import BatchNorm, BatchNormInference, Dropout
 
 PICTURE = (3, 8, 6)
 

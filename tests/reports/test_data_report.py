@@ -9,16 +9,11 @@ import pytest
 from dnnstack.common.errors import ConfigError, DatasetError, UsageError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import DataFile, DatasetInfo, ImageSet, load
-from dnnstack.training.reports import data_report, data_samples
-from dnnstack.training.reports.contact_sheet import (
-    check_png,
-    draw_sheet,
-    reduced,
-    reduction,
-)
-from dnnstack.training.reports.data_report import DataReport, report
-from dnnstack.training.reports.data_samples import samples, save_samples
-from dnnstack.training.reports.data_text import as_text
+from dnnstack.reports import data_report, data_samples
+from dnnstack.reports.contact_sheet import check_png, draw_sheet, reduced, reduction
+from dnnstack.reports.data_report import DataReport, report
+from dnnstack.reports.data_samples import samples, save_samples
+from dnnstack.reports.data_text import as_text
 from dnnstack.training.statistics import mean_and_deviation
 from hypothesis import given
 from hypothesis import strategies as st

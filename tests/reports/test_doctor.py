@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dnnstack.backends.onednn import library as onednn
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.onednn import library as onednn
-from dnnstack.training.reports import doctor, doctor_gpu, doctor_machine
-from dnnstack.training.reports.doctor import Finding, examine
+from dnnstack.reports import doctor, doctor_gpu, doctor_machine
+from dnnstack.reports.doctor import Finding, examine
 
 Findings = dict[tuple[str, str], Finding]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend, Limits
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend, Limits
-from dnnstack.layers.rewrites import rewritten
-from dnnstack.training.reports.explain import Explanation, Operation, explain
-from dnnstack.training.reports.explain_json import as_json
-from dnnstack.training.reports.explain_text import as_text, quantity
+from dnnstack.graph.rewrites import rewritten
+from dnnstack.reports.explain import Explanation, Operation, explain
+from dnnstack.reports.explain_json import as_json
+from dnnstack.reports.explain_text import as_text, quantity
 from dnnstack.training.session import Session
 from numpy.typing import NDArray
 
@@ -149,3 +149,16 @@ def test_a_batch_in_parts_has_its_update_explained(tiny: Tiny, backend: Backend)
     once = sum(o.seconds or 0.0 for o in found.operations[-4:])
     often = sum(o.seconds or 0.0 for o in found.operations[:-4])
     assert found.whole.calls_seconds == pytest.approx(once + 4 * often)
+
+
+def test_calls_that_are_alike_are_one_line_with_their_number_and_time(
+    tiny: Tiny, reference: Backend
+) -> None:
+    found = _explained(tiny(), reference, measured=True)
+    first = found.operations[0]
+    call = replace(first.calls[0], seconds=0.002)
+    twice = replace(first, calls=(call, call))
+    found = replace(found, operations=[twice, *found.operations[1:]])
+    (line,) = [line for line in as_text(found).splitlines() if ", 2 times" in line]
+    assert f"{call.bound.library} {call.bound.function}, 2 times" in line
+    assert "4.00 ms" in line

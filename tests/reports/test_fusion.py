@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.layers.graph import Graph, Op, Origin
-from dnnstack.layers.ops import Fused
-from dnnstack.layers.rewrites import OWN_KERNELS, REWRITES, rewritten
+from dnnstack.graph.graph import Graph, Op, Origin
+from dnnstack.graph.ops import Fused
+from dnnstack.graph.rewrites import OWN_KERNELS, REWRITES, rewritten
+from dnnstack.reports.fusion import op_name, replacements, same_op
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
-from dnnstack.training.reports.fusion import op_name, replacements, same_op
 
 _STACKS = {
     "convolutions": "[{conv2d: {filters: 4, kernel_size: 5}}, relu, max_pool2d, "

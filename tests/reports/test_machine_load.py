@@ -7,9 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from dnnstack.cli import busy
-from dnnstack.cli.busy import Others, Watch
 from dnnstack.cli.progress import Lines
+from dnnstack.reports import machine_load
+from dnnstack.reports.machine_load import Others, Watch
 from dnnstack.training.listener import Progress
 from dnnstack.training.metrics import Metrics
 
@@ -20,9 +20,9 @@ Machine = Callable[..., None]
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     """Sets the clock, the cores' seconds of work and this process's; two of three cores are its."""
     stat = tmp_path / "stat"
-    monkeypatch.setattr(busy, "_STAT", stat)
-    monkeypatch.setattr(busy.os, "sched_getaffinity", lambda pid: {0, 2})
-    monkeypatch.setattr(busy.os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(machine_load, "_STAT", stat)
+    monkeypatch.setattr(machine_load.os, "sched_getaffinity", lambda pid: {0, 2})
+    monkeypatch.setattr(machine_load.os, "sysconf", lambda name: 100)
 
     def show(at: float, own: float, first: float, third: float) -> None:
         lines = ["cpu 1 1 1 1 1 1 1 1 1 1"]
@@ -31,8 +31,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
             # user nice system idle iowait irq softirq steal guest guest_nice
             lines.append(f"cpu{core} {half} 0 {half} {at * 7:.0f} {at * 9:.0f} 0 0 0 {half} 0")
         stat.write_text("\n".join([*lines, "intr 1 2", ""]), encoding="ascii")
-        monkeypatch.setattr(busy.time, "monotonic", lambda: at)
-        monkeypatch.setattr(busy.os, "times", lambda: SimpleNamespace(user=own, system=0.0))
+        monkeypatch.setattr(machine_load.time, "monotonic", lambda: at)
+        monkeypatch.setattr(machine_load.os, "times", lambda: SimpleNamespace(user=own, system=0.0))
 
     return show
 
@@ -76,7 +76,7 @@ def test_nothing_is_said_where_nothing_is_known(
     machine(0.05, own=0.0, first=0.1, third=0.1)
     assert others.cores() is None
     machine(1.0, own=0.0, first=2.0, third=2.0)
-    monkeypatch.setattr(busy, "_STAT", Path("nowhere"))
+    monkeypatch.setattr(machine_load, "_STAT", Path("nowhere"))
     assert (others.cores(), others.advice(2), others.remark()) == (None, "", "")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.training.reports.plots import CURVES, draw_curves, read_metrics
-from dnnstack.training.run_log import CSV, HEADER
+from dnnstack.reports.plots import CURVES, draw_curves, read_metrics
+from dnnstack.training.records.run_log import CSV, HEADER
 from PIL import Image
 
 ROWS = """\
@@ -91,7 +91,7 @@ def test_matplotlib_is_loaded_when_it_draws_and_not_before(tmp_path: Path) -> No
         "import sys\n"
         "from pathlib import Path\n"
         "from dnnstack.training import trainer\n"
-        "from dnnstack.training.reports import plots\n"
+        "from dnnstack.reports import plots\n"
         "assert 'matplotlib' not in sys.modules\n"
         f"assert plots.draw_curves(Path({str(tmp_path)!r}), print)\n"
         "assert 'matplotlib' in sys.modules\n"

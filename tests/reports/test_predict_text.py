@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Picture
+from dnnstack.reports.predict_text import as_text, blocks, wanted
 from dnnstack.training.predict import COLUMNS, Answer, InputFolder, Prediction
-from dnnstack.training.reports.predict_text import as_text, blocks, wanted
 from numpy.typing import NDArray
 from PIL import Image
 

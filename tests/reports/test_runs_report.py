@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
+from dnnstack.reports.runs_report import RunReport, as_text, report_runs
 from dnnstack.training.listener import Progress, Silent
-from dnnstack.training.reports.runs_report import RunReport, as_text, report_runs
-from dnnstack.training.resume import open_resume
-from dnnstack.training.runs import create_run, reopen_run
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.runs import create_run, reopen_run
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.common.errors import ShapeError, UsageError
+from dnnstack.backends.base import Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.common.errors import ConfigError, DatasetError, ShapeError, UsageError
 from dnnstack.configs import load_config, packaged_configs, parse_config
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.reports import summary as summarizing
+from dnnstack.reports.summary import NetworkSummary, summarize
+from dnnstack.reports.summary_text import as_text
+from dnnstack.reports.units import bytes_text
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
-from dnnstack.training.reports import summary as summarizing
-from dnnstack.training.reports.summary import NetworkSummary, summarize
-from dnnstack.training.reports.summary_text import as_text
-from dnnstack.training.reports.units import bytes_text
 
 # The figures of CMU's lecture on VGG-16, in bytes: weights without biases, and outputs a picture.
 KIB, MIB = 1024, 1024**2
@@ -98,6 +98,23 @@ def test_another_batch_size_scales_activations_alone() -> None:
     assert one.evaluation == many.evaluation
     with pytest.raises(UsageError, match="--batch-size"):
         lenet(batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("data.validation=70000", "70000 of 60000 training samples leaves 0"),
+        ("data.batch_size=70000", "more than the 55000 samples to train on"),
+        ("train.accumulate=7", "cannot be computed in 7 parts"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(override: str, reason: str) -> None:
+    with pytest.raises((ConfigError, DatasetError), match=reason):
+        lenet(override)
+
+
+def test_a_batch_to_look_at_may_be_larger_than_the_data_set() -> None:
+    assert lenet(batch_size=100_000).batch_size == 100_000
 
 
 def test_a_shape_error_names_the_file() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from dnnstack.layers.backends.base import Array, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Graph, Op, Tensor
+from dnnstack.backends.base import Array, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.graph import Graph, Op, Tensor
 
 FLOATS, TARGET = np.float64, np.int32
 

@@ -21,14 +21,15 @@ from typing import Any
 import dnnstack.configs
 import numpy as np
 import safetensors.numpy  # noqa: F401  # imported before the fork, to be there at once
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.reference.executable import ReferenceExecutable
+from dnnstack.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.cli.main import main
 from dnnstack.common import files
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.backends.reference.executable import ReferenceExecutable
-from dnnstack.layers.backends.reference.kernels import KERNELS, Kernel
-from dnnstack.layers.ops import SgdUpdate
-from dnnstack.training import checkpoint_store, divergence, trainer
+from dnnstack.graph.ops import SgdUpdate
+from dnnstack.training import divergence, trainer
 from dnnstack.training.loop import Loop
+from dnnstack.training.records import store as checkpoint_store
 from dnnstack.training.session import Session
 
 Call = Callable[..., Any]

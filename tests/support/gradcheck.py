@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from dnnstack.layers.backends.base import Array, Executable, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Graph, Shape, Tensor
+from dnnstack.backends.base import Array, Executable, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.graph import Graph, Shape, Tensor
 from dnnstack.layers.layer import Layer
-from dnnstack.layers.losses import Loss
+from dnnstack.layers.losses.loss import Loss
 
 STEP = 1e-6
 TOLERANCE = 1e-6

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from dnnstack.training import room
-from mistakes import TINY, TRAIN, USAGE, Mistake, Prepare, changed, config
+from dnnstack.training.records import disk_space
+
+from .mistakes import TINY, TRAIN, USAGE, Mistake, Prepare, changed, config
 
 CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
 SEVERAL_CONFIGS = "(configs in the package: "
@@ -18,17 +19,17 @@ def cupy_as(found: Callable[[], object]) -> Prepare:
     """What the CUDA backend finds in the place of CuPy, whatever this machine has."""
 
     def prepare(patch: pytest.MonkeyPatch) -> None:
-        import dnnstack.layers.backends.cuda.backend  # noqa: F401
+        import dnnstack.backends.cuda.backend  # noqa: F401
 
         for name, module in list(sys.modules.items()):
-            if name.startswith("dnnstack.layers.backends.cuda.") and hasattr(module, "cupy"):
+            if name.startswith("dnnstack.backends.cuda.") and hasattr(module, "cupy"):
                 patch.setattr(module, "cupy", found)
 
     return prepare
 
 
 def without_cupy(patch: pytest.MonkeyPatch) -> None:
-    from dnnstack.layers.backends.cuda.libraries import runtime
+    from dnnstack.backends.cuda.libraries import runtime
 
     patch.setitem(sys.modules, "cupy", None)
     # Imported afresh, even where an earlier test had it.
@@ -36,7 +37,7 @@ def without_cupy(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_bfloat16(patch: pytest.MonkeyPatch) -> None:
-    from dnnstack.layers.backends.onednn.library import library
+    from dnnstack.backends.onednn.library import library
 
     avx2 = 7
     patch.setattr(library(), "_isa", lambda: avx2)
@@ -52,7 +53,7 @@ def no_devices() -> object:
 
 def disk_full(patch: pytest.MonkeyPatch) -> None:
     full = SimpleNamespace(f_bavail=10, f_frsize=4096)
-    patch.setattr(room.os, "statvfs", lambda place: full)
+    patch.setattr(disk_space.os, "statvfs", lambda place: full)
 
 
 BLOCK = """\
@@ -279,7 +280,7 @@ CONFIGS = [
     Mistake(
         "a threshold with a gradient's loss",
         TRAIN,
-        ("tiny.yaml: layer 'heaviside_1' (heaviside) has no gradient", "use 'sigmoid'"),
+        ("tiny.yaml:7:5: layer 'heaviside_1' (heaviside) has no gradient", "use 'sigmoid'"),
         prepare=changed("- relu", "- heaviside"),
     ),
     Mistake(
@@ -306,7 +307,7 @@ CONFIGS = [
     Mistake(
         "as many factors as milestones",
         f"{TRAIN} --set 'schedule={{type: multistep, milestones: [1, 2], gamma: [1, 1, 1]}}'",
-        ("schedule.gamma: expected one number, or 2 for as many milestones (got 3)",),
+        ("schedule.gamma: expected one number, or 2 for as many milestones (got [",),
     ),
     Mistake(
         "milestones beyond the end",
@@ -371,7 +372,7 @@ CONFIGS = [
     Mistake(
         "no room for checkpoints",
         TRAIN,
-        ("runs: has 41.0 kB free, the checkpoints need 1.", "free some room, keep fewer"),
+        ("runs: has 41.0 kB free, the checkpoints need 1.", "free some space, keep fewer"),
         prepare=disk_full,
     ),
     # The command line; more of it in test_usage.py.

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mistakes import EVAL, PREDICT, TRAIN, Mistake, Prepare
 from PIL import Image
+
+from .mistakes import EVAL, PREDICT, TRAIN, Mistake, Prepare
 
 CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
 ON_MNIST = f"{TRAIN} --set data.dataset=mnist --set data.validation=10 --data-dir data"

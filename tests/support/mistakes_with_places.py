@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mistakes import TINY, TRAIN, Mistake, changed, config
+from .mistakes import TINY, TRAIN, Mistake, changed, config
+from .mistakes_in_configs import BLOCK
 
 FEW = TINY.replace("480", "60").replace("64", "0")
 
@@ -48,5 +49,46 @@ PLACES = [
         "train --config tiny.yaml --threads 1 --device numpy",
         ("tiny.yaml:1:1: expected a mapping with the keys name, ", "(got 'hello')\n"),
         prepare=config("hello\n"),
+    ),
+    Mistake(
+        "an option of a layer from the command line",
+        "train --config tiny.yaml --device numpy --set layers.conv2d_1.kernel_size=29",
+        (
+            "tiny.yaml:6:5 (changed by --set layers.conv2d_1.kernel_size=29): layer 1 'conv2d_1' "
+            "(conv2d): a window of 29x29 does not fit",
+        ),
+    ),
+    Mistake(
+        "an option of a layer inside a block from the command line",
+        "summary --config tiny.yaml --set layers.residual_1.body.conv2d_1.kernel_size=99",
+        (
+            "tiny.yaml:6:27 (in block 'basic', used at tiny.yaml:9:5; changed by "
+            "--set layers.residual_1.body.conv2d_1.kernel_size=99): layer 1.body.1 "
+            "'residual_1.conv2d_1' (conv2d): a window of 99x99 does not fit",
+        ),
+        prepare=config(BLOCK),
+    ),
+    Mistake(
+        "whitened filters of an inner layer",
+        "summary --config tiny.yaml",
+        (
+            "tiny.yaml:6:27 (in block 'basic', used at tiny.yaml:9:5): layer "
+            "'residual_1.conv2d_1': whiten takes patches of the pictures",
+            "give this layer another kernel_initializer",
+        ),
+        prepare=config(
+            BLOCK.replace("kernel_size: 1", "kernel_size: 1, kernel_initializer: whiten").replace(
+                "filters: 4", "filters: 1"
+            )
+        ),
+    ),
+    Mistake(
+        "batch norm over one value a channel",
+        "train --config tiny.yaml --device numpy --set data.batch_size=1",
+        (
+            "tiny.yaml:10:5: layer 'batch_norm_1' (batch_norm): a batch of 1 gives one value",
+            "raise data.batch_size",
+        ),
+        prepare=changed("  - flatten\n", "  - flatten\n  - batch_norm\n"),
     ),
 ]

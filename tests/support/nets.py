@@ -11,7 +11,8 @@ from dnnstack.layers.layer import Layer
 from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-from nets_composite import composite, drawn
+
+from .nets_composite import composite, drawn
 
 Options = dict[str, Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dnnstack.graph.graph import Shape
 from dnnstack.layers.build import LayerSpec
-from dnnstack.layers.graph import Shape
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 

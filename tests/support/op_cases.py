@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import op_cases_augment
-import op_cases_classic
-import op_cases_combine
-import op_cases_norm
-import op_cases_updates
-import op_cases_windows
-from dnnstack.layers.backends.base import Array
-from dnnstack.layers.graph import Shape, Tensor
-from dnnstack.layers.ops import (
+from dnnstack.backends.base import Array
+from dnnstack.graph.graph import Shape, Tensor
+from dnnstack.graph.ops import (
     ACTIVATIONS,
     FROM_OUTPUT,
     Activation,
@@ -43,7 +37,16 @@ from dnnstack.layers.ops import (
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
-from op_draft import ALPHA, CASES, Draft, case
+
+from . import (
+    op_cases_augment,
+    op_cases_classic,
+    op_cases_combine,
+    op_cases_norm,
+    op_cases_updates,
+    op_cases_windows,
+)
+from .op_draft import ALPHA, CASES, Draft, case
 
 __all__ = [
     "CASES",
@@ -134,6 +137,15 @@ def activate_backward(d: Draft, kind: str, extreme: bool, *shape: int) -> None:
     )
 
 
+def activated_bias_grad(d: Draft, *shape: int) -> None:
+    """A bias's gradient behind an activation's, which may sum on the way."""
+    d.length = int(np.prod(shape)) // shape[1]
+    value, dy, dx = d.floats("value", *shape), d.floats("dy", *shape), d.out("dx", *shape)
+    d.graph.add(ActivationBackward(value=value, dy=dy, dx=dx, kind="leaky_relu", alpha=0.25))
+    d.graph.add(BiasGrad(dy=dx, db=d.gradient("b", shape[1])))
+
+
+case("bias_grad-activated", activated_bias_grad, 70, 12)
 for activation in ACTIVATIONS:
     for shape in ((3, 7), (2, 3, 5, 4), (2, 16, 4, 4)):
         case(f"activation-{activation}-{shape}", activate, activation, False, *shape)
@@ -164,26 +176,29 @@ for shape in ((3, 7), (2, 16, 4, 4)):
     case(f"scale-{shape}", scale, *shape)
 
 
-def softmax(d: Draft, *shape: int) -> None:
+def softmax(d: Draft, log: bool, *shape: int) -> None:
     d.length = shape[1]
-    d.graph.add(Softmax(x=d.floats("x", *shape), y=d.out("y", *shape)))
+    d.graph.add(Softmax(x=d.floats("x", *shape), y=d.out("y", *shape), log=log))
 
 
-def softmax_backward(d: Draft, *shape: int) -> None:
+def softmax_backward(d: Draft, log: bool, *shape: int) -> None:
     d.length = shape[1]
-    y = d.given("y", probabilities(d, shape))
-    d.graph.add(SoftmaxBackward(y=y, dy=d.floats("dy", *shape), dx=d.out("dx", *shape)))
+    p = probabilities(d, shape)
+    y, dy = d.given("y", np.log(p) if log else p), d.floats("dy", *shape)
+    d.graph.add(SoftmaxBackward(y=y, dy=dy, dx=d.out("dx", *shape), log=log))
 
 
-def large_scores(d: Draft) -> None:
+def large_scores(d: Draft, log: bool) -> None:
     x = d.given("x", np.array([[1e4, 0.0, -1e4], [88.0, 89.0, 90.0]], np.float32))
-    d.graph.add(Softmax(x=x, y=d.out("y", 2, 3)))
+    d.graph.add(Softmax(x=x, y=d.out("y", 2, 3), log=log))
 
 
-for shape in ((5, 10), (1, 1), (2, 7, 3, 2)):
-    case(f"softmax-{shape}", softmax, *shape)
-    case(f"softmax_backward-{shape}", softmax_backward, *shape)
-case("softmax-large", large_scores)
+for log in (False, True):
+    name = "log_softmax" if log else "softmax"
+    for shape in ((5, 10), (1, 1), (2, 7, 3, 2)):
+        case(f"{name}-{shape}", softmax, log, *shape)
+        case(f"{name}_backward-{shape}", softmax_backward, log, *shape)
+    case(f"{name}-large", large_scores, log)
 
 
 # ---------------------------------------------------------------- losses
@@ -207,12 +222,12 @@ def cross_entropy(
     d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: Reduction, backward: bool
 ) -> None:
     d.length = n * k
-    p, target = d.given("p", probabilities(d, (n, k))), targets(d, n, k, masks)
-    rest = {"label_smoothing": smoothing, "reduction": reduction}
+    target, rest = targets(d, n, k, masks), {"label_smoothing": smoothing, "reduction": reduction}
     if backward:
-        d.graph.add(CrossEntropyBackward(p=p, target=target, dp=d.out("dp", n, k), **rest))
+        d.graph.add(CrossEntropyBackward(target=target, dlog_p=d.out("dlog_p", n, k), **rest))
     else:
-        d.graph.add(CrossEntropy(p=p, target=target, loss=d.out("loss", 1), **rest))
+        log_p = d.given("log_p", np.log(probabilities(d, (n, k))))
+        d.graph.add(CrossEntropy(log_p=log_p, target=target, loss=d.out("loss", 1), **rest))
 
 
 def softmax_cross_entropy(

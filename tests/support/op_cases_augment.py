@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from dnnstack.layers.augment import (
+from dnnstack.graph.augmentations import (
     AlternatingFlip,
     Augmentation,
     Cutout,
@@ -15,9 +15,10 @@ from dnnstack.layers.augment import (
     Shift,
     augmentation_keys,
 )
-from dnnstack.layers.graph import Shape
-from dnnstack.layers.ops import AverageViews, GatherAugmented, View, Views
-from op_draft import Draft, case
+from dnnstack.graph.graph import Shape
+from dnnstack.graph.ops import AverageViews, GatherAugmented, View, Views
+
+from .op_draft import Draft, case
 
 # The middle of the allowed 1/255: rounded places move an interpolated pixel a little.
 INTERPOLATED = 40_000

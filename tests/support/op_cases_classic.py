@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from dnnstack.layers.connections import LENET5
-from dnnstack.layers.graph import Op, Tensor
-from dnnstack.layers.ops import (
+from dnnstack.graph.graph import Op, Tensor
+from dnnstack.graph.ops import (
     ChannelScale,
     ChannelScaleBackward,
     Col2im,
@@ -27,8 +26,10 @@ from dnnstack.layers.ops import (
     RbfBackward,
     Reduction,
 )
-from op_cases_windows import CONVOLUTIONS, Geometry
-from op_draft import Draft, case
+from dnnstack.layers.connections import LENET5
+
+from .op_cases_windows import CONVOLUTIONS, Geometry
+from .op_draft import Draft, case
 
 # ---------------------------------------------------------------- im2col
 
@@ -79,6 +80,8 @@ def pad2d(d: Draft, padding: tuple[int, int, int, int], value: float, backward: 
 for backward in (False, True):
     case(f"pad2d-even-{backward:d}", pad2d, (2, 2, 2, 2), -0.1, backward)
     case(f"pad2d-uneven-{backward:d}", pad2d, (0, 1, 3, 2), 0.5, backward)
+    case(f"pad2d-rows-{backward:d}", pad2d, (1, 1, 0, 0), -0.5, backward)
+    case(f"pad2d-columns-{backward:d}", pad2d, (0, 0, 3, 3), 0.25, backward)
     case(f"pad2d-none-{backward:d}", pad2d, (0, 0, 0, 0), 7.0, backward)
 
 

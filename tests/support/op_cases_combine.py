@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.graph import Tensor
-from dnnstack.layers.ops import Add, Concat, Conv2d, PadChannels, Slice
-from op_draft import ALPHA, Draft, case
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import Add, Concat, Conv2d, PadChannels, Slice
+
+from .op_draft import ALPHA, Draft, case
 
 
 def add(d: Draft, count: int, f: str | None, *shape: int) -> None:

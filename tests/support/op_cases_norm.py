@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 from dnnstack.common import random
-from dnnstack.layers.graph import Tensor
-from dnnstack.layers.ops import (
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import (
     ACTIVATIONS,
     FROM_OUTPUT,
     BatchNorm,
@@ -22,8 +22,9 @@ from dnnstack.layers.ops import (
     LrnBackward,
     Reshape,
 )
-from op_cases_combine import laid_out
-from op_draft import ALPHA, Draft, case
+
+from .op_cases_combine import laid_out
+from .op_draft import ALPHA, Draft, case
 
 # ---------------------------------------------------------------- batch norm
 
@@ -201,7 +202,7 @@ def after_flattening(d: Draft, channels: int) -> None:
     norm_of(d, rows, True, True, None)
 
 
-for channels in (5, 20, 33, 260):
+for channels in (5, 20, 33, 64, 260):
     case(f"batch_norm-convolved-{channels}", after_convolution, channels, None)
 for kind in ("gelu", "sigmoid", "softplus", "relu"):
     case(f"batch_norm-convolved-20-{kind}", after_convolution, 20, kind)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from dnnstack.layers.graph import Shape, Tensor
-from dnnstack.layers.ops import (
-    Accumulate,
-    AdamUpdate,
-    Advance,
-    Average,
-    MuonUpdate,
-    SgdUpdate,
-)
-from op_draft import Draft, case
+from dnnstack.graph.graph import Shape, Tensor
+from dnnstack.graph.ops import Accumulate, AdamUpdate, Advance, Average, MuonUpdate, SgdUpdate
+
+from .op_draft import Draft, case
 
 SHAPES: list[Shape] = [(3, 2, 2, 3), (3,), (4, 5), (4,)]
 FACTORS = (1.0, 64.0, 1.0, 0.5)

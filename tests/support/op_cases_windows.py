@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.graph import Shape
-from dnnstack.layers.ops import (
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Shape
+from dnnstack.graph.ops import (
     ACTIVATIONS,
     Conv2d,
     Conv2dBackwardData,
@@ -16,7 +16,8 @@ from dnnstack.layers.ops import (
     Pool2dBackward,
     PoolKind,
 )
-from op_draft import ALPHA, Draft, case
+
+from .op_draft import ALPHA, Draft, case
 
 # ---------------------------------------------------------------- convolution
 
@@ -53,6 +54,9 @@ CONVOLUTIONS = {
     "wide_groups": Geometry((1, 32, 5, 5), Window((3, 3)), 32, 2),
     "unused_pixels": Geometry((1, 2, 8, 8), Window((3, 3), (3, 3)), 2),
     "row": Geometry((2, 3, 1, 7), Window((1, 3), (1, 2), (0, 0, 2, 1)), 2),
+    # Filter gradients for which a plan of cuDNN 9.19 computes wrong sums.
+    "lopsided": Geometry((3, 1, 4, 5), Window((4, 4), (2, 3), (1, 1, 2, 3), (1, 2)), 16),
+    "lopsided_groups": Geometry((5, 9, 4, 4), Window((2, 2), (3, 3), (0, 1, 0, 1)), 9, 3),
 }
 
 
@@ -140,3 +144,18 @@ for name, geometry in POOLS.items():
     for kind in ("max", "avg"):
         case(f"pool2d-{kind}-{name}", pool2d, geometry, kind)
         case(f"pool2d_backward-{kind}-{name}", pool2d_backward, geometry, kind)
+
+
+def activated_in_blocks(d: Draft, kind: str) -> None:
+    """Channels that fill no block, activated by the convolution; another reads what it wrote."""
+    x, w = d.floats("x", 2, 8, 5, 4), d.floats("w", 20, 8, 1, 1, role="parameter")
+    y, alpha = d.out("y", 2, 20, 5, 4), ALPHA.get(kind, 0.0)
+    window = Window((1, 1))
+    d.graph.add(Conv2d(x=x, w=w, y=y, window=window, activation=kind, activation_alpha=alpha))
+    v = d.floats("v", 9, 20, 1, 1, role="parameter")
+    d.graph.add(Conv2d(x=y, w=v, y=d.out("z", 2, 9, 5, 4), window=window))
+    d.length = 160
+
+
+for activation in ACTIVATIONS:
+    case(f"conv2d-blocks-{activation}", activated_in_blocks, activation)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from dnnstack.layers.backends.base import Array
-from dnnstack.layers.graph import DType, Graph, Role, Shape, Tensor
+from dnnstack.backends.base import Array
+from dnnstack.graph.graph import DType, Graph, Role, Shape, Tensor
 
 # The slope or scale of the activations that have one.
 ALPHA = {"leaky_relu": 0.3, "elu": 0.7}

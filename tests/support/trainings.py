@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
-from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.listener import Summary
 from dnnstack.training.plan import make_plan
+from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
 

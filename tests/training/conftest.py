@@ -1,115 +1,23 @@
-"""A training that takes a fraction of a second, and the backends to run it on."""
-
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from ..support.training_fixtures import (
+    _own_cache,
+    arrays,
+    backend,
+    cuda,
+    onednn,
+    reference,
+    state,
+    tiny,
+)
 
-import numpy as np
-import pytest
-from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.configs import RunConfig, parse_config
-from dnnstack.layers.backends.base import Backend
-from dnnstack.layers.backends.select import open_backend
-from dnnstack.layers.backends.tuning import Tuning
-from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.state import Best, State
-
-TINY = """
-name: tiny
-seed: 7
-data:
-  dataset: {strokes: {train_count: 200, test_count: 20}}
-  batch_size: 16
-  evaluation_batch_size: 12
-  validation: 32
-layers:
-  - conv2d: {filters: 4, kernel_size: 5, stride: 2}
-  - relu
-  - max_pool2d
-  - flatten
-  - dense: {units: 10}
-  - softmax
-optimizer: {type: sgd, lr: 0.05}
-train: {max_steps: 25, log_every: 4}
-checkpoint: {every_steps: 1000, best: false}
-"""
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DNNSTACK_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> Callable[..., RunConfig]:
-    """The config with overrides; its runs go to ``tmp_path / "runs"``. 10 steps are an epoch."""
-
-    def make(*overrides: str) -> RunConfig:
-        where = f"run.dir={tmp_path / 'runs'}"
-        return parse_config(TINY, "tiny.yaml", [where, *overrides])
-
-    return make
-
-
-@pytest.fixture(params=["numpy", "onednn"])
-def backend(request: pytest.FixtureRequest) -> Backend:
-    return _open(request.param)
-
-
-@pytest.fixture
-def reference() -> Backend:
-    return _open("numpy")
-
-
-@pytest.fixture
-def onednn() -> Backend:
-    return _open("onednn")
-
-
-@pytest.fixture(scope="session")
-def cuda() -> Backend:
-    try:
-        return open_backend("cuda", None, lambda text: None)
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
-
-
-def _open(name: str) -> Backend:
-    notices: list[str] = []
-    opened = open_backend("numpy" if name == "numpy" else "cpu", 1, notices.append)
-    if opened.name != name:
-        pytest.skip(f"oneDNN cannot be loaded: {notices}")
-    return opened
-
-
-@pytest.fixture
-def state() -> State:
-    """What a checkpoint of step 3 says beside its arrays."""
-    return State(
-        step=3,
-        steps_per_epoch=10,
-        window_start=2,
-        sums=(1.0 / 3.0, 2.0, 64.0),
-        best=Best(2, 0.5, 0.1),
-        config='name: x\nnote: "\\"sha256\\":\\"' + "0" * 64 + '\\""\n',
-        dataset="mnist",
-        input_shape=(1, 28, 28),
-        classes=("zero", "one"),
-        preprocessing=Preprocessing((1 / 255,), (-0.1,)),
-        tuning=Tuning("numpy", {"threads": "1"}, "graph", {"conv2d_1": "nhwc"}),
-        versions={"numpy": "2"},
-    )
-
-
-@pytest.fixture
-def arrays() -> dict[str, np.ndarray]:
-    """Two parameters, one of them in a memory order that safetensors would get wrong."""
-    weight = np.arange(6, dtype=np.float32).reshape(2, 3).T
-    return {
-        "dense_1.weight": weight,
-        "dense_1.bias": np.array([1.5, -2.5, 0.0], np.float32),
-        "momentum/dense_1.weight": np.full((3, 2), 0.1, np.float32),
-    }
+__all__ = [
+    "_own_cache",
+    "arrays",
+    "backend",
+    "cuda",
+    "onednn",
+    "reference",
+    "state",
+    "tiny",
+]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from dnnstack.configs import RunConfig, load_config
 from dnnstack.datasets import DatasetInfo
+from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import build_network, optimizer
 from dnnstack.training.optimizers.groups import Assigned
 from dnnstack.training.plan import Plan, make_plan
-from dnnstack.training.reports.summary import summarize
 
 CIFAR = DatasetInfo("cifar10", (3, 32, 32), tuple("0123456789"), 50_000, 10_000)
 BOTH = ("cifar10-airbench.yaml", "cifar10-airbench-muon.yaml")
@@ -81,7 +81,7 @@ def test_rates_and_decays_with_muon() -> None:
     t = np.arange(200)
     np.testing.assert_allclose(plan.rates, 0.24 * (1 - t / 200), rtol=1e-5, atol=1e-9)
     for name, one in trained.items():
-        table = plan.rates if one.group.rates == "rates" else plan.tables[one.group.rates]
+        table = plan.rates if one.rates == "rates" else plan.tables[one.rates]
         first = float(table[0]) * one.lr_factor
         if name.startswith("conv2d"):
             assert (one.rule.name, first) == ("muon", pytest.approx(0.24))

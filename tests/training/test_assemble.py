@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.configs import load_config, packaged_configs, parse_config
-from dnnstack.datasets import DatasetInfo
-from dnnstack.layers.losses import CrossEntropyLoss, MeanSquaredErrorLoss
+from dnnstack.configs.schema.composites import layer_names
+from dnnstack.datasets import DatasetInfo, describe
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.training.assemble import (
     build_network,
     describe_data,
@@ -20,6 +22,7 @@ from dnnstack.training.assemble import (
 from dnnstack.training.optimizers.optimizer import Optimizer
 from dnnstack.training.optimizers.sgd import Sgd
 
+MNIST = describe("mnist")
 REST = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
 
 
@@ -34,6 +37,33 @@ def test_every_packaged_config_gives_a_network(name: str) -> None:
     network = build_network(loaded.config, info, loaded.path)
     assert network.layers[-1].output_shape == (len(info.classes),)
     assert len(preprocessing(loaded.config, info).scale) == info.shape[0]
+
+
+SHORTCUT_FIRST = """
+  - conv2d: {filters: 4, kernel_size: 1}
+  - residual:
+      shortcut:
+        - conv2d: {filters: 6, kernel_size: 1}
+      body:
+        - conv2d: {filters: 6, kernel_size: 3, padding: same}
+        - relu
+  - flatten
+  - dense: {units: 10}"""
+
+
+def test_a_body_is_counted_before_its_shortcut_whichever_is_written_first() -> None:
+    made = config(SHORTCUT_FIRST)
+    shapes = {p.tensor.name: p.tensor.shape for p in build_network(made, MNIST).parameters()}
+    assert shapes["residual_1.conv2d_2.weight"] == (6, 4, 3, 3)
+    assert shapes["residual_1.conv2d_3.weight"] == (6, 4, 1, 1)
+    inside = [name for name in layer_names(made.layers) if name.startswith("residual_1.")]
+    assert inside == ["residual_1.conv2d_2", "residual_1.relu_1", "residual_1.conv2d_3"]
+    change = "layers.residual_1.shortcut.conv2d_3.use_bias=false"
+    changed = parse_config(
+        f"data: {{dataset: mnist}}\nlayers: {SHORTCUT_FIRST}\n{REST}", "x.yaml", [change]
+    )
+    found = {p.tensor.name for p in build_network(changed, MNIST).parameters()}
+    assert shapes.keys() - found == {"residual_1.conv2d_3.bias"}
 
 
 def test_options_reach_their_layer() -> None:
@@ -141,3 +171,25 @@ def test_options_reach_the_data_set() -> None:
     made = config("[flatten]", data="{dataset: {strokes: {train_count: 30, test_count: 12}}}")
     assert describe_data(made).train_count == 30
     assert len(load_data(made, "test", Path("unused"))) == 12
+
+
+def test_the_coefficient_of_a_subsampling_is_a_scale_and_does_not_decay_with_weights() -> None:
+    made = parse_config(
+        "data: {dataset: mnist}\nlayers: [scaled_subsampling, flatten, dense: {units: 10}]\n"
+        "optimizer: {type: sgd, lr: 0.1, weight_decay: 0.5, weight_decay_on: weights,\n"
+        "            groups: [{kind: scale, lr_factor: 3}]}\ntrain: {epochs: 1}\n",
+        "x.yaml",
+    )
+    found = optimizer(made).assigned(build_network(made, MNIST).parameters())
+    assert {one.parameter.tensor.name: (one.lr_factor, one.weight_decay) for one in found} == {
+        "scaled_subsampling_1.weight": (3.0, 0.0),
+        "scaled_subsampling_1.bias": (1.0, 0.0),
+        "dense_1.weight": (1.0, 0.5),
+        "dense_1.bias": (1.0, 0.0),
+    }
+
+
+def test_softmax_is_over_a_flat_input() -> None:
+    made = config("[softmax, flatten, dense: {units: 10}]")
+    with pytest.raises(ShapeError, match=r"'softmax_1' .* expects a flat input, got \(1, 28, 28\)"):
+        build_network(made, MNIST)

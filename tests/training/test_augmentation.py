@@ -7,36 +7,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.backends.tuning import fingerprint
 from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet, describe, load, split_validation
-from dnnstack.layers.augment import (
-    Elastic,
-    RandomCrop,
-    RandomFlip,
-    Rotate,
-    augmentation_keys,
-)
-from dnnstack.layers.backends.base import Backend
-from dnnstack.layers.backends.tuning import fingerprint
-from dnnstack.layers.ops import GatherAugmented, GatherBatch
+from dnnstack.graph.augmentations import Elastic, RandomCrop, RandomFlip, Rotate, augmentation_keys
+from dnnstack.graph.ops import GatherAugmented, GatherBatch
+from dnnstack.reports.data_report import report
+from dnnstack.reports.data_samples import samples
+from dnnstack.reports.evaluate_text import as_text
+from dnnstack.reports.explain import explain
+from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.augmentation import TEST_TIME, augmentations, mean_pixel
-from dnnstack.training.checkpoint import read_checkpoint
 from dnnstack.training.evaluate import evaluate, load_part
 from dnnstack.training.listener import Summary
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.plan import make_plan
 from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.reports.data_report import report
-from dnnstack.training.reports.data_samples import samples
-from dnnstack.training.reports.evaluate_text import as_text
-from dnnstack.training.reports.explain import explain
-from dnnstack.training.reports.summary import summarize
-from dnnstack.training.resume import open_resume
+from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.state import State
+from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.session import Session
-from dnnstack.training.state import State
-from dnnstack.training.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 
 Tiny = Callable[..., RunConfig]

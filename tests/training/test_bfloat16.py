@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
-from dnnstack.training.checkpoint import read_checkpoint
+from dnnstack.reports.explain import explain
+from dnnstack.reports.explain_text import as_text
 from dnnstack.training.listener import Progress, Silent
-from dnnstack.training.reports.explain import explain
-from dnnstack.training.reports.explain_text import as_text
-from dnnstack.training.resume import open_resume
+from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
@@ -45,7 +45,7 @@ class Ear(Silent):
 
 @pytest.fixture(autouse=True)
 def _bfloat16(onednn: Backend) -> None:
-    from dnnstack.layers.backends.onednn.library import library
+    from dnnstack.backends.onednn.library import library
 
     if not library().has_bfloat16():
         pytest.skip(f"this processor has no bfloat16 ({library().isa()})")

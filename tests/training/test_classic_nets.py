@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig, load_config
-from dnnstack.layers.backends.base import Backend
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
-from dnnstack.training.checkpoint_store import newest_checkpoint
 from dnnstack.training.listener import Progress, Silent, Summary
 from dnnstack.training.optimizers.schedules import learning_rates
-from dnnstack.training.resume import open_resume
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

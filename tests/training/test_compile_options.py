@@ -7,10 +7,10 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from dnnstack.backends.base import Executable, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Executable, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Graph
+from dnnstack.graph.graph import Graph
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session

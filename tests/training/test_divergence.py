@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.backends.reference.executable import ReferenceExecutable
+from dnnstack.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.common.errors import NonFiniteError
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
-from dnnstack.layers.backends.reference.executable import ReferenceExecutable
-from dnnstack.layers.backends.reference.kernels import KERNELS, Kernel
-from dnnstack.layers.ops import Conv2dBackwardFilter, MatMul
+from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training import divergence
-from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.listener import Progress, Silent, Summary
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.resume import open_resume
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.state import Best
+from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.session import Session, Snapshot
-from dnnstack.training.state import Best
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
@@ -267,7 +267,7 @@ def test_a_rollback_halves_the_rate_from_the_last_checkpoint_on(
 
 
 def divergence_state(path: Path) -> tuple[float, int]:
-    from dnnstack.training.checkpoint import read_checkpoint
+    from dnnstack.training.records.checkpoint import read_checkpoint
 
     state = read_checkpoint(path).state
     return state.rate_factor, state.rollbacks

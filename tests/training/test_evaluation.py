@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.datasets import ImageSet
-from dnnstack.training.evaluate import Evaluation, Mistake, _Tally
-from dnnstack.training.reports.evaluate_plots import (
+from dnnstack.reports.evaluate_plots import (
     CONFUSION,
     ERRORS,
     confusion_picture,
     draw_plots,
     errors_picture,
 )
-from dnnstack.training.reports.evaluate_text import as_text
+from dnnstack.reports.evaluate_text import as_text
+from dnnstack.training.evaluate import Evaluation, Mistake, _Tally
 from numpy.typing import NDArray
 from PIL import Image
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
 from dnnstack.layers.catalog import LAYERS
 from dnnstack.layers.losses import LOSSES
-from trainings import session_of
+
+from ..support.trainings import session_of
 
 Make = Callable[..., RunConfig]
 
@@ -133,3 +134,23 @@ def test_fused_or_not_it_learns_the_same(tiny: Make, backend: Backend, loss: str
         np.testing.assert_allclose(
             plain.arrays[name], array, rtol=0, atol=1e-3 * size, err_msg=name
         )
+
+
+def test_fused_or_not_scores_far_apart_cost_and_teach_the_same(
+    tiny: Make, backend: Backend
+) -> None:
+    """The loss is the logarithm of probabilities that no float holds, and its gradient stays."""
+    ends = []
+    for fusion in ("true", "false"):
+        apart = "[flatten, {dense: {units: 10}}, {scale: {factor: 3000}}, softmax]"
+        options = (f"run.fusion={fusion}", "optimizer={type: sgd, lr: 1e-7}")
+        session = session_of(tiny(f"layers={apart}", *options), backend)
+        before = session.snapshot().arrays["dense_1.weight"]
+        session.run(3)
+        ends.append((session.sums(), session.snapshot().arrays["dense_1.weight"] - before))
+        session.close()
+    (fused, learned), (plain, learned_plain) = ends
+    assert fused[0] > 500 * fused[2]
+    np.testing.assert_allclose(plain, fused, rtol=1e-4)
+    size = np.abs(learned).max()
+    np.testing.assert_allclose(learned_plain, learned, rtol=0, atol=1e-3 * size)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
-from dnnstack.layers.ops import BiasGrad, Conv2dBackwardFilter, MatMul
+from dnnstack.graph.ops import BiasGrad, Conv2dBackwardFilter, MatMul
 from dnnstack.training.listener import Silent
 from dnnstack.training.trainer import train
-from trainings import NOWHERE, go, session_of
+
+from ..support.trainings import NOWHERE, go, session_of
 
 Make = Callable[..., RunConfig]
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, load_config, parse_config
-from dnnstack.layers.backends.base import Backend
-from dnnstack.training.checkpoint_store import newest_checkpoint
 from dnnstack.training.listener import Progress, Silent, Summary
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
-from dnnstack.training.resume import open_resume
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.state import State
+from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.session import Session
-from dnnstack.training.state import State
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

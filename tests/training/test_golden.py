@@ -9,22 +9,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Array, Backend, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Array, Backend, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import LOSSES, CrossEntropyLoss
+from dnnstack.layers.losses import LOSSES
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
-from golden import golden_nets
-from golden.golden_nets import NETS
 
-LOSSES_OF = json.loads((Path(__file__).parent / "golden" / "losses.json").read_text())["losses"]
+from ..support.golden import golden_nets
+from ..support.golden.golden_nets import NETS
+
+LOSSES_OF = json.loads(
+    (Path(__file__).parents[1] / "support" / "golden" / "losses.json").read_text()
+)["losses"]
 
 
 def onednn() -> Backend:
-    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+    from dnnstack.backends.onednn.backend import OneDnnBackend
 
     try:
         return OneDnnBackend(2)

@@ -4,13 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Executable
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import ConfigError, ShapeError
-from dnnstack.layers.backends.base import Executable
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.losses import CrossEntropyLoss, Loss, MeanSquaredErrorLoss
-from dnnstack.layers.ops import (
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import (
     Conv2dBackwardData,
     Conv2dBackwardFilter,
     CrossEntropy,
@@ -18,6 +16,10 @@ from dnnstack.layers.ops import (
     Softmax,
     SoftmaxBackward,
 )
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.losses.loss import Loss
+from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

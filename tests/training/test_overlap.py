@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.backends.reference.executable import ReferenceExecutable
 from dnnstack.common.errors import LibraryError
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
-from dnnstack.layers.backends.reference.executable import ReferenceExecutable
 from dnnstack.training.listener import Progress, Silent
 from dnnstack.training.trainer import train
 

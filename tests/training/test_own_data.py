@@ -9,19 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError, DatasetError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import Downloads, cifar, load, registry
 from dnnstack.datasets.cifar_files import CIFAR_10
-from dnnstack.layers.backends.base import Backend
+from dnnstack.reports.data_report import report
+from dnnstack.reports.data_samples import save_samples
+from dnnstack.reports.data_text import as_text
+from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import describe_data, preprocessing
 from dnnstack.training.evaluate import evaluate, load_part
 from dnnstack.training.predict import Prediction, predict
-from dnnstack.training.reports.data_report import report
-from dnnstack.training.reports.data_samples import save_samples
-from dnnstack.training.reports.data_text import as_text
-from dnnstack.training.reports.summary import summarize
-from dnnstack.training.trained import Trained, find_trained
+from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from PIL import Image
 

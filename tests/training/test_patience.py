@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
-from dnnstack.training.checkpoint_store import newest_checkpoint
 from dnnstack.training.listener import Progress, Silent, Summary
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.resume import open_resume
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.state import Best, State
+from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.session import Session
-from dnnstack.training.state import Best, State
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.common.errors import ConfigError, NonFiniteError
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
-from dnnstack.layers.backends.reference.kernels import KERNELS, Kernel
-from dnnstack.layers.ops import Conv2dBackwardFilter, MatMul
+from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training.assemble import (
     optimizer,
 )
 from dnnstack.training.evaluate import evaluate, load_part
 from dnnstack.training.listener import Silent
-from dnnstack.training.trained import Trained
+from dnnstack.training.records.trained import Trained
 from dnnstack.training.trainer import train
-from trainings import NOWHERE, end_of, go, session_of
+
+from ..support.trainings import NOWHERE, end_of, go, session_of
 
 Make = Callable[..., RunConfig]
 

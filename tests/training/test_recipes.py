@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Array, Backend, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.configs import parse_config
 from dnnstack.datasets import DatasetInfo
-from dnnstack.layers.backends.base import Array, Backend, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
 from dnnstack.training.assemble import build_network, optimizer
 from dnnstack.training.phases import make_phases, phase_at
 from dnnstack.training.plan import make_plan
@@ -183,7 +183,7 @@ def train(name: str, backend: Backend, options: Options) -> tuple[list[float], d
 
 
 def onednn() -> Backend:
-    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+    from dnnstack.backends.onednn.backend import OneDnnBackend
 
     return OneDnnBackend(1)
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common import random
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.layers.backends.base import Backend
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.ops import Dropout, SgdUpdate
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import Dropout, SgdUpdate
+from dnnstack.reports.summary import summarize
+from dnnstack.reports.summary_text import as_text
 from dnnstack.training import pace
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
-from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.listener import Progress, Silent, Started, Summary
 from dnnstack.training.network import Network
-from dnnstack.training.reports.summary import summarize
-from dnnstack.training.reports.summary_text import as_text
-from dnnstack.training.resume import open_resume
-from dnnstack.training.trained import Trained
+from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.trained import Trained
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

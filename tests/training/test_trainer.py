@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import (
     CheckpointError,
     DatasetError,
@@ -16,14 +17,13 @@ from dnnstack.common.errors import (
     ShapeError,
 )
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
-from dnnstack.layers.backends.base import Backend
-from dnnstack.training import checkpoint_store
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
-from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
-from dnnstack.training.checkpoint_store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.listener import Progress, Silent, Started
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
+from dnnstack.training.records import store as checkpoint_store
+from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
@@ -281,7 +281,7 @@ def test_missing_data_makes_no_folder(tiny: Make, reference: Backend, tmp_path: 
 
 
 def test_the_folder_is_let_go_at_the_end(tiny: Make, reference: Backend) -> None:
-    from dnnstack.training.runs import reopen_run
+    from dnnstack.training.records.runs import reopen_run
 
     summary = train(tiny(), reference, NOWHERE)
     reopen_run(summary.run, print).close()

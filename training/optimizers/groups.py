@@ -20,9 +20,9 @@ _NAMED = 8
 class Group:
     """Parameters whose name fits one of ``names`` (globs) and that are of one of ``kinds``.
 
-    An empty tuple takes all. ``lr_factor`` multiplies the optimizer's rate; None, here and for
-    ``weight_decay``, leaves the rule's. ``rates`` is the table that the rates are read from. The
-    parameters are trained from epoch ``freeze_until`` up to epoch ``freeze_after``; 0 is never.
+    An empty tuple takes all. ``lr_factor`` multiplies the rates of the table ``rates``; None, here
+    and for ``weight_decay``, leaves what the rule says. The parameters are trained from epoch
+    ``freeze_until`` up to epoch ``freeze_after``; 0 is never.
     """
 
     names: tuple[str, ...] = ()
@@ -52,10 +52,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Assigned:
-    """A parameter, the rule that it falls under, and its group."""
+    """A parameter, the rule that it falls under, and its group.
+
+    Its rate is ``lr_factor`` times that of the table ``rates``.
+    """
 
     parameter: Parameter
     rule: Rule
+    rates: str
     lr_factor: float
     weight_decay: float
     group: Group
@@ -78,11 +82,15 @@ def assign(
             used.add(index)
         own = rule.rule_of(parameter)
         factor, decay = group.lr_factor, group.weight_decay
+        rates = group.rates
+        if factor is None:
+            rates, factor = rule.rate_of(parameter, rates)
         found.append(
             Assigned(
                 parameter,
                 own,
-                rule.lr_factor_of(parameter) if factor is None else factor,
+                rates,
+                factor,
                 own.decay_of(parameter) if decay is None else decay,
                 group,
             )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...layers.graph import Graph, Tensor
+from ...graph.graph import Graph, Tensor
+from ...graph.ops import MuonUpdate
 from ...layers.layer import Parameter
-from ...layers.ops import MuonUpdate
 from .rules import DecayOn, Member, Rule, factors
 
 
@@ -16,6 +16,7 @@ from .rules import DecayOn, Member, Rule, factors
 class Muon(Rule):
     """Muon; what is no filter falls under ``rest``, at ``rest_factor`` times the rate.
 
+    Beside a table of rates that is in ``rest_tables`` there is one with the rates of the rest.
     ``weight_decay`` is that of the filters; ``rest`` has its own.
     """
 
@@ -26,6 +27,7 @@ class Muon(Rule):
     iterations: int = 5
     rescale: bool = False
     rest_factor: float = 1.0
+    rest_tables: frozenset[str] = frozenset()
     weight_decay: float = 0.0
     weight_decay_on: DecayOn = "all"
     clip_norm: float | None = None
@@ -36,8 +38,12 @@ class Muon(Rule):
     def rule_of(self, parameter: Parameter) -> Rule:
         return self if _is_filter(parameter) else self.rest
 
-    def lr_factor_of(self, parameter: Parameter) -> float:
-        return 1.0 if _is_filter(parameter) else self.rest_factor
+    def rate_of(self, parameter: Parameter, table: str) -> tuple[str, float]:
+        if _is_filter(parameter):
+            return table, 1.0
+        if table in self.rest_tables:
+            return rest_table(table), 1.0
+        return table, self.rest_factor
 
     def add(self, graph: Graph, members: Sequence[Member], rates: Tensor, step: Tensor) -> None:
         graph.add(
@@ -55,6 +61,11 @@ class Muon(Rule):
                 rescale=self.rescale,
             )
         )
+
+
+def rest_table(table: str) -> str:
+    """The table of the rest's rates beside that of the filters'."""
+    return f"{table}.rest"
 
 
 def _is_filter(parameter: Parameter) -> bool:

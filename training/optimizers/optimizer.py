@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...common.errors import ConfigError
-from ...layers.graph import Graph, Tensor
+from ...graph.graph import Graph, Tensor
+from ...graph.ops import Accumulate, Average, ClipByNorm, GlobalNorm
 from ...layers.layer import Parameter
-from ...layers.ops import Accumulate, Average, ClipByNorm, GlobalNorm
 from .groups import RATES, Assigned, Group, assign
 from .rules import Member, Rule, state_of
 
@@ -111,8 +111,8 @@ class Optimizer:
         for one, start in trained:
             gradient = self._gradient(graph, one.parameter.tensor)
             member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
-            members.setdefault((one.rule, one.group.rates), []).append(member)
-        for name in (RATES, *(g.rates for g in self.groups)):
+            members.setdefault((one.rule, one.rates), []).append(member)
+        for name in dict.fromkeys((RATES, *(one.rates for one, _ in trained))):
             # The main table is read to say what the rate is, whoever uses it.
             graph.results[name] = graph.tensor(name, (total_steps,), "float32", "data")
         if self.rule.clip_norm is not None and members:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ...layers.graph import Graph, Tensor
+from ...graph.graph import Graph, Tensor
 from ...layers.layer import Parameter
 
 DecayOn = Literal["all", "weights"]
@@ -52,9 +52,12 @@ class Rule(ABC):
         """The rule that a parameter falls under: this one, unless it leaves some to another."""
         return self
 
-    def lr_factor_of(self, parameter: Parameter) -> float:
-        """The parameter's rate as a multiple of the optimizer's."""
-        return 1.0
+    def rate_of(self, parameter: Parameter, table: str) -> tuple[str, float]:
+        """A table, and the multiple of its rates that is the parameter's rate.
+
+        table: the rates of the schedule that the parameter follows, from the optimizer's lr.
+        """
+        return table, 1.0
 
     def decay_of(self, parameter: Parameter) -> float:
         """The weight decay of a parameter for which no group says otherwise."""

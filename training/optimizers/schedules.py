@@ -53,27 +53,29 @@ def ends_with_training(schedule: Schedule) -> bool:
 
 
 def learning_rates(
-    schedule: Schedule, lr: float, steps_per_epoch: int, total_steps: int
+    schedule: Schedule, lr: float, steps_per_epoch: int, total_steps: int, path: str = "schedule"
 ) -> NDArray[np.float32]:
     """The rate of every step: (total_steps,) float32.
 
     Arguments whose key ends in ``_epochs`` are converted with ``steps_per_epoch``. Raises
-    ConfigError for a milestone that training does not reach.
+    ConfigError, beginning with ``path``, for a milestone that training does not reach.
     """
-    rates = _rates(schedule, lr, steps_per_epoch, total_steps)
+    rates = _rates(schedule, lr, steps_per_epoch, total_steps, path)
     if schedule.warmup is not None:
         rates = rates * warmup(schedule.warmup, steps_per_epoch, total_steps)
     return rates.astype(np.float32)
 
 
-def _rates(schedule: Schedule, lr: float, steps_per_epoch: int, total_steps: int) -> Rates:
+def _rates(
+    schedule: Schedule, lr: float, steps_per_epoch: int, total_steps: int, path: str
+) -> Rates:
     t = np.arange(total_steps, dtype=np.float64)
     if schedule.type == "fixed":
         return np.full(total_steps, lr)
     if schedule.type == "step":
         return lr * schedule.gamma ** np.floor(t / _step_size(schedule, steps_per_epoch))
     if schedule.type == "multistep":
-        milestones = _milestones(schedule, steps_per_epoch, total_steps)
+        milestones = _milestones(schedule, steps_per_epoch, total_steps, path)
         gamma = schedule.gamma * (len(milestones) if len(schedule.gamma) == 1 else 1)
         factors = np.cumprod([1.0, *gamma])
         return np.asarray(lr * factors[np.searchsorted(milestones, t, side="right")], np.float64)
@@ -155,7 +157,8 @@ def _points(schedule: PiecewiseConfig, steps_per_epoch: int, total_steps: int) -
         return list(schedule.at)
     if schedule.at_epochs is not None:
         return [round(epoch * steps_per_epoch) for epoch in schedule.at_epochs]
-    return [math.floor(part * total_steps) for part in schedule.at_fractions or ()]
+    # 0.57 of 100 is an ulp below the whole number that is meant.
+    return [math.floor(part * total_steps + 1e-6) for part in schedule.at_fractions or ()]
 
 
 def lookahead_decays(config: LookaheadConfig, total_steps: int) -> NDArray[np.float32]:
@@ -173,7 +176,7 @@ def lookahead_decays(config: LookaheadConfig, total_steps: int) -> NDArray[np.fl
 
 
 def _milestones(
-    schedule: MultistepConfig, steps_per_epoch: int, total_steps: int
+    schedule: MultistepConfig, steps_per_epoch: int, total_steps: int, path: str
 ) -> NDArray[np.int64]:
     given: tuple[Any, ...]
     if schedule.milestones is not None:
@@ -188,7 +191,7 @@ def _milestones(
             if unit == "epoch":
                 length = f"{total_steps / steps_per_epoch:g} epochs"
             raise ConfigError(
-                f"schedule.{key}: {unit} {value:g} is never reached, training ends after {length} "
+                f"{path}.{key}: {unit} {value:g} is never reached, training ends after {length} "
                 f"({total_steps} steps of {steps_per_epoch} an epoch); use smaller milestones or "
                 "train longer"
             )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...layers.graph import Graph, Tensor
-from ...layers.ops import SgdUpdate
+from ...graph.graph import Graph, Tensor
+from ...graph.ops import SgdUpdate
 from .rules import DecayOn, Member, Rule, factors
 
 

@@ -7,7 +7,7 @@ effective config, preprocessing, class names and library versions, so the file a
 evaluate, predict and resume. The text ends in a SHA-256 over the whole file with the digest's own
 64 characters read as zeros, so a file that was moved or renamed still vouches for itself:
 safetensors does not notice a flipped bit. A ``.json`` beside it, the manifest, is written after it
-and makes it count (see ``checkpoint_store``).
+and makes it count (see ``store.py``).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common.errors import CheckpointError
-from ..common.files import sha256_bytes
-from ..layers.graph import Shape
+from ...common.errors import CheckpointError
+from ...common.files import sha256_bytes
+from ...graph.graph import Shape
 from .state import State
 
 _LOG = logging.getLogger("dnnstack.training")

@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..common.errors import CheckpointError
-from ..layers.graph import Shape
-from .checkpoint_store import FOLDER
+from ...common.errors import CheckpointError
+from ...graph.graph import Shape
+from .store import FOLDER
 
 # A checkpoint beside its arrays: config, tuning, names; and the log of a run.
 _HEADER_BYTES = 1 << 14
@@ -27,11 +27,11 @@ def checkpoint_bytes(shapes: Mapping[str, Shape]) -> int:
     return 4 * elements + _HEADER_BYTES
 
 
-def check_room(folder: Path, one: int, kept: int) -> None:
-    """Whether ``folder``, of the runs or of one of them, can be written and has room enough.
+def check_disk_space(folder: Path, one: int, kept: int) -> None:
+    """Whether ``folder``, of the runs or of one of them, can be written and has enough space.
 
     one: bytes of a checkpoint, kept: how many stay; another one is in the making, and those that a
-    resumed run has already will make room. Raises CheckpointError.
+    resumed run has already will make way. Raises CheckpointError.
     """
     place = folder
     while not place.exists() and place != place.parent:
@@ -51,7 +51,7 @@ def check_room(folder: Path, one: int, kept: int) -> None:
         raise CheckpointError(
             f"{folder}: has {_size(free)} free, the checkpoints need {_size(needed)} "
             f"({kept} kept and one being written, {_size(one)} each, and the log); free some "
-            "room, keep fewer (checkpoint.keep), or choose another place with run.dir"
+            "space, keep fewer (checkpoint.keep), or choose another place with run.dir"
         )
 
 

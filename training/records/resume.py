@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.errors import CheckpointError
+from ...common.errors import CheckpointError
+from ..optimizers.schedules import ends_with_training
 from .checkpoint import Checkpoint
-from .checkpoint_store import checkpoint_steps, named_checkpoint, newest_checkpoint
-from .optimizers.schedules import ends_with_training
 from .runs import Run, is_run, reopen_run, run_of_checkpoint
+from .store import checkpoint_steps, named_checkpoint, newest_checkpoint
 
 if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
+    from ...configs.schema.run import RunConfig
 
 # What decides which sample is seen at which step, and what the arrays mean.
 _FIXED = (
@@ -108,7 +108,7 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
 
     Raises CheckpointError that lists what must not: the network, the data, their order.
     """
-    from ..configs import differences, effective_yaml, parse_config
+    from ...configs import differences, effective_yaml, parse_config
 
     if effective_yaml(config) == checkpoint.state.config:
         return

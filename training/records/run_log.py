@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from ..common.errors import CheckpointError
-from ..common.files import atomic_write
-from .metrics import Metrics
+from ...common.errors import CheckpointError
+from ...common.files import atomic_write
+from ..metrics import Metrics
 
 LOG = "log.jsonl"
 CSV = "metrics.csv"
@@ -142,6 +142,6 @@ def _finite(value: Any) -> Any:
 
 def _unwritable(path: Path, error: OSError) -> CheckpointError:
     return CheckpointError(
-        f"{path}: cannot be written: {error.strerror}; free some room or choose another place with "
-        "run.dir, then resume"
+        f"{path}: cannot be written: {error.strerror}; free some space or choose another place "
+        "with run.dir, then resume"
     )

@@ -14,9 +14,9 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from ..common.errors import CheckpointError, LockedError
-from ..common.files import Lock, atomic_write, lock
-from .checkpoint_store import FOLDER
+from ...common.errors import CheckpointError, LockedError
+from ...common.files import Lock, atomic_write, lock
+from .store import FOLDER
 
 CONFIG = "config.yaml"
 LATEST = "latest"

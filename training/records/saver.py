@@ -1,4 +1,4 @@
-"""Keeper: where a training stands, saved as checkpoints of its run."""
+"""Saver: where a training stands, saved as checkpoints of its run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ..metrics import Metrics
+from ..session import Snapshot
 from .checkpoint import Checkpoint, read_checkpoint
-from .checkpoint_store import CheckpointWriter, tensors_path
 from .run_log import RunLog
 from .runs import Run
-from .session import Snapshot
 from .state import State
+from .store import CheckpointWriter, tensors_path
 
 
-class Keeper:
+class Saver:
     """``state`` is what the next checkpoint will say, but for its step and sums.
 
     ``source`` is the checkpoint that the state is from, None at the start of a training; where it
@@ -30,7 +31,7 @@ class Keeper:
         writer: CheckpointWriter,
         saving: Callable[[int, Path], None],
     ) -> None:
-        self.state = state
+        self._state = state
         self._first = state
         self._source = source
         self._folder = run.checkpoints
@@ -43,23 +44,45 @@ class Keeper:
             self._noted = source.state.step
             self._saved = state
 
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def at_step(self, step: int) -> None:
+        """So many updates are done."""
+        self._state = replace(self._state, step=step)
+
+    def begin_window(self, step: int) -> None:
+        """The log's next line is about what follows this step."""
+        self._state = replace(self._state, window_start=step)
+
+    def validation_is_due(self) -> None:
+        self._state = replace(self._state, validation_due=True)
+
+    def validated(self, found: Metrics) -> None:
+        self._state = self._state.validated(found)
+
+    def measured(self, found: Metrics) -> None:
+        """What the goal is judged by."""
+        self._state = replace(self._state, measured=(found.accuracy, found.loss))
+
     def save(self, snapshot: Snapshot) -> None:
         """Hand a snapshot, known to be finite, to the writer."""
         step = snapshot.step
-        self.state = replace(self.state, step=step, sums=tuple(snapshot.sums.tolist()))
+        self._state = replace(self._state, step=step, sums=tuple(snapshot.sums.tolist()))
         path = tensors_path(self._folder, step)
         # Noted first: a process killed behind the commit would leave no line of it.
         if self._noted != step:
             self._log.event("checkpoint", step, file=path.name)
             self._noted = step
-        self._writer.save(snapshot.arrays, self.state)
-        self._saved = self.state
+        self._writer.save(snapshot.arrays, self._state)
+        self._saved = self._state
         self._saving(step, path)
 
     def needs_saving(self, step: int) -> bool:
         """Whether the state after ``step`` updates is in no checkpoint of the run."""
         return self._saved is None or self._saved != replace(
-            self.state, step=step, sums=self._saved.sums
+            self._state, step=step, sums=self._saved.sums
         )
 
     def last_good(self) -> Checkpoint | None:
@@ -81,8 +104,8 @@ class Keeper:
     def go_back(self, good: Checkpoint | None, rate_factor: float) -> State:
         """Take the state of a checkpoint, or of the start, with a lower rate; returns it."""
         old = self._first if good is None else good.state
-        self.state = replace(
-            self.state,
+        self._state = replace(
+            self._state,
             step=old.step,
             window_start=old.window_start,
             sums=old.sums,
@@ -91,7 +114,7 @@ class Keeper:
             validation_due=old.validation_due,
             measured=old.measured,
             rate_factor=rate_factor,
-            rollbacks=self.state.rollbacks + 1,
+            rollbacks=self._state.rollbacks + 1,
         )
         self._noted = old.step if good is not None else -1
-        return self.state
+        return self._state

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ..layers.backends.tuning import Tuning
-from ..layers.graph import Shape
-from .metrics import Metrics
-from .preprocessing import Preprocessing
+from ...backends.tuning import Tuning
+from ...graph.graph import Shape
+from ..metrics import Metrics
+from ..preprocessing import Preprocessing
 
 if TYPE_CHECKING:
-    from ..configs.schema.run import GoalConfig
+    from ...configs.schema.run import GoalConfig
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..common.errors import CheckpointError
-from ..common.files import atomic_write, sha256_file
+from ...common.errors import CheckpointError
+from ...common.files import atomic_write, sha256_file
 from .checkpoint import (
     Arrays,
     Checkpoint,
@@ -205,7 +205,7 @@ class CheckpointWriter:
         if isinstance(error, OSError):
             raise CheckpointError(
                 f"{self._folder}: cannot save a checkpoint: {error.strerror or error}; free some "
-                "room or choose another folder with run.dir, then resume"
+                "space or choose another folder with run.dir, then resume"
             ) from error
         if error is not None:
             raise error

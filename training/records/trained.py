@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.errors import CheckpointError
-from ..datasets import DatasetInfo
-from ..layers.backends.base import Backend, Executable, Options
-from ..layers.backends.select import precision_or_fp32
-from ..layers.graph import Graph
-from .assemble import build_network
+from ...backends.base import Backend, Executable, Options
+from ...backends.select import precision_or_fp32
+from ...common.errors import CheckpointError
+from ...datasets import DatasetInfo
+from ...graph.graph import Graph
+from ..assemble import build_network
+from ..network import Network
 from .checkpoint import Checkpoint
-from .checkpoint_store import FOLDER, best_checkpoint, named_checkpoint
-from .network import Network
 from .runs import find_run
+from .store import FOLDER, best_checkpoint, named_checkpoint
 
 if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
+    from ...configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Trained:
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Trained:
         """Raises CheckpointError or ConfigError where the parts do not fit each other."""
-        from ..configs import parse_config
+        from ...configs import parse_config
 
         state = checkpoint.state
         config = parse_config(state.config, f"{checkpoint.path} (its config)")

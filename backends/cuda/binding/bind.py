@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .....common.errors import BackendUnavailableError, ShapeError
-from ....graph import SHARED, Graph, Op, Tensor
-from ....ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
-from ....rewrites_fused import TAIL_GRADIENTS
+from ....common.errors import BackendUnavailableError, ShapeError
+from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
+from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
+from ....graph.rewrites_fused import TAIL_GRADIENTS
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas_lt import LtProduct
@@ -248,6 +248,21 @@ class Binder(LaunchList):
     def workspace(self, size: int, bind: Callable[[int], None]) -> None:
         """Ask for bytes of the lane's workspace; ``bind`` gets its address."""
         self._workspaces.setdefault(self.lane, []).append((size, bind))
+
+    def poison(self) -> None:
+        """NaN in all that every run writes before it reads it; zeros where a layout is padded, for
+        these are written nowhere and read everywhere."""
+        # A parameter under another shape is an activation that must stay.
+        outside = {b.pointer for t, b in self.store.buffers.items() if t.role in EXTERNAL}
+        inside = (b for t, b in self.buffers.items() if t.role not in EXTERNAL)
+        held = [buffer for buffer in inside if buffer.pointer not in outside]
+        for buffer in (*held, *(copy for copy, _ in self._copies.values())):
+            layout = buffer.layout
+            integers = layout.item[0] != "f" and layout.dtype != BFLOAT
+            values = np.full(layout.shape, -1 if integers else np.nan)
+            buffer.array.set(layout.pack(values))
+        for array in self._scratch:
+            array.view("uint8").fill(0xFF)
 
     # ------------------------------------------------------------ sums in slices
 

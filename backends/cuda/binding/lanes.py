@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from ....graph import Op
-from ....ops import Advance
-from ....ops.updates import ParameterUpdate
+from ....graph.graph import Op
+from ....graph.ops import Advance
+from ....graph.ops.updates import ParameterUpdate
 from ...base import BoundCall
 from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
@@ -81,6 +81,7 @@ class LaunchList:
         # -1: not even begun, so that the first launch of a lane waits for the main one.
         self._seen = [[-1] * len(lanes) for _ in lanes]
         self._keep: list[Any] = []
+        self._scratch: list[Any] = []
         self._early: tuple[int, Step] | None = None
 
     @property
@@ -92,6 +93,12 @@ class LaunchList:
         """Hold something alive as long as the section."""
         self._keep.append(thing)
         return thing
+
+    def scratch(self, size: int, dtype: str) -> Any:
+        """A flat array that every run writes before it reads it."""
+        array = self.keep(cupy().empty(size, dtype))
+        self._scratch.append(array)
+        return array
 
     def numbers(self, *values: float, dtype: str = "int32") -> Any:
         """A few numbers on the device."""

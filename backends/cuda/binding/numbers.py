@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....graph import Graph, Op, Tensor
-from ....ops import (
+from ....graph.graph import Graph, Op, Tensor
+from ....graph.ops import (
     Activation,
     ActivationBackward,
     Add,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ....graph import SHARED, Graph, Op, Shape, Tensor
-from ....ops import (
+from ....graph.graph import SHARED, Graph, Op, Shape, Tensor
+from ....graph.ops import (
     Accumulate,
     Activation,
     Average,
@@ -17,7 +17,7 @@ from ....ops import (
     Reshape,
     Scale,
 )
-from ....ops.updates import ParameterUpdate
+from ....graph.ops.updates import ParameterUpdate
 from ..libraries.layout import FLOAT, Layout, padded, plain
 from .store import PARAMETERS, SUMS, Buffer, Store
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ....graph import Tensor
+from ....graph.graph import Tensor
 from ..libraries.layout import BFLOAT, Layout
 from ..libraries.runtime import cupy
 

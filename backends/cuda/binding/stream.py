@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....graph import Graph, Tensor
-from ....ops import GatherBatch
+from ....graph.graph import Graph, Tensor
+from ....graph.ops import GatherBatch
 from ..libraries.runtime import cupy, device
 
 # Batches on their way: one is read, one is ready, one is copied, one is gathered.

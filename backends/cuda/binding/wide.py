@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ....graph import Op
+from ....graph.graph import Op
 from ..libraries.kernels import f32, i32, linear_grid
 from ..libraries.layout import Layout
 from .bind import Binder

@@ -3,55 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from .....common.errors import CudnnError
-from ....geometry import Window
-from ....graph import Shape
+from ....common.errors import CudnnError
+from ....graph.geometry import Window
+from ...known import Kind
+from .conv_check import is_right
 from .cudnn_library import Cudnn
-from .layout import BFLOAT, Layout
+from .layout import BFLOAT
+from .operand import Operand
 from .runtime import captured_seconds, cupy, device_errors, frontend
 
 # A plan that wants more is not worth the memory on nets of this size.
 WORKSPACE_LIMIT = 256 << 20
 # TF32 keeps 10 bits behind the point: it loses this, float32 does not.
 BEYOND_TF32 = 2.0**-12
-
-
-@dataclass(frozen=True)
-class Operand:
-    """x, w, y or bias as the graph sees it: stored sizes, strides in elements, element type."""
-
-    sizes: Shape
-    strides: Shape
-    dtype: str
-
-    @classmethod
-    def of(cls, layout: Layout) -> Operand:
-        """A tensor of four dimensions, its padding included."""
-        return cls(layout.stored, layout.strides, layout.dtype)
-
-    @property
-    def count(self) -> int:
-        n, c, h, w = self.sizes
-        return n * c * h * w
-
-    def array(self, value: float = 0.0) -> Any:
-        """A device array for it, filled with a value that bfloat16 holds too."""
-        if self.dtype == BFLOAT:
-            bits = cupy().asarray([value], "float32").view("uint32")[0] >> 16
-            return cupy().full(self.count, bits, "uint16")
-        return cupy().full(self.count, value, "float32")
-
-    def noise(self) -> Any:
-        """A device array of normal numbers."""
-        cp = cupy()
-        values = cp.random.standard_normal(self.count, dtype="float32")
-        return (values.view("uint32") >> 16).astype("uint16") if self.dtype == BFLOAT else values
-
-    def __str__(self) -> str:
-        return f"{self.sizes} {self.dtype}"
 
 
 class ConvGraph:
@@ -65,7 +31,7 @@ class ConvGraph:
     def __init__(
         self,
         library: Cudnn,
-        kind: str,
+        kind: Kind,
         operands: Mapping[str, Operand],
         window: Window,
         *,
@@ -74,6 +40,7 @@ class ConvGraph:
         deterministic: bool = True,
     ) -> None:
         self._library = library
+        self._kind, self._window = kind, window
         self._operands = dict(operands)
         self._exact = exact
         self._deterministic = deterministic
@@ -222,13 +189,23 @@ class ConvGraph:
             return float("inf")
 
     def verified(self, index: int, workspace: int) -> bool:
-        """Whether a candidate keeps what was asked for: equal bits twice, no operand rounded."""
+        """Whether a candidate is right and keeps what was asked for: equal bits twice, no operand
+        rounded."""
         try:
             with self._library.stream:
+                if not self._is_right(index, workspace):
+                    return False
                 repeats = not self._deterministic or self._repeats(index, workspace)
                 return repeats and (not self._exact or self._is_exact(index, workspace))
         except CudnnError:
             return False
+
+    def _is_right(self, index: int, workspace: int) -> bool:
+        def run(pointers: Mapping[str, int]) -> None:
+            self._execute({self._ids[n]: p for n, p in pointers.items()}, workspace, index)
+
+        memory = (workspace, self._built[index])
+        return is_right(self._kind, self._operands, self._window, run, memory)
 
     def _repeats(self, index: int, workspace: int) -> bool:
         arrays = {name: operand.noise() for name, operand in self._operands.items()}

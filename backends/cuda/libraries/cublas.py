@@ -11,8 +11,8 @@ from ctypes import byref, c_float, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from .....common.errors import BackendUnavailableError, CublasError
-from .....common.native import Owned
+from ....common.errors import BackendUnavailableError, CublasError
+from ....common.native import Owned
 from .runtime import cupy, loaded_library
 
 STATUS = {

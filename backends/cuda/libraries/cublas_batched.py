@@ -7,7 +7,7 @@ from ctypes import byref, c_float, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from .....common.errors import CublasError
+from ....common.errors import CublasError
 from .cublas import COMPUTE_FLOAT, DATA_TYPE
 from .cublas_lt import TRANSPOSE_A, WORKSPACE_BYTES, CublasLt
 

@@ -8,8 +8,8 @@ from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64,
 from functools import partial
 from typing import Any
 
-from .....common.errors import BackendUnavailableError, CublasError
-from .....common.native import Owned
+from ....common.errors import BackendUnavailableError, CublasError
+from ....common.native import Owned
 from .cublas import COMPUTE_FLOAT, DATA_TYPE, STATUS, Product
 from .runtime import captured_seconds, cupy, device_errors, loaded_library
 

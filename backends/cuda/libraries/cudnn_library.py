@@ -10,14 +10,14 @@ import ctypes as C
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_void_p
 from typing import Any
 
-from .....common.errors import BackendUnavailableError, CudnnError
-from .....common.native import Owned
-from ....graph import Shape
+from ....common.errors import BackendUnavailableError, CudnnError
+from ....common.native import Owned
+from ....graph.graph import Shape
 from .runtime import cudnn_library, device, frontend
 
 FLOAT = 0
 POOLING = {"max": 3, "avg": 2}  # max deterministic; average without padding
-ACTIVATION = {"sigmoid": 0, "relu": 1, "tanh": 2, "elu": 4, "silu": 6}
+ACTIVATION = {"sigmoid": 0, "relu": 1, "tanh": 2, "silu": 6}
 # NaN stays NaN, as everywhere else.
 PROPAGATE_NAN = 1
 SOFTMAX_ACCURATE, SOFTMAX_LOG, MODE_CHANNEL = 1, 2, 1
@@ -105,7 +105,7 @@ class Cudnn:
         return owned
 
     def activation(self, kind: str, alpha: float) -> Owned:
-        """An activation descriptor; alpha is ELU's, for SiLU (swish) beta is 1."""
+        """An activation descriptor; for SiLU (swish) beta is 1."""
         owned = self.descriptor("Activation")
         self.call(
             "cudnnSetActivationDescriptor",

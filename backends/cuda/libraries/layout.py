@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ....graph import Shape
+from ....graph.graph import Shape
 
 FLOAT, BFLOAT = "float32", "bfloat16"
 Number = Literal["float32", "bfloat16"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .....common.errors import LibraryError
+from ....common.errors import LibraryError
 from .runtime import device
 
 # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION of cuda.h.

@@ -11,10 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .....common.errors import BackendUnavailableError
+from ....common.errors import BackendUnavailableError
 
 # Launches in one timing.
 CALLS = 10
+# The first frontend that is not of the kind of 1.24.
+NEW_FRONTEND = (1, 27)
 INSTALL = (
     "install it with pip install 'dnnstack[cuda13]' (or [cuda12] for a CUDA 12 driver), "
     "or use --device cpu"
@@ -44,11 +46,27 @@ def frontend() -> Any:
     """cuDNN's frontend. It would import torch where that is installed, for seconds and nothing."""
     try:
         with _blocked("torch"):
-            return importlib.import_module("cudnn")
+            module = importlib.import_module("cudnn")
     except ImportError as error:
         raise BackendUnavailableError(
             f"device 'cuda': the cuDNN frontend cannot be imported ({error}); {INSTALL}"
         ) from None
+    check_frontend(str(module.__version__))
+    return module
+
+
+def check_frontend(version: str) -> None:
+    """Raise BackendUnavailableError for a frontend whose graphs and handles are of another kind."""
+    numbers = version.split(".")[:2]
+    if not all(number.isdecimal() for number in numbers):
+        return
+    if tuple(map(int, numbers)) >= NEW_FRONTEND:
+        bound = ".".join(map(str, NEW_FRONTEND))
+        raise BackendUnavailableError(
+            f"device 'cuda': nvidia-cudnn-frontend {version} is installed, and versions from "
+            f"{bound} on work otherwise; pip install 'nvidia-cudnn-frontend<{bound}', or use "
+            "--device cpu"
+        )
 
 
 @contextmanager

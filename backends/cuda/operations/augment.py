@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....augment import (
+from ....graph.augmentations import (
     AlternatingFlip,
     Augmentation,
     Cutout,
@@ -20,7 +20,7 @@ from ....augment import (
     Shift,
     stages,
 )
-from ....ops import AverageViews, GatherAugmented, Views
+from ....graph.ops import AverageViews, GatherAugmented, Views
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, i32, i64, linear_grid
 from ..libraries.runtime import cupy
@@ -93,7 +93,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
         assert isinstance(kernel, Elastic)
         gaussian = b.numbers(*_gaussian(kernel), dtype="float32")
         size = FLOATS_A_PIXEL * n * height * width
-        scratch = b.keep(cupy().empty(size, "float32"))
+        scratch = b.scratch(size, "float32")
     count = len(op.augment)
     sample, channel, _, pixel = layout.strides
     # Without a resampling everything comes behind one of nothing.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ....graph import Op, Tensor
-from ....ops import (
+from ....graph.graph import Op, Tensor
+from ....graph.ops import (
     ChannelScale,
     ChannelScaleBackward,
     ConnectFilters,
@@ -82,11 +82,13 @@ def _planes(b: Binder, filters: Tensor, pairs: Sequence[tuple[int, int]]) -> Any
 
 @binds(ConnectFilters)
 def connect_filters(b: Binder, op: ConnectFilters) -> None:
-    """What no pair connects stays zero, as every output begins."""
     weights, filters = b.floats(op.weights), b.output(op.filters)
-    numbers = (i32(op.weights.size), i32(prod(op.weights.shape[1:])))
-    arguments = (weights.array, filters.array, *numbers, _planes(b, op.filters, op.pairs))
-    _kernel(b, op, "connect", op.weights.size, arguments)
+    numbers = (i32(op.filters.size), i32(prod(op.weights.shape[1:])))
+    outputs, inputs = op.filters.shape[:2]
+    pair = {pair: index for index, pair in enumerate(op.pairs)}
+    table = (pair.get((o, c), -1) for o in range(outputs) for c in range(inputs))
+    arguments = (weights.array, filters.array, *numbers, b.numbers(*table))
+    _kernel(b, op, "connect", op.filters.size, arguments)
 
 
 @binds(ConnectFiltersBackward)

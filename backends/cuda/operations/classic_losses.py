@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ops import (
+from ....graph.ops import (
     ExpectedCost,
     ExpectedCostBackward,
     MapCriterion,
@@ -16,7 +16,6 @@ from ....ops import (
 )
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, f32, i32, linear_grid
-from ..libraries.runtime import cupy
 
 # enum Loss of classic_losses.cu.
 KINDS = ("multi_margin", "one_minus_p", "squared_distance", "map", "perceptron")
@@ -44,7 +43,7 @@ def _on_device(op: Loss | Backward) -> tuple[Any, ...]:
 
 def _loss(b: Binder, op: Loss) -> None:
     n, classes = op.x.shape
-    losses, target = b.keep(cupy().empty(n, "float32")), b.home(op.target).array
+    losses, target = b.scratch(n, "float32"), b.home(op.target).array
     arguments = (b.floats(op.x).array, target, losses, i32(n), i32(classes), *_on_device(op))
     shown = {"kind": _numbers(op)[0]}
     b.kernel(op, ("classic_losses.cu", "classic_losses", False), linear_grid(n), arguments, shown)

@@ -11,8 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from ....graph import Op, Tensor
-from ....ops import ACTIVATIONS, Add, Concat, Dropout, DropoutBackward, PadChannels, Scale, Slice
+from ....graph.graph import Op, Tensor
+from ....graph.ops import (
+    ACTIVATIONS,
+    Add,
+    Concat,
+    Dropout,
+    DropoutBackward,
+    PadChannels,
+    Scale,
+    Slice,
+)
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import inner
@@ -89,22 +98,35 @@ def _copy(
     b: Binder, op: Op, source: Tensor, target: Buffer, begins: tuple[int, int], count: int
 ) -> None:
     """Copy channels begins[0] .. + count of the source to begins[1] .. of the target."""
+    _rows(b, op, source, target, "copy", count, begins)
+
+
+def _rows(
+    b: Binder,
+    op: Op,
+    source: Tensor,
+    target: Buffer,
+    kernel: str,
+    count: int,
+    begins: tuple[int, ...] = (),
+) -> None:
+    """Launch a kernel over so many channels of the source, in fours where it can be."""
     a, y = _side_by_side(b, source, target.layout.dtype), target.layout
     near = b.want(source, a)
     # Of NCHW, the rows are samples, and a channel is as many neighbours as there are pixels.
     unit = 1 if a.nhwc else int(np.prod(a.shape[2:]))
     xs, ys = a.stored[1] * unit, y.stored[1] * unit
     rows = a.size // xs
-    numbers = [count * unit, xs, ys, begins[0] * unit, begins[1] * unit]
-    name = "copy_columns"
+    numbers = [count * unit, xs, ys, *(begin * unit for begin in begins)]
+    name = f"{kernel}_columns"
     if all(number % 4 == 0 for number in numbers):
-        name, numbers = "copy_fours", [number // 4 for number in numbers]
+        name, numbers = f"{kernel}_fours", [number // 4 for number in numbers]
     arguments = (near.array, target.array, np.uint32(rows), np.uint32(numbers[0]))
     shown = {"from": source.name, "channels": count}
     b.kernel(
         op,
         ("combine.cu", name, target.narrow),
-        linear_grid(rows * numbers[0]),
+        linear_grid(rows * (numbers[0] if begins else numbers[2])),
         (*arguments, *(i32(number) for number in numbers[1:])),
         shown,
     )
@@ -127,9 +149,8 @@ def slice_channels(b: Binder, op: Slice) -> None:
 
 @binds(PadChannels)
 def pad_channels(b: Binder, op: PadChannels) -> None:
-    """The new channels are zero from the start, like all padding."""
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
-    _copy(b, op, op.x, y, (0, 0), op.x.shape[1])
+    _rows(b, op, op.x, y, "pad", op.x.shape[1])
 
 
 # ---------------------------------------------------------------- dropout

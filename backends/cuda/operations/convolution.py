@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from .....common.errors import CudnnError
-from ....graph import Tensor
-from ....ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
+from ....common.errors import CudnnError
+from ....graph.geometry import Window
+from ....graph.graph import Tensor
+from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
+from ...known import Kind
 from ..binding.bind import EARLY, Binder, binds
 from ..binding.parameters import FEWEST_CHANNELS
 from ..binding.store import Buffer
-from ..libraries.conv_graph import ConvGraph, Operand
+from ..libraries.conv_graph import ConvGraph
 from ..libraries.kernels import i32, linear_grid
 from ..libraries.layout import BFLOAT, FLOAT, Layout
+from ..libraries.operand import Operand
 from ..libraries.runtime import captured_seconds
 from .direct_conv import DIRECT, DirectConv, takes
 from .linear import column_sums, finish, geometry
@@ -197,8 +200,11 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
 def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     number = _operand_type(b)
     planned = b.planned(op.dw) or geometry(b).filters(op.dw.shape, op.groups > 1)
+    x = b.want(op.x, _picture(b, op, op.x, number))
+    if op.window.is_lopsided:
+        x, op = _bordered(b, op, x)
     ends = {
-        "x": b.want(op.x, _picture(b, op, op.x, number)),
+        "x": x,
         "y": b.want(op.dy, _picture(b, op, op.dy, number)),
         "w": b.output(op.dw, planned),
     }
@@ -215,8 +221,30 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
         column_sums(b, op, op.dy, op.bias_grad)
 
 
+def _bordered(
+    b: Binder, op: Conv2dBackwardFilter, x: Buffer
+) -> tuple[Buffer, Conv2dBackwardFilter]:
+    """The picture in a border of zeros, and the gradient without padding.
+
+    For a filter gradient whose padding differs between the sides cuDNN 9.19 has plans in float32
+    that compute wrong sums, and looking for plans may end the process.
+    """
+    n, c, h, w = x.layout.shape
+    top, bottom, left, right = op.window.padding
+    shape, stored = (n, c, h + top + bottom, w + left + right), x.layout.stored[1]
+    whole = Layout(shape, (n, stored, *shape[2:]), x.layout.nhwc, dtype=x.layout.dtype)
+    # Its border is written here alone; nobody else has this memory.
+    bordered = b.keep(Buffer.zeros(whole))
+    _, _, down, across = whole.strides
+    corner = bordered.array[top * down + left * across :]
+    inner = Buffer(corner, Layout(x.layout.shape, whole.stored, whole.nhwc, dtype=whole.dtype))
+    b.convert(x, inner, op.x.name)
+    window = Window(op.window.kernel, op.window.stride, dilation=op.window.dilation)
+    return bordered, replace(op, window=window)
+
+
 def _candidates(
-    b: Binder, op: Convolution, kind: str, ends: Mapping[str, Buffer], relu: bool = False
+    b: Binder, op: Convolution, kind: Kind, ends: Mapping[str, Buffer], relu: bool = False
 ) -> ConvGraph:
     return ConvGraph(
         b.here.cudnn,
@@ -230,7 +258,7 @@ def _candidates(
 
 
 def _graph(
-    b: Binder, op: Convolution, kind: str, ends: Mapping[str, Buffer], relu: bool = False
+    b: Binder, op: Convolution, kind: Kind, ends: Mapping[str, Buffer], relu: bool = False
 ) -> ConvGraph:
     graph = _candidates(b, op, kind, ends, relu)
     chosen = b.choices.get(_key(b, op, kind))

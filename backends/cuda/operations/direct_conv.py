@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....ops import ACTIVATIONS, Conv2d
+from ....graph.ops import ACTIVATIONS, Conv2d
 from ..binding.bind import Binder
 from ..binding.parameters import FEWEST_CHANNELS
 from ..binding.store import Buffer

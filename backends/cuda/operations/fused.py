@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....graph import Tensor
-from ....ops import (
+from ....graph.graph import Tensor
+from ....graph.ops import (
     ACTIVATIONS,
     Activation,
     ActivationBackward,
@@ -22,7 +22,7 @@ from ....ops import (
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
-from ....rewrites_fused import FIRST_CONV, FIRST_CONV_BACKWARD, TAIL, TAIL_GRADIENTS
+from ....graph.rewrites_fused import FIRST_CONV, FIRST_CONV_BACKWARD, TAIL, TAIL_GRADIENTS
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import Defines, f32, i32
 from ..libraries.layout import Layout, plain
@@ -127,7 +127,7 @@ def _first_conv_pool_backward(b: Binder, op: Fused) -> None:
     taps = conv.window.area
     blocks = min(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
-    sums = b.keep(cupy().empty(slices * stride, "float32"))
+    sums = b.scratch(slices * stride, "float32")
     groups = -(-((count + 1) // 2) // values["WARPS"])
     b.kernel(
         op,

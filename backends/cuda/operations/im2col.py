@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....ops import Col2im, Im2col
+from ....graph.ops import Col2im, Im2col
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import i64, linear_grid

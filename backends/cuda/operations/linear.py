@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from ....graph import Op, Tensor
-from ....ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
+from ....graph.graph import Op, Tensor
+from ....graph.ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
 from ..binding.bind import Binder, binds
 from ..binding.parameters import Geometry
 from ..binding.store import Buffer
@@ -162,7 +162,7 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
         )
         return b.add(op, "cuBLAS", "cublasSgemv", launch, {"rows": rows, "columns": channels})
     slices = max(1, min(MOST_SLICES, rows // ROWS_A_SLICE))
-    sums = b.keep(cupy().empty(slices * channels, "float32"))
+    sums = b.scratch(slices * channels, "float32")
     arguments = (held.array, sums, i32(rows), i32(channels), i32(stored))
     b.kernel(
         op,
@@ -180,4 +180,4 @@ def _planes(b: Binder, op: Op, dy: Buffer, db: Tensor) -> None:
     target = b.output(db, b.planned(db))
     arguments = (dy.array, target.array, i32(n), i32(channels), i32(height * width))
     kernel = ("elementwise.cu", "bias_grad_nchw", dy.narrow)
-    b.kernel(op, kernel, (channels,), arguments, shared=THREADS * 4)
+    b.kernel(op, kernel, (channels,), arguments, shared=THREADS * 8)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....graph import Op, Tensor
-from ....ops import (
+from ....graph.graph import Op, Tensor
+from ....graph.ops import (
     CrossEntropy,
     CrossEntropyBackward,
     MeanSquaredError,
@@ -16,11 +16,10 @@ from ....ops import (
 )
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, Grid, f32, i32, linear_grid
-from ..libraries.runtime import cupy
 
 ROWS_A_BLOCK = 4
-PROBABILITIES, SQUARED_ERROR = 0, 1
-FROM_LOG_SOFTMAX, FROM_PROBABILITIES, FROM_OUTPUT = 0, 1, 2
+LOG_PROBABILITIES, SQUARED_ERROR = 0, 1
+FROM_LOG_SOFTMAX, FROM_TARGET, FROM_OUTPUT = 0, 1, 2
 Backward = CrossEntropyBackward | SoftmaxCrossEntropyBackward | MeanSquaredErrorBackward
 
 
@@ -39,7 +38,7 @@ def _kernel(
 @binds(SoftmaxCrossEntropy)
 def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
     n, classes = op.x.shape
-    losses = b.keep(cupy().empty(n, "float32"))
+    losses = b.scratch(n, "float32")
     target = b.home(op.target).array
     arguments = (b.floats(op.x).array, target, b.output(op.log_p).array, losses)
     numbers = (i32(n), i32(classes), f32(op.label_smoothing))
@@ -58,7 +57,7 @@ def _rows(
     b: Binder, op: CrossEntropy | MeanSquaredError, x: Tensor, smoothing: float, kind: int
 ) -> None:
     n, classes = x.shape
-    losses = b.keep(cupy().empty(n, "float32"))
+    losses = b.scratch(n, "float32")
     target = b.home(op.target).array
     numbers = (i32(n), i32(classes), f32(smoothing), i32(kind))
     _kernel(b, op, "row_losses", linear_grid(n), (b.floats(x).array, target, losses, *numbers))
@@ -79,7 +78,7 @@ def _reduce(
 
 @binds(CrossEntropy)
 def cross_entropy(b: Binder, op: CrossEntropy) -> None:
-    _rows(b, op, op.p, op.label_smoothing, PROBABILITIES)
+    _rows(b, op, op.log_p, op.label_smoothing, LOG_PROBABILITIES)
 
 
 @binds(MeanSquaredError)
@@ -87,12 +86,15 @@ def mean_squared_error(b: Binder, op: MeanSquaredError) -> None:
     _rows(b, op, op.x, 0.0, SQUARED_ERROR)
 
 
-def _backward(b: Binder, op: Backward, x: Tensor, dx: Tensor, smoothing: float, kind: int) -> None:
-    n, classes = x.shape
+def _backward(
+    b: Binder, op: Backward, x: Tensor | None, dx: Tensor, smoothing: float, kind: int
+) -> None:
+    n, classes = dx.shape
     target = b.home(op.target).array
     mean = i32(op.reduction == "mean")
     numbers = (i32(n), i32(classes), f32(smoothing), mean, i32(kind))
-    arguments = (b.floats(x).array, target, b.output(dx).array, *numbers)
+    source, slopes = None if x is None else b.floats(x).array, b.output(dx).array
+    arguments = (slopes if source is None else source, target, slopes, *numbers)
     blocks = max(1, min(64, n * classes // 1024))
     _kernel(b, op, "loss_backward", (blocks,), arguments, shared=THREADS * 8)
 
@@ -104,7 +106,7 @@ def softmax_cross_entropy_backward(b: Binder, op: SoftmaxCrossEntropyBackward) -
 
 @binds(CrossEntropyBackward)
 def cross_entropy_backward(b: Binder, op: CrossEntropyBackward) -> None:
-    _backward(b, op, op.p, op.dp, op.label_smoothing, FROM_PROBABILITIES)
+    _backward(b, op, None, op.dlog_p, op.label_smoothing, FROM_TARGET)
 
 
 @binds(MeanSquaredErrorBackward)

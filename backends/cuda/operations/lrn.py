@@ -10,12 +10,11 @@ from ctypes import c_int, c_void_p
 from functools import partial
 from typing import Any
 
-from ....ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
+from ....graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from ..binding.bind import Binder, binds
 from ..libraries.cudnn_library import ACROSS_CHANNELS, PRECOMPUTED_MEANS
 from ..libraries.kernels import THREADS, f32, i32
 from ..libraries.layout import BFLOAT, Layout
-from ..libraries.runtime import cupy
 from .linear import geometry
 from .norm import channels_last
 
@@ -119,5 +118,5 @@ def divisive_norm_backward(b: Binder, op: DivisiveNormBackward) -> None:
 
 def _scratch(b: Binder, op: DivisiveNorm | DivisiveNormBackward) -> tuple[c_void_p, c_void_p]:
     """Two tensors that the library works in."""
-    both = [b.keep(cupy().empty(op.x.size, "float32")) for _ in range(2)]
+    both = [b.scratch(op.x.size, "float32") for _ in range(2)]
     return c_void_p(int(both[0].data.ptr)), c_void_p(int(both[1].data.ptr))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ops import MuonUpdate
+from ....graph.ops import MuonUpdate
 from ..binding.bind import Binder, binds
 from ..libraries.cublas_batched import Stack, StackProduct
 from ..libraries.kernels import f32, i32
@@ -88,8 +88,8 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
                 *(op.factor(i), op.weight_decay[i], sqrt(op.parameters[i].shape[0]), i),
             )
     segments = table(b, _FILTER, rows)
-    partial = b.keep(cupy().empty(2 * sum(blocks), "float64"))
-    norms = b.keep(cupy().empty(len(homes), "float32"))
+    partial = b.scratch(2 * sum(blocks), "float64")
+    norms = b.scratch(len(homes), "float32")
     narrow = operands == BFLOAT
     grid, shown = (sum(blocks),), {"filters": len(homes), "momentum": op.momentum}
     direction = (f32(op.momentum), i32(op.nesterov))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ....graph import Tensor
-from ....ops import ACTIVATIONS, FROM_OUTPUT, BatchNorm, BatchNormBackward, BatchNormInference
+from ....graph.graph import Tensor
+from ....graph.ops import ACTIVATIONS, FROM_OUTPUT, BatchNorm, BatchNormBackward, BatchNormInference
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, Defines, Grid, f32, i32
 from ..libraries.layout import Layout, padded
@@ -125,7 +125,7 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
-    slices = b.keep(cupy().empty(2 * cover.slices * layout.stored[1], "float64"))
+    slices = b.scratch(2 * cover.slices * layout.stored[1], "float64")
     launch("moments", (cover.slices, cover.chunks), (x.array, slices, *cover.numbers))
     mean, inverse_std = b.output(op.mean).array, b.output(op.inverse_std).array
     arguments = (
@@ -168,7 +168,7 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     y = 0 if value is None else b.want(value, layout).array
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
-    slices = b.keep(cupy().empty(2 * cover.slices * layout.stored[1], "float32"))
+    slices = b.scratch(2 * cover.slices * layout.stored[1], "float64")
     means = b.keep(cupy().zeros(2 * layout.stored[1], "float32"))
     known = (
         *cover.numbers,

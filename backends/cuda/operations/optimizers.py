@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ....graph import Tensor
-from ....ops import Accumulate, AdamUpdate, Average
+from ....graph.graph import Tensor
+from ....graph.ops import Accumulate, AdamUpdate, Average
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, f32, i32

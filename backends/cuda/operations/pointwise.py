@@ -6,8 +6,8 @@ from ctypes import c_int, c_void_p
 from dataclasses import replace
 from functools import partial
 
-from ....graph import Op, Tensor
-from ....ops import (
+from ....graph.graph import Tensor
+from ....graph.ops import (
     ACTIVATIONS,
     Activation,
     ActivationBackward,
@@ -19,10 +19,9 @@ from ....ops import (
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import EIGHT, activate_wide, in_eights, inner, row, wide
-from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE
+from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, f32, i32, i64, linear_grid
 from ..libraries.layout import Layout, plain
-from ..libraries.runtime import cupy
 from .linear import geometry
 
 # Blocks of a kernel that also sums up its rows; each leaves a slice.
@@ -38,7 +37,10 @@ def _flat(b: Binder, size: int) -> c_void_p:
 
 @binds(Activation)
 def activation(b: Binder, op: Activation) -> None:
-    """cudnnActivationForward; an own kernel for what it lacks, and in bfloat16."""
+    """cudnnActivationForward; an own kernel for what it lacks, and in bfloat16.
+
+    Its ELU takes 1 from e^x, which leaves no digits near 0.
+    """
     x = b.home(op.x)
     x = b.want(op.x, replace(x.layout, dtype=b.number(op.y)))
     y = b.output(op.y, x.layout)
@@ -98,7 +100,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     owner, db = found
     rows = layout.size // stored
     blocks = max(1, min(SUMMING_BLOCKS, -(-rows // (THREADS // groups))))
-    sums = b.keep(cupy().empty(blocks * stored, "float32"))
+    sums = b.scratch(blocks * stored, "float32")
     given = (value.array, dy.array, dx.array, i64(rows), i32(groups), f32(op.alpha), sums)
     kernel = ("activation.cu", "activation_backward_sums", narrow)
     b.kernel(op, kernel, (blocks,), given, {"kind": op.kind, "sums": db.name}, defines=fixed)
@@ -156,7 +158,9 @@ def _convert(b: Binder, op: Reshape, layout: Layout) -> None:
     b.convert(source, b.output(op.y, layout), op.y.name)
 
 
-def _softmax(b: Binder, op: Op, function: str, tensor: Tensor, pointers: list[int]) -> None:
+def _softmax(
+    b: Binder, op: Softmax | SoftmaxBackward, function: str, tensor: Tensor, pointers: list[int]
+) -> None:
     cudnn = b.here.cudnn
     shape = tensor.shape if len(tensor.shape) == 4 else (*tensor.shape, 1, 1)
     _, c, h, w = shape
@@ -164,14 +168,15 @@ def _softmax(b: Binder, op: Op, function: str, tensor: Tensor, pointers: list[in
     descriptor = c_void_p(owned.handle)
     *sources, target = pointers
     operands = [part for p in sources for part in (descriptor, c_void_p(p))]
+    algorithm = SOFTMAX_LOG if op.log else SOFTMAX_ACCURATE
     launch = partial(
         cudnn.call,
         function,
-        *(c_void_p(cudnn.handle), c_int(SOFTMAX_ACCURATE), c_int(MODE_CHANNEL), cudnn.one),
+        *(c_void_p(cudnn.handle), c_int(algorithm), c_int(MODE_CHANNEL), cudnn.one),
         *(*operands, cudnn.zero, descriptor, c_void_p(target)),
         shape=shape,
     )
-    b.add(op, "cuDNN", function, launch, {"axis": 1})
+    b.add(op, "cuDNN", function, launch, {"axis": 1} | ({"log": True} if op.log else {}))
 
 
 @binds(Softmax)

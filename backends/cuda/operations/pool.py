@@ -6,7 +6,7 @@ from ctypes import c_void_p
 from dataclasses import replace
 from functools import partial
 
-from ....ops import ActivationBackward, Pool2d, Pool2dBackward, Reshape
+from ....graph.ops import ActivationBackward, Pool2d, Pool2dBackward, Reshape
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, Defines, i32, i64, linear_grid
@@ -139,7 +139,7 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     x = b.want(op.x, dx_layout).array if op.x is not None else dy.array
     pool = _numbers(b, op, dx_layout, small)
     shown = {"window": op.window, "layout": "nhwc" if like.nhwc else "nchw"}
-    if op.window.kernel == op.window.stride and not any(op.window.padding) and _inside(op):
+    if op.window.kernel == op.window.stride and not any(op.window.padding) and _covers(op):
         kernel = ("pool.cu", "pool_backward_disjoint", dx.narrow)
         arguments = (x, dy.array, dx.array, i64(small.size), pool)
         return b.kernel(op, kernel, linear_grid(small.size), arguments, shown)
@@ -149,10 +149,10 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     return b.kernel(op, kernel, linear_grid(dx_layout.size), every, shown)
 
 
-def _inside(op: Pool2dBackward) -> bool:
-    """Whether every window lies wholly in the picture."""
+def _covers(op: Pool2dBackward) -> bool:
+    """Whether windows that do not overlap cover the picture, and nothing beyond it."""
     ends = (
-        stride * (count - 1) + kernel <= size
+        stride * (count - 1) + kernel == size
         for stride, count, kernel, size in zip(
             op.window.stride, op.dy.shape[2:], op.window.kernel, op.dx.shape[2:], strict=True
         )
@@ -179,11 +179,11 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
     dx_layout = replace(b.home(op.x).layout, dtype=dtype)
     dx = b.output(op.dx, dx_layout)
     stored = dx_layout.stored[1]
-    disjoint = op.window.kernel == op.window.stride and not any(op.window.padding) and _inside(op)
+    disjoint = op.window.kernel == op.window.stride and not any(op.window.padding) and _covers(op)
     places = layout.size // layout.stored[1] if disjoint else dx_layout.size // stored
     found = b.bias_gradient_of(op.dx)
     blocks = max(1, min(POOL_BLOCKS, -(-places // (THREADS // (stored // 4)))))
-    sums: object = 0 if found is None else b.keep(cupy().empty(blocks * stored, "float32"))
+    sums: object = 0 if found is None else b.scratch(blocks * stored, "float32")
     windows = _windows(b, op, dx_layout, layout)
     arguments = (dy.array, index, y, dx.array, i32(places), windows, sums)
     shown = {"window": op.window, "relu": masks, "sums": found[1].name if found else "none"}

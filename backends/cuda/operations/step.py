@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
-from ....ops.updates import ParameterUpdate
+from ....graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
+from ....graph.ops.updates import ParameterUpdate
 from ..binding.bind import Binder, binds
 from ..binding.store import PARAMETERS, TILE
 from ..libraries.kernels import THREADS, f32, i32, i64
@@ -51,7 +51,7 @@ def global_norm(b: Binder, op: GlobalNorm) -> None:
     for _, first, last in (b.store.spans[g] for g in op.gradients):
         meant[(first - start) // TILE : (last - start) // TILE] = 1
     mask = 0 if meant.all() else b.keep(cupy().asarray(meant))
-    sums = b.keep(cupy().empty(PARTIAL_SUMS, "float64"))
+    sums = b.scratch(PARTIAL_SUMS, "float64")
     arguments = (gradients, mask, i64(gradients.size), sums)
     kernel = ("update.cu", "square_sums", False)
     b.kernel(op, kernel, (PARTIAL_SUMS,), arguments, shared=THREADS * 8)
@@ -70,7 +70,7 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
     """cublasSscal with a factor that is computed on the device."""
     name, start, stop = b.store.stretch(op.gradients)
     gradients = b.store.arenas[name][start:stop]
-    factor = b.keep(cupy().empty(1, "float32"))
+    factor = b.scratch(1, "float32")
     arguments = (b.home(op.norm).array, f32(op.max_norm), factor)
     b.kernel(op, ("update.cu", "clip_factor", False), (1,), arguments, block=(1,))
     scale = partial(
@@ -142,7 +142,7 @@ def _saxpy(b: Binder, op: SgdUpdate, start: int, stop: int) -> None:
     """p = (1 - lr decay) p - lr g."""
     p = b.store.arenas[PARAMETERS][start:stop]
     g = own_part(b, gradients_of(b, op), start, stop)
-    factors, decay = b.keep(cupy().empty(2, "float32")), op.weight_decay[0]
+    factors, decay = b.scratch(2, "float32"), op.weight_decay[0]
     arguments = (b.data(op.rates), b.home(op.step).array, f32(decay), factors)
     b.kernel(op, ("update.cu", "sgd_factors", False), (1,), arguments, block=(1,))
     size, target, source = int(p.size), int(p.data.ptr), int(g.data.ptr)

@@ -43,9 +43,12 @@ __global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64
     enter();
     __shared__ float4 shared[256];
     int height = 256 / groups, row = threadIdx.x / groups, group = threadIdx.x % groups;
-    float4 sum = make_float4(0, 0, 0, 0);
-    if (row < height)
-        for (i64 r = blockIdx.x * (i64)height + row; r < rows; r += (i64)gridDim.x * height) {
+    double total[4] = {0.0, 0.0, 0.0, 0.0};
+    const i64 step = (i64)gridDim.x * height;
+    for (i64 r = blockIdx.x * (i64)height + row; row < height && r < rows;) {
+        const i64 stop = min(rows, r + SHORT * step);
+        float4 sum = make_float4(0, 0, 0, 0);
+        for (; r < stop; r += step) {
             i64 at = (r * groups + group) * 4;
             float4 v = get4(value + at), d = get4(dy + at);
             d.x *= slope(KIND, v.x, alpha), d.y *= slope(KIND, v.y, alpha);
@@ -53,7 +56,10 @@ __global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64
             put4(dx + at, d);
             sum.x += d.x, sum.y += d.y, sum.z += d.z, sum.w += d.w;
         }
-    sum = column_sum(sum, groups, height, shared);
+        total[0] += sum.x, total[1] += sum.y, total[2] += sum.z, total[3] += sum.w;
+    }
+    const float4 own = make_float4(total[0], total[1], total[2], total[3]);
+    const float4 sum = column_sum(own, groups, height, shared);
     if (threadIdx.x < groups) ((float4*)slices)[blockIdx.x * groups + threadIdx.x] = sum;
 }
 

@@ -1,4 +1,4 @@
-// Activations and their slopes, in the order of ACTIVATIONS in layers/ops.
+// Activations and their slopes, in the order of ACTIVATIONS in graph/ops.
 
 // 1 / x and 2^x. Where results are bfloat16 the device's own instruction, good to about 22 bits,
 // will do: what is exact costs several times as much.
@@ -74,7 +74,7 @@ __device__ __forceinline__ float slope(int kind, float v, float alpha) {
         case RELU: return v > 0.0f ? 1.0f : 0.0f;
         case LEAKY_RELU: return v > 0.0f ? 1.0f : alpha;
         case SIGMOID: return v * (1.0f - v);
-        case TANH: return 1.0f - v * v;
+        case TANH: return (1.0f - v) * (1.0f + v);
         case ELU: return v > 0.0f ? 1.0f : v + alpha;
         case SOFTPLUS: return sigmoid(v);
         case SILU: {
@@ -90,6 +90,7 @@ __device__ __forceinline__ float slope(int kind, float v, float alpha) {
             float inner = 0.79788456080286536f * (1.0f + 3.0f * 0.044715f * v * v);
             return 0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * inner;
         }
-        default: return 0.66666666666666667f * (1.7159f - v * v / 1.7159f);
+        // The difference is exact near the ends, where the square's is lost in rounding.
+        default: return 0.38852303f * ((1.7159f - v) * (1.7159f + v));
     }
 }

@@ -40,22 +40,24 @@ __global__ void channel_scale(const float* x, const float* s, float* y, i64 size
 __global__ void channel_scale_gradient(const float* x, const float* dy, float* ds, int n,
                                        int channels, int pixels, float factor) {
     enter();
-    __shared__ float partial[256];
+    __shared__ double partial[256];
     int channel = blockIdx.x;
-    float sum = 0.0f;
-    for (i64 i = threadIdx.x; i < (i64)n * pixels; i += blockDim.x) {
+    double sum = long_sum(threadIdx.x, (i64)n * pixels, blockDim.x, [&](i64 i) {
         i64 at = (i / pixels * channels + channel) * pixels + i % pixels;
-        sum += dy[at] * x[at];
-    }
+        return dy[at] * x[at];
+    });
     sum = block_sum(sum, partial);
     if (threadIdx.x == 0) ds[channel] = factor * sum;
 }
 
-// filters[planes[k]] = weights[k], planes of `area` numbers; what no k names stays as it is.
+// Every plane of filters is that of a pair's weights, or zero where pairs[plane] is -1.
 __global__ void connect(const float* weights, float* filters, int size, int area,
-                        const int* planes) {
+                        const int* pairs) {
     enter();
-    LINEAR(i, size) filters[(i64)planes[i / area] * area + i % area] = weights[i];
+    LINEAR(i, size) {
+        int pair = pairs[i / area];
+        filters[i] = pair < 0 ? 0.0f : weights[(i64)pair * area + i % area];
+    }
 }
 
 // dweights[k] = dfilters[planes[k]].

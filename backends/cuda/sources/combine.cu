@@ -91,6 +91,27 @@ __global__ void copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigne
     }
 }
 
+// y[row][i] = x[row][i] for i < count, zero for the rest of the row: rows of xs and ys elements.
+__global__ void pad_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+                            int ys) {
+    enter();
+    for (unsigned i = START; i < rows * ys; i += STRIDE) {
+        unsigned row = i / ys, column = i - row * ys;
+        y[i] = column < count ? x[(i64)row * xs + column] : (T)0;
+    }
+}
+
+// The same where everything is a multiple of four: sizes count fours.
+__global__ void pad_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+                          int ys) {
+    enter();
+    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (unsigned i = START; i < rows * ys; i += STRIDE) {
+        unsigned row = i / ys, column = i - row * ys;
+        put4(y + (i64)i * 4, column < count ? get4(x + ((i64)row * xs + column) * 4) : none);
+    }
+}
+
 // mask = 1 where the word of an element is at least the threshold, y = scale x mask. Element e is
 // counted over (N, C, H, W), from the first of the batch; a thread takes four neighbours in memory.
 __global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places* places,

@@ -95,6 +95,24 @@ __device__ N block_sum(N value, N* shared) {
     return total;
 }
 
+// Terms that are added up one after the other in float; what they give is united in double, or in
+// pairs: a long row of equal values would be rounded to the same side again and again.
+constexpr int SHORT = 8;
+
+// The sum of term(i) for i = first, first + step and so on below `end`.
+template <typename Term>
+__device__ __forceinline__ double long_sum(i64 first, i64 end, i64 step, Term term) {
+    double total = 0.0;
+    for (i64 i = first; i < end;) {
+        const i64 stop = min(end, i + SHORT * step);
+        float sum = 0.0f;
+#pragma unroll 4
+        for (; i < stop; i += step) sum += term(i);
+        total += sum;
+    }
+    return total;
+}
+
 // A counter that the last block to come advances: `come`, once every thread of the block has read
 // it, gives the block's turn, `leave` writes where that is the last. `come_count` is 0 in between.
 __device__ __forceinline__ unsigned come(unsigned* come_count) {
@@ -106,18 +124,21 @@ __device__ __forceinline__ void leave(unsigned* come_count, unsigned turn, i64* 
     if (threadIdx.x == 0 && turn == gridDim.x * gridDim.y - 1) *come_count = 0, *counter = value;
 }
 
-// The sum over the rows of a block of a float4 for each of `groups` columns, row 0 first: thread
+// The sum over the rows of a block of a float4 for each of `groups` columns, pairwise: thread
 // row * groups + column brings its own, and the threads of row 0 get the sums.
 __device__ __forceinline__ float4 column_sum(float4 mine, int groups, int rows, float4* shared) {
     shared[threadIdx.x] = mine;
     __syncthreads();
-    float4 sum = make_float4(0, 0, 0, 0);
-    if (threadIdx.x < groups)
-        for (int r = 0; r < rows; ++r) {
-            float4 v = shared[r * groups + threadIdx.x];
-            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    for (int n = rows, half; n > 1; n = half) {
+        half = (n + 1) / 2;
+        if (threadIdx.x < (n - half) * groups) {
+            const float4 v = shared[threadIdx.x + half * groups];
+            mine.x += v.x, mine.y += v.y, mine.z += v.z, mine.w += v.w;
+            shared[threadIdx.x] = mine;
         }
-    return sum;
+        __syncthreads();
+    }
+    return mine;
 }
 
 // Philox4x32-10 (Salmon et al. 2011) of the counter (block, turn), both low word first.

@@ -122,12 +122,15 @@ __global__ void __launch_bounds__(THREADS)
         float largest = score;
         for (int o = 16; o; o /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, o));
         float power = real ? expf(score - largest) : 0.0f;
-        float total = warp_sum(power), norm = largest + logf(total);
+        float total = warp_sum(power), norm = logf(total);
         float q = real ? (lane == wanted ? 1.0f - smoothing : 0.0f) + smoothing / CLASSES : 0.0f;
-        float loss = warp_sum(q != 0.0f ? -q * (score - norm) : 0.0f);
+        float loss = warp_sum(q != 0.0f ? -q * (score - largest - norm) : 0.0f);
         float seen = 0.0f;
         for (int w = 0; w < THREADS / 32; ++w) seen += counts[w];
-        float slope = wanted < 0 ? 0.0f : (power / total - q) / (mean ? fmaxf(seen, 1.0f) : 1.0f);
+        // p - q of the target is what the others lack: of a sure answer p - 1 would lose its digits.
+        float rest = warp_sum(lane == wanted ? 0.0f : power) / total;
+        float away = lane == wanted ? (1.0f - q) - rest : power / total - q;
+        float slope = wanted < 0 ? 0.0f : away / (mean ? fmaxf(seen, 1.0f) : 1.0f);
         unsigned nan = __ballot_sync(~0u, real && isnan(score));
         unsigned top = nan ? nan : __ballot_sync(~0u, real && score == largest);
         if (real) {

@@ -103,11 +103,11 @@ __global__ void bias_add(const T* x, const float* b, T* y, i64 size, int channel
 // One block a channel of an NCHW tensor.
 __global__ void bias_grad_nchw(const T* dy, float* db, int n, int channels, int pixels) {
     enter();
-    extern __shared__ float partial[];
+    extern __shared__ double partial[];
     int channel = blockIdx.x;
-    float sum = 0.0f;
-    for (i64 i = threadIdx.x; i < (i64)n * pixels; i += blockDim.x)
-        sum += get(dy[((i / pixels) * channels + channel) * pixels + i % pixels]);
+    double sum = long_sum(threadIdx.x, (i64)n * pixels, blockDim.x, [&](i64 i) {
+        return get(dy[((i / pixels) * channels + channel) * pixels + i % pixels]);
+    });
     sum = block_sum(sum, partial);
     if (threadIdx.x == 0) db[channel] = sum;
 }
@@ -115,16 +115,14 @@ __global__ void bias_grad_nchw(const T* dy, float* db, int n, int channels, int 
 // Sums over the rows of a matrix in slices: slices[block][column]. blockDim is (32, 8).
 __global__ void column_sums(const T* a, float* slices, int rows, int columns, int stride) {
     enter();
-    __shared__ float part[8][32];
+    __shared__ double part[8][32];
     int column = blockIdx.y * 32 + threadIdx.x;
-    float sum = 0.0f;
-    if (column < columns)
-        for (int r = blockIdx.x * 8 + threadIdx.y; r < rows; r += gridDim.x * 8)
-            sum += get(a[(i64)r * stride + column]);
+    double sum = long_sum(blockIdx.x * 8 + threadIdx.y, column < columns ? rows : 0, gridDim.x * 8,
+                          [&](i64 r) { return get(a[r * stride + column]); });
     part[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y == 0 && column < columns) {
-        sum = 0.0f;
+        sum = 0.0;
         for (int r = 0; r < 8; ++r) sum += part[r][threadIdx.x];
         slices[(i64)blockIdx.x * columns + column] = sum;
     }

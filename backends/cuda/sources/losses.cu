@@ -20,9 +20,10 @@ __global__ void log_softmax_loss(const float* x, const int* target, float* log_p
     float sum = 0.0f;
     for (int k = lane; k < classes; k += 32) sum += expf(in[k] - largest);
     for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
-    float norm = largest + logf(sum), loss = 0.0f;
+    // Two subtractions: the norm itself would be rounded to the size of the scores.
+    float norm = logf(sum), loss = 0.0f;
     for (int k = lane; k < classes; k += 32) {
-        float value = in[k] - norm;
+        float value = in[k] - largest - norm;
         log_p[(i64)row * classes + k] = value;
         loss -= wanted(k, target[row], classes, smoothing) * value;
     }
@@ -30,7 +31,7 @@ __global__ void log_softmax_loss(const float* x, const int* target, float* log_p
     if (lane == 0) losses[row] = target[row] < 0 ? 0.0f : loss;
 }
 
-// losses[row] for the plain cross-entropy of probabilities (kind 0) and for squared error (kind 1).
+// losses[row] for the cross-entropy of log probabilities (kind 0) and for squared error (kind 1).
 __global__ void row_losses(const float* x, const int* target, float* losses, int n, int classes,
                            float smoothing, int kind) {
     enter();
@@ -40,7 +41,7 @@ __global__ void row_losses(const float* x, const int* target, float* losses, int
             float value = x[row * classes + k];
             if (kind == 0) {
                 float q = wanted(k, target[row], classes, smoothing);
-                if (q != 0.0f) loss -= q * logf(fmaxf(value, 1.17549435e-38f));
+                if (q != 0.0f) loss -= q * value;
             } else {
                 float gap = value - (k == target[row] ? 1.0f : 0.0f);
                 loss += gap * gap / classes;
@@ -64,8 +65,8 @@ __global__ void reduce_loss(const float* losses, const int* target, float* loss,
     if (threadIdx.x == 0) loss[0] = mean ? sum / fmax(count, 1.0) : sum;
 }
 
-// Gradient of a loss: kind 0 softmax with cross-entropy from log_p, 1 cross-entropy from p,
-// 2 squared error from x. One block: every thread needs the number of rows that count.
+// Gradient of a loss: kind 0 softmax with cross-entropy from log_p, 1 cross-entropy with respect to
+// log_p, where x is not read, 2 squared error from x. One block: every thread needs the number of rows that count.
 __global__ void loss_backward(const float* x, const int* target, float* dx, int n, int classes,
                               float smoothing, int mean, int kind) {
     enter();
@@ -76,9 +77,10 @@ __global__ void loss_backward(const float* x, const int* target, float* dx, int 
     float weight = mean ? 1.0 / fmax(count, 1.0) : 1.0;
     LINEAR(i, (i64)n * classes) {
         int k = i % classes, t = target[i / classes];
-        float value = x[i], q = wanted(k, t, classes, smoothing), slope;
-        if (kind == 0) slope = expf(value) - q;
-        else if (kind == 1) slope = -q / fmaxf(value, 1.17549435e-38f);
+        float value = kind == 1 ? 0.0f : x[i], q = wanted(k, t, classes, smoothing), slope;
+        // Of a sure answer e^value - 1 keeps its digits.
+        if (kind == 0) slope = q > 0.5f ? expm1f(value) + (1.0f - q) : expf(value) - q;
+        else if (kind == 1) slope = -q;
         else slope = 2.0f / classes * (value - (k == t ? 1.0f : 0.0f));
         dx[i] = t < 0 ? 0.0f : slope * weight;
     }

@@ -162,8 +162,8 @@ __global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* d
     if (threadIdx.x < p.groups) ((float4*)slices)[blockIdx.x * p.groups + threadIdx.x] = sum;
 }
 
-// The same where windows neither overlap nor leave the picture: a thread owns a window, and pixels
-// that no window covers stay as they are, zero. `outs`: the pooled pixels of the batch.
+// The same where windows neither overlap nor leave the picture, and cover it: a thread owns a
+// window. `outs`: the pooled pixels of the batch.
 __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T* y, T* dx, int outs,
                                            const Windows* windows, float* slices) {
     enter();

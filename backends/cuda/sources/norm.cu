@@ -71,13 +71,14 @@ __device__ __forceinline__ int rows_of(int b, int blocks, int count, int rows) {
     return rows / (blocks * count) * count + min(max(rest, 0), count);
 }
 
-// Sums over the rows of a block, pairwise, into row 0.
-__device__ void over_rows(double (*part)[256], int rows, int width, int row) {
+// SUMS sums over the rows of a block, pairwise, into row 0.
+template <int SUMS>
+__device__ void over_rows(double (&part)[SUMS][256], int rows, int width, int row) {
     __syncthreads();
     for (int n = rows, half; n > 1; n = half) {
         half = (n + 1) / 2;
         if (row < n - half)
-            for (int k = 0; k < 4; ++k)
+            for (int k = 0; k < SUMS; ++k)
                 part[k][threadIdx.x] += part[k][threadIdx.x + half * width];
         __syncthreads();
     }
@@ -88,18 +89,17 @@ __device__ void over_rows(double (*part)[256], int rows, int width, int row) {
 constexpr int TILE = 8, PARTS = 64, ROUND = 9;
 
 // total[0 and 1] of a thread with threadIdx.y == 0: the sums of slices[block][0 and 1][channel].
-template <typename N>
-__device__ void over_slices(const N* slices, int blocks, int stored, int channel, double* total) {
+__device__ void over_slices(const double* slices, int blocks, int stored, int channel, double* total) {
     __shared__ double part[2][PARTS / 4][TILE];
     double sum[2] = {0.0, 0.0};
     for (int first = threadIdx.y; first < blocks; first += PARTS * ROUND) {
-        N found[2][ROUND];
+        double found[2][ROUND];
 #pragma unroll
         for (int k = 0; k < ROUND; ++k) {
             const int b = first + k * PARTS;
-            const N* at = slices + (i64)b * 2 * stored + channel;
-            found[0][k] = b < blocks ? at[0] : (N)0;
-            found[1][k] = b < blocks ? at[stored] : (N)0;
+            const double* at = slices + (i64)b * 2 * stored + channel;
+            found[0][k] = b < blocks ? at[0] : 0.0;
+            found[1][k] = b < blocks ? at[stored] : 0.0;
         }
 #pragma unroll
         for (int k = 0; k < ROUND; ++k) sum[0] += found[0][k], sum[1] += found[1][k];
@@ -223,44 +223,56 @@ __global__ void normalize(const T* x, T* __restrict__ y, int rows, int groups,
 }
 
 // slices[block][0 and 1][channel]: sums of g and of g h over the rows of a block, h = (x - mean)
-// inverse_std and g = dy times the activation's slope.
+// inverse_std and g = dy times the activation's slope. The doubles are volatile to be kept in shared
+// memory: the loads need the registers.
 __global__ void __launch_bounds__(256, 4)
-gradient_sums(const T* x, const T* dy, const T* y, float* __restrict__ slices, int rows, int groups,
-              int channels, int width, const float* mean, const float* inverse_std,
+gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, int rows,
+              int groups, int channels, int width, const float* mean, const float* inverse_std,
               const float* weight, const float* bias, float alpha) {
     enter();
-    __shared__ float4 shared[256];
+    __shared__ double part[8][256];
     const Lines l = {rows, groups, channels, width};
     const Spot s = spot(l);
-    float4 total = make_float4(0, 0, 0, 0), product = total;
+    for (int k = 0; k < 8; ++k) part[k][threadIdx.x] = 0.0;
     if (s.inside) {
         const float4 m = four(mean, s.group, l.channels, 0.0f);
         const float4 a = four(inverse_std, s.group, l.channels, 0.0f);
         const float4 scale = scaled(a, four(weight, s.group, l.channels, 1.0f));
         const float4 shift = four(bias, s.group, l.channels, 0.0f);
+        const int step = gridDim.x * s.count;
+        for (int r = blockIdx.x * s.count + s.row; r < l.rows;) {
+            const int stop = min(l.rows, r + SHORT * step);
+            float4 total = make_float4(0, 0, 0, 0), product = total;
 #pragma unroll 4
-        for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
-            i64 at = ((i64)r * l.groups + s.group) * 4;
-            float4 v = get4(x + at), g = get4(dy + at);
-            if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
-            if (FROM_INPUT) g = passed(g, normalized(v, m, scale, shift), alpha);
-            total.x += g.x, total.y += g.y, total.z += g.z, total.w += g.w;
-            product.x += g.x * ((v.x - m.x) * a.x), product.y += g.y * ((v.y - m.y) * a.y);
-            product.z += g.z * ((v.z - m.z) * a.z), product.w += g.w * ((v.w - m.w) * a.w);
+            for (; r < stop; r += step) {
+                i64 at = ((i64)r * l.groups + s.group) * 4;
+                float4 v = get4(x + at), g = get4(dy + at);
+                if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
+                if (FROM_INPUT) g = passed(g, normalized(v, m, scale, shift), alpha);
+                total.x += g.x, total.y += g.y, total.z += g.z, total.w += g.w;
+                product.x += g.x * ((v.x - m.x) * a.x), product.y += g.y * ((v.y - m.y) * a.y);
+                product.z += g.z * ((v.z - m.z) * a.z), product.w += g.w * ((v.w - m.w) * a.w);
+            }
+            const float found[8] = {total.x,   total.y,   total.z,   total.w,
+                                    product.x, product.y, product.z, product.w};
+            for (int k = 0; k < 8; ++k) {
+                volatile double* sum = &part[k][threadIdx.x];
+                *sum = *sum + found[k];
+            }
         }
     }
-    total = column_sum(total, l.width, s.count, shared);
-    __syncthreads();
-    product = column_sum(product, l.width, s.count, shared);
+    over_rows(part, s.count, l.width, s.row);
     if (s.row || !s.inside) return;
-    float4* out = (float4*)slices + (i64)blockIdx.x * 2 * l.groups + s.group;
-    out[0] = total;
-    out[l.groups] = product;
+    double* out = slices + ((i64)blockIdx.x * 2 * l.groups + s.group) * 4;
+    for (int k = 0; k < 4; ++k) {
+        out[k] = part[k][threadIdx.x];
+        out[l.groups * 4 + k] = part[4 + k][threadIdx.x];
+    }
 }
 
 // The sums of all blocks: db and dw, where asked for, and the means of g and g h.
 __global__ void __launch_bounds__(TILE * PARTS)
-gradient_means(const float* slices, int blocks, int rows, int channels, int stored,
+gradient_means(const double* slices, int blocks, int rows, int channels, int stored,
                float* db, float* dw, float* means) {
     enter();
     const int channel = blockIdx.x * TILE + threadIdx.x;

@@ -11,16 +11,16 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.binding.bind import Precision
-from dnnstack.layers.backends.cuda.binding.lanes import Lane
-from dnnstack.layers.backends.cuda.executable import CudaExecutable
-from dnnstack.layers.backends.cuda.libraries import kernels, runtime
-from dnnstack.layers.backends.cuda.operations import convolution
-from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding.bind import Precision
+from dnnstack.backends.cuda.binding.lanes import Lane
+from dnnstack.backends.cuda.executable import CudaExecutable
+from dnnstack.backends.cuda.libraries import kernels, runtime
+from dnnstack.backends.cuda.operations import convolution
+from dnnstack.backends.tuning import Tuning
+from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.rewrites import rewritten
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

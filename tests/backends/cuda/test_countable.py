@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.countable import MOST_ELEMENTS, check_countable
 from dnnstack.common.errors import ConfigError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.countable import MOST_ELEMENTS, check_countable
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.optimizer import Optimizer
 from dnnstack.training.optimizers.sgd import Sgd

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.executable import TOGETHER
+from dnnstack.backends.cuda.libraries.overlap import available
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.executable import TOGETHER
-from dnnstack.layers.backends.cuda.libraries.overlap import available
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
@@ -126,8 +126,8 @@ def test_less_precision_stays_near_and_repeats_bit_by_bit(cuda, wanted, precisio
 
 
 def test_an_operation_without_a_kernel_is_named(bound, monkeypatch):
-    from dnnstack.layers.backends.cuda.binding import bind
-    from dnnstack.layers.ops import BatchNorm
+    from dnnstack.backends.cuda.binding import bind
+    from dnnstack.graph.ops import BatchNorm
 
     network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
     monkeypatch.delitem(bind.KERNELS, BatchNorm)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import backend as backend_module
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding import parameters
+from dnnstack.backends.cuda.binding.bind import Binder
+from dnnstack.backends.cuda.libraries import runtime
+from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import CublasError, CudnnError, LibraryError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda import backend as backend_module
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.binding import parameters
-from dnnstack.layers.backends.cuda.binding.bind import Binder
-from dnnstack.layers.backends.cuda.libraries import runtime
-from dnnstack.layers.backends.tuning import Tuning
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_what_broke_a_capture_is_not_hidden_by_the_broken_capture(
     def end():
         raise error("cudaErrorStreamCaptureInvalidated")
 
-    from dnnstack.layers.backends.cuda import executable as module
+    from dnnstack.backends.cuda import executable as module
 
     here = module.device().stream
     for each in (stream, here):
@@ -127,7 +127,7 @@ def test_running_out_of_memory_while_binding_says_for_what(bound, sections, monk
 
 
 def test_closing_after_an_error_hides_nothing(bound, sections, fake_cupy, monkeypatch):
-    from dnnstack.layers.backends.cuda import executable as module
+    from dnnstack.backends.cuda import executable as module
 
     made, _ = bound(sections("lenet"))
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.executable import TOGETHER
+from dnnstack.backends.cuda.libraries.overlap import available
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.executable import TOGETHER
-from dnnstack.layers.backends.cuda.libraries.overlap import available
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.adam import Adam
 from dnnstack.training.optimizers.sgd import Sgd
@@ -142,7 +142,7 @@ def test_steps_in_one_graph_are_bit_equal_to_single_ones(cuda, precision, lanes,
 
 
 def test_a_timing_ends_where_the_tables_of_a_short_training_do(cuda, monkeypatch):
-    monkeypatch.setattr("dnnstack.layers.backends.cuda.executable.SLOW", float("inf"))
+    monkeypatch.setattr("dnnstack.backends.cuda.executable.SLOW", float("inf"))
     _, _, executable = train(cuda, Options("fp32", tune=False), 0, total=5)
     assert executable.step_seconds("train", 2) > 0
     assert executable.read(executable.graphs["train"]["step"])[0] == 5

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from dnnstack.common.errors import ConfigError
-from dnnstack.layers.backends.cuda.libraries.cublas import WORKSPACE_BYTES
-from dnnstack.layers.backends.cuda.memory_plan import (
+from dnnstack.backends.cuda.libraries.cublas import WORKSPACE_BYTES
+from dnnstack.backends.cuda.memory_plan import (
     LANES,
     SLACK,
     check_fits,
@@ -13,7 +12,8 @@ from dnnstack.layers.backends.cuda.memory_plan import (
     fits_the_share,
     plan_memory,
 )
-from dnnstack.layers.backends.cuda.tuner import LAYOUTS
+from dnnstack.backends.cuda.tuner import LAYOUTS
+from dnnstack.common.errors import ConfigError
 from dnnstack.training.optimizers.optimizer import Optimizer
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

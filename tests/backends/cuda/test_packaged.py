@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import load_config, packaged_configs
 from dnnstack.datasets import ImageSet
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.select import open_backend
-from dnnstack.layers.rewrites import rewritten
+from dnnstack.graph.rewrites import rewritten
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session

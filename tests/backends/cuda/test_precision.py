@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.libraries.conv_graph import WORKSPACE_LIMIT, ConvGraph
+from dnnstack.backends.cuda.libraries.cudnn_library import Cudnn
+from dnnstack.backends.cuda.libraries.layout import Layout
+from dnnstack.backends.cuda.libraries.operand import Operand
+from dnnstack.backends.cuda.libraries.runtime import cupy, device
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.libraries.conv_graph import WORKSPACE_LIMIT, ConvGraph, Operand
-from dnnstack.layers.backends.cuda.libraries.cudnn_library import Cudnn
-from dnnstack.layers.backends.cuda.libraries.layout import Layout
-from dnnstack.layers.backends.cuda.libraries.runtime import cupy, device
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.geometry import Window
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import backend as module
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.libraries.runtime import cupy
+from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import BackendUnavailableError, ConfigError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda import backend as module
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.libraries.runtime import cupy
-from dnnstack.layers.backends.cuda.memory_plan import plan_memory
 
 pytestmark = pytest.mark.cuda
 

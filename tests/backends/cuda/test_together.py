@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from dnnstack.layers.backends.cuda import executable
-from dnnstack.layers.backends.cuda.binding.lanes import LaunchList
-from dnnstack.layers.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
-from dnnstack.layers.ops import GatherBatch
-from dnnstack.layers.ops.updates import ParameterUpdate
+from dnnstack.backends.cuda import executable
+from dnnstack.backends.cuda.binding.lanes import LaunchList
+from dnnstack.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
+from dnnstack.graph.ops import GatherBatch
+from dnnstack.graph.ops.updates import ParameterUpdate
 
 
 def binder_of(bound, sections, lanes="2", section="train", **options):

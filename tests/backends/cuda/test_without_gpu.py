@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from dnnstack.backends import select
+from dnnstack.backends.cuda.libraries import cublas_lt, cudnn_library, runtime
 from dnnstack.common.errors import BackendUnavailableError, CublasError
-from dnnstack.layers.backends import select
-from dnnstack.layers.backends.cuda.libraries import cublas_lt, cudnn_library, runtime
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_auto_goes_on_without_cuda_and_says_so(without_cupy, monkeypatch, tmp_pa
 
 def test_auto_does_not_try_cuda_without_a_driver(monkeypatch):
     monkeypatch.setattr(select, "NVIDIA_DRIVER", Path("/nowhere/nvidiactl"))
-    monkeypatch.setitem(sys.modules, "dnnstack.layers.backends.cuda.backend", None)
+    monkeypatch.setitem(sys.modules, "dnnstack.backends.cuda.backend", None)
     assert select.open_backend("auto", 1).name in ("onednn", "numpy")
 
 
@@ -60,6 +60,14 @@ def test_cudnn_and_cupy_must_be_of_one_cuda_version():
     cudnn_library._check_cuda(13, 13)
     with pytest.raises(BackendUnavailableError, match=r"CUDA 12, CuPy for CUDA 13.*\[cuda13\]"):
         cudnn_library._check_cuda(12, 13)
+
+
+@pytest.mark.parametrize("version", ["1.27.0", "1.28.0", "2.0"])
+def test_a_frontend_of_another_kind_is_refused_with_the_way_out(version):
+    runtime.check_frontend("1.24.1")
+    runtime.check_frontend("1.26.0.post1")
+    with pytest.raises(BackendUnavailableError, match=rf"{version} .*pip install '.*<1\.27'"):
+        runtime.check_frontend(version)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Executable, Options
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Executable, Options
+from dnnstack.graph.graph import Graph
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
@@ -29,7 +29,7 @@ Make = Callable[..., tuple[Network, dict[str, Graph], Executable]]
 
 @pytest.fixture
 def onednn():
-    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+    from dnnstack.backends.onednn.backend import OneDnnBackend
 
     try:
         return OneDnnBackend(1)

@@ -10,17 +10,18 @@ import re
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.onednn import backend
+from dnnstack.backends.onednn.bind import NARROW
+from dnnstack.backends.onednn.library import library
+from dnnstack.backends.onednn.memory import Descriptor
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.onednn import backend
-from dnnstack.layers.backends.onednn.bind import NARROW
-from dnnstack.layers.backends.onednn.library import library
-from dnnstack.layers.backends.onednn.memory import Descriptor
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.graph.ops import Reshape
 from dnnstack.layers.build import LayerSpec
-from dnnstack.layers.ops import Reshape
-from op_cases import CASES
+
+from ...support.op_cases import CASES
 
 FP32 = float(np.finfo(np.float32).eps)
 # Half a unit in the last place of eight digits.
@@ -49,7 +50,7 @@ def bfloat16(onednn):
 @pytest.fixture
 def poison(monkeypatch):
     """Every byte of oneDNN's memories starts as NaN, so that an unwritten element shows."""
-    from dnnstack.layers.backends.onednn import memory
+    from dnnstack.backends.onednn import memory
 
     zeroed = memory.aligned
 

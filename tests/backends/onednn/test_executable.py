@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.onednn import executable as module
+from dnnstack.backends.onednn.steps import Step
+from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, DnnlError, ShapeError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.onednn import executable as module
-from dnnstack.layers.backends.onednn.bind import Step
-from dnnstack.layers.backends.tuning import Tuning
 from dnnstack.layers.build import LayerSpec
 from dnnstack.training.optimizers.adam import Adam
 from dnnstack.training.optimizers.muon import Muon
@@ -201,9 +201,9 @@ def test_closing_frees_memory(make):
 
 
 def test_module_registers_every_operation():
-    from dnnstack.layers import ops
-    from dnnstack.layers.backends.onednn.bind import KERNELS
-    from dnnstack.layers.graph import Op
+    from dnnstack.backends.onednn.bind import KERNELS
+    from dnnstack.graph import ops
+    from dnnstack.graph.graph import Op
 
     every = {
         value

@@ -5,37 +5,37 @@ from __future__ import annotations
 import resource
 
 import pytest
+from dnnstack.backends.onednn import host_memory, memory
 from dnnstack.common.errors import ConfigError, DnnlError
-from dnnstack.layers.backends.onednn import memory, room
 
 
 def test_what_is_free_is_the_least_of_machine_container_and_process(tmp_path, monkeypatch):
     for name, path in (("MEMINFO", "meminfo"), ("STATM", "statm"), ("CGROUP", "cgroup")):
-        monkeypatch.setattr(room, name, tmp_path / path)
+        monkeypatch.setattr(host_memory, name, tmp_path / path)
     limit = resource.RLIM_INFINITY
-    monkeypatch.setattr(room.resource, "getrlimit", lambda kind: (limit, limit))
-    assert room.free_bytes() == 1 << 62
+    monkeypatch.setattr(host_memory.resource, "getrlimit", lambda kind: (limit, limit))
+    assert host_memory.free_bytes() == 1 << 62
     text = "MemTotal: 900 kB\nMemAvailable:   800 kB\nSwapFree: 100 kB\nHugePages: 0\n"
     (tmp_path / "meminfo").write_text(text)
-    assert room.free_bytes() == 900 << 10
+    assert host_memory.free_bytes() == 900 << 10
     (tmp_path / "cgroup").mkdir()
     (tmp_path / "cgroup/memory.max").write_text("max\n")
     (tmp_path / "cgroup/memory.current").write_text("5000\n")
-    assert room.free_bytes() == 900 << 10
+    assert host_memory.free_bytes() == 900 << 10
     (tmp_path / "cgroup/memory.max").write_text("305000\n")
     stat = "anon 900\nfile 300100\ninactive_file 200000\nactive_file 100000\n"
     (tmp_path / "cgroup/memory.stat").write_text(stat)
-    assert room.free_bytes() == 600_000
+    assert host_memory.free_bytes() == 600_000
     (tmp_path / "statm").write_text("10 5 1 1 0 1 0\n")
     limit = 500_000
-    assert room.free_bytes() == 500_000 - 10 * resource.getpagesize()
+    assert host_memory.free_bytes() == 500_000 - 10 * resource.getpagesize()
 
 
 def test_it_is_refused_before_more_is_asked_for_than_is_free(make, monkeypatch):
     # Its activations alone are about half a megabyte.
-    monkeypatch.setattr(room, "free_bytes", lambda: 10_000_000)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 10_000_000)
     make()
-    monkeypatch.setattr(room, "free_bytes", lambda: 300_000)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: 300_000)
     with pytest.raises(ConfigError) as caught:
         make()
     text = str(caught.value)
@@ -49,21 +49,21 @@ def test_what_the_library_cannot_get_is_said_in_the_same_way(make):
     _, graphs, _ = make()
     with (
         pytest.raises(ConfigError, match="needs more memory than is free"),
-        room.enough_for(graphs),
+        host_memory.enough_for(graphs),
     ):
         raise DnnlError("oneDNN", "dnnl_primitive_create", "out_of_memory")
-    with pytest.raises(DnnlError, match="unimplemented"), room.enough_for(graphs):
+    with pytest.raises(DnnlError, match="unimplemented"), host_memory.enough_for(graphs):
         raise DnnlError("oneDNN", "dnnl_primitive_create", "unimplemented")
 
 
 def test_the_batch_that_is_named_is_of_the_section_that_needs_most(make, monkeypatch):
     _, graphs, _ = make()
     graph = graphs["train"]
-    own = room._bytes(graph)
-    monkeypatch.setattr(room, "free_bytes", lambda: own)
-    with pytest.raises(ConfigError) as caught, room.enough_for({"train": graph}):
+    own = host_memory._bytes(graph)
+    monkeypatch.setattr(host_memory, "free_bytes", lambda: own)
+    with pytest.raises(ConfigError) as caught, host_memory.enough_for({"train": graph}):
         raise MemoryError
-    most = int(room.SHARE * graph.batch_size)
+    most = int(host_memory.SHARE * graph.batch_size)
     assert str(caught.value).endswith(
         f"the most is needed by 'train' with a batch of {graph.batch_size}; data.batch_size of "
         f"{most} should fit: --set data.batch_size={most}"

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from dnnstack.backends import select
+from dnnstack.backends.onednn import library as module
+from dnnstack.backends.onednn.memory import Descriptor, Memory
+from dnnstack.backends.onednn.primitive import PrimitiveDesc
 from dnnstack.common.errors import BackendUnavailableError, DnnlError
 from dnnstack.common.native import Owned
-from dnnstack.layers.backends import select
-from dnnstack.layers.backends.onednn import library as module
-from dnnstack.layers.backends.onednn.memory import Descriptor, Memory
-from dnnstack.layers.backends.onednn.primitive import PrimitiveDesc
 
 
 def test_missing_library_says_what_to_install(monkeypatch):
@@ -38,7 +38,7 @@ def test_threads_do_not_wait_for_long(chosen, count):
     """libgomp itself says what it was told; no other library of the process is told the same."""
     code = (
         "import os\n"
-        "from dnnstack.layers.backends.onednn.library import library\n"
+        "from dnnstack.backends.onednn.library import library\n"
         "before = dict(os.environ)\n"
         "library()\n"
         "assert dict(os.environ) == before\n"
@@ -58,7 +58,7 @@ def test_without_onednn_numpy_takes_over_with_one_notice(monkeypatch):
     def refuse():
         raise BackendUnavailableError("oneDNN 3 was not found; install it")
 
-    monkeypatch.setattr("dnnstack.layers.backends.onednn.backend.library", refuse)
+    monkeypatch.setattr("dnnstack.backends.onednn.backend.library", refuse)
     monkeypatch.setattr(select, "NVIDIA_DRIVER", Path("/nowhere"))
     notices: list[str] = []
     backend = select.open_backend("auto", 1, notices.append)

@@ -5,13 +5,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from dnnstack.layers.backends import tuning as tables
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.onednn import backend as backend_module
-from dnnstack.layers.backends.onednn import executable as executables
-from dnnstack.layers.backends.onednn import tuner
-from dnnstack.layers.backends.onednn.linear import candidate_layouts
-from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.backends import tuning as tables
+from dnnstack.backends.base import Options
+from dnnstack.backends.onednn import backend as backend_module
+from dnnstack.backends.onednn import executable as executables
+from dnnstack.backends.onednn import tuner
+from dnnstack.backends.onednn.convolution import candidate_layouts
+from dnnstack.backends.tuning import Tuning
 
 
 def cached_files(cache):
@@ -26,7 +26,7 @@ def test_search_is_kept_and_found_again(make, cache, monkeypatch):
     def never(*_):
         raise AssertionError("searched again")
 
-    monkeypatch.setattr("dnnstack.layers.backends.onednn.backend.search", never)
+    monkeypatch.setattr("dnnstack.backends.onednn.backend.search", never)
     _, _, second = make(options=Options())
     assert second.tuning == first.tuning
 

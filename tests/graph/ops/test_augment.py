@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Array, Backend, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common import random
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
-from dnnstack.layers.augment import (
+from dnnstack.graph.augmentations import (
     AlternatingFlip,
     Augmentation,
     Cutout,
@@ -24,10 +26,8 @@ from dnnstack.layers.augment import (
     augmentation_keys,
     disorder,
 )
-from dnnstack.layers.backends.base import Array, Backend, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Graph, Tensor
-from dnnstack.layers.ops import GatherAugmented
+from dnnstack.graph.graph import Graph, Tensor
+from dnnstack.graph.ops import GatherAugmented
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,13 +35,13 @@ SEED, FILL = 11, 77
 
 
 def onednn() -> Backend:
-    from dnnstack.layers.backends.onednn.backend import OneDnnBackend
+    from dnnstack.backends.onednn.backend import OneDnnBackend
 
     return OneDnnBackend(1)
 
 
 def cuda() -> Backend:
-    from dnnstack.layers.backends.cuda.backend import CudaBackend
+    from dnnstack.backends.cuda.backend import CudaBackend
 
     return CudaBackend()
 
@@ -307,7 +307,7 @@ def test_how_many_pictures_are_worked_on_at_a_time(
     images, order = pictures(7, 2, 6, 6), [6, 0, 5, 1, 4, 2, 3]
     whole = gathered(augment, images, order, 7, 3)
     for name in ("_MOVED", "_RESAMPLED"):
-        monkeypatch.setattr(f"dnnstack.layers.backends.reference.augment.{name}", 3 * 72)
+        monkeypatch.setattr(f"dnnstack.backends.reference.augment.{name}", 3 * 72)
     np.testing.assert_array_equal(gathered(augment, images, order, 7, 3), whole)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from by_hand import NINE, check, compute
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.ops import (
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.ops import (
     BiasAdd,
     BiasGrad,
     Conv2d,
@@ -12,6 +11,8 @@ from dnnstack.layers.ops import (
     Conv2dBackwardFilter,
     MatMul,
 )
+
+from ...support.by_hand import NINE, check, compute
 
 
 def test_matmul() -> None:

@@ -6,29 +6,32 @@ import math
 
 import numpy as np
 import pytest
-from by_hand import TARGET, check, compute
 from dnnstack.common.errors import DatasetError
-from dnnstack.layers.ops import (
+from dnnstack.graph.ops import (
     CrossEntropy,
     CrossEntropyBackward,
     MeanSquaredError,
     MeanSquaredErrorBackward,
     Metrics,
+    Softmax,
+    SoftmaxBackward,
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
 
-P = [[0.25, 0.75], [0.5, 0.5], [0.1, 0.9]]
+from ...support.by_hand import TARGET, check, compute
+
+LOG_P = np.log([[0.25, 0.75], [0.5, 0.5], [0.1, 0.9]]).tolist()
 WANTED = np.array([1, 0, -1], TARGET)
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("mean", 2), ("sum", 1)])
 def test_cross_entropy(reduction: str, count: int) -> None:
-    fields = {"p": P, "target": WANTED, "reduction": reduction}
-    loss = compute(CrossEntropy, {"loss": (1,)}, **fields)["loss"]
+    fields = {"target": WANTED, "reduction": reduction}
+    loss = compute(CrossEntropy, {"loss": (1,)}, log_p=LOG_P, **fields)["loss"]
     check(loss, [(-math.log(0.75) - math.log(0.5)) / count])
-    dp = compute(CrossEntropyBackward, {"dp": (3, 2)}, **fields)["dp"]
-    check(dp, np.array([[0, -4 / 3], [-2, 0], [0, 0]]) / count)
+    dlog_p = compute(CrossEntropyBackward, {"dlog_p": (3, 2)}, **fields)["dlog_p"]
+    check(dlog_p, np.array([[0, -1], [-1, 0], [0, 0]]) / count)
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("mean", 2), ("sum", 1)])
@@ -37,15 +40,15 @@ def test_label_smoothing(reduction: str, count: int) -> None:
     smooth = {"target": WANTED, "reduction": reduction, "label_smoothing": 0.2}
     first = -0.1 * math.log(0.25) - 0.9 * math.log(0.75)
     total = first - math.log(0.5)
-    check(compute(CrossEntropy, {"loss": (1,)}, p=P, **smooth)["loss"], [total / count])
-    dp = compute(CrossEntropyBackward, {"dp": (3, 2)}, p=P, **smooth)["dp"]
-    check(dp, np.array([[-0.4, -1.2], [-1.8, -0.2], [0, 0]]) / count)
+    check(compute(CrossEntropy, {"loss": (1,)}, log_p=LOG_P, **smooth)["loss"], [total / count])
+    dlog_p = compute(CrossEntropyBackward, {"dlog_p": (3, 2)}, **smooth)["dlog_p"]
+    check(dlog_p, np.array([[-0.1, -0.9], [-0.9, -0.1], [0, 0]]) / count)
 
-    x = (np.log(P) + np.array([[5.0], [0.0], [-3.0]])).tolist()
+    x = (np.array(LOG_P) + np.array([[5.0], [0.0], [-3.0]])).tolist()
     shapes = {"log_p": (3, 2), "loss": (1,)}
     fused = compute(SoftmaxCrossEntropy, shapes, x=x, **smooth)
     check(fused["loss"], [total / count])
-    check(fused["log_p"], np.log(P))
+    check(fused["log_p"], LOG_P)
     fields = {"log_p": fused["log_p"].tolist()} | smooth
     dx = compute(SoftmaxCrossEntropyBackward, {"dx": (3, 2)}, **fields)["dx"]
     check(dx, np.array([[0.15, -0.15], [-0.4, 0.4], [0, 0]]) / count)
@@ -63,22 +66,27 @@ def test_mean_squared_error(reduction: str, count: int) -> None:
 
 def test_loss_of_masked_samples_alone_is_zero() -> None:
     masked = np.array([-1, -1, -1], TARGET)
-    check(compute(CrossEntropy, {"loss": (1,)}, p=P, target=masked)["loss"], [0])
-    check(compute(CrossEntropyBackward, {"dp": (3, 2)}, p=P, target=masked)["dp"], np.zeros((3, 2)))
+    check(compute(CrossEntropy, {"loss": (1,)}, log_p=LOG_P, target=masked)["loss"], [0])
+    dlog_p = compute(CrossEntropyBackward, {"dlog_p": (3, 2)}, target=masked)["dlog_p"]
+    check(dlog_p, np.zeros((3, 2)))
 
 
-def test_certain_and_wrong_is_a_large_loss_and_no_infinity() -> None:
-    p, target = [[1.0, 0.0]], np.array([1], TARGET)
-    loss = compute(CrossEntropy, {"loss": (1,)}, p=p, target=target)["loss"]
-    dp = compute(CrossEntropyBackward, {"dp": (1, 2)}, p=p, target=target)["dp"]
-    assert 700 < loss[0] < 710
-    assert np.isfinite(dp).all()
-    assert dp[0, 0] == 0
+@pytest.mark.parametrize("margin", [10.0, 800.0, 1e30])
+def test_certain_and_wrong_is_a_loss_as_large_as_the_margin(margin: float) -> None:
+    """Even where the probability of the right class is too small for a float."""
+    target = np.array([1], TARGET)
+    log_p = compute(Softmax, {"y": (1, 2)}, x=[[margin, 0.0]], log=True)["y"]
+    loss = compute(CrossEntropy, {"loss": (1,)}, log_p=log_p.tolist(), target=target)["loss"]
+    dlog_p = compute(CrossEntropyBackward, {"dlog_p": (1, 2)}, target=target)["dlog_p"]
+    slopes = {"y": log_p.tolist(), "dy": dlog_p.tolist(), "log": True}
+    dx = compute(SoftmaxBackward, {"dx": (1, 2)}, **slopes)["dx"]
+    check(loss, [margin + math.log1p(math.exp(-margin))])
+    check(dx, np.array([[1.0, -1.0]]) / (1.0 + math.exp(-margin)))
 
 
 def test_a_label_beyond_the_scores_is_an_error() -> None:
     with pytest.raises(DatasetError, match="label 2, but the network gives 2 scores"):
-        compute(CrossEntropy, {"loss": (1,)}, p=[[0.5, 0.5]], target=np.array([2], TARGET))
+        compute(CrossEntropy, {"loss": (1,)}, log_p=[[-1, -1]], target=np.array([2], TARGET))
 
 
 @pytest.mark.parametrize(("reduction", "added"), [("mean", 1.5), ("sum", 0.5)])

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_hand import NINE, check, compute
+from dnnstack.backends.base import Array
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common import random
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.backends.base import Array
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.ops import (
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import (
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
@@ -21,6 +20,8 @@ from dnnstack.layers.ops import (
     Dropout,
     Lrn,
 )
+
+from ...support.by_hand import NINE, check, compute
 
 # Two samples of two channels: means 2 and 3, variances 1 and 4 of the samples, 2 and 8 unbiased.
 X = [[1.0, 5.0], [3.0, 1.0]]

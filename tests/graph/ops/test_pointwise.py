@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from by_hand import NINE, check, compute
-from dnnstack.layers.backends.reference.erf import erf
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.ops import (
+from dnnstack.backends.reference.erf import erf
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.ops import (
     Activation,
     ActivationBackward,
     Pool2d,
@@ -18,6 +17,8 @@ from dnnstack.layers.ops import (
     Softmax,
     SoftmaxBackward,
 )
+
+from ...support.by_hand import NINE, check, compute
 
 
 def test_max_pool() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.graph import Op, Tensor
-from dnnstack.layers.ops import (
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Op, Tensor
+from dnnstack.graph.ops import (
     Activation,
     BiasAdd,
     BiasGrad,
@@ -36,7 +36,7 @@ MISFITS: list[tuple[type[Op], dict[str, Any]]] = [
     (Softmax, {"x": X, "y": Tensor("y", (2, 48))}),
     (
         CrossEntropy,
-        {"p": Tensor("p", (2, 3)), "target": Tensor("t", (3,)), "loss": Tensor("l", (1,))},
+        {"log_p": Tensor("p", (2, 3)), "target": Tensor("t", (3,)), "loss": Tensor("l", (1,))},
     ),
     (
         SgdUpdate,

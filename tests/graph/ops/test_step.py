@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from by_hand import TARGET, check, compute
+from dnnstack.backends.base import Array, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import DatasetError
-from dnnstack.layers.backends.base import Array, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
+
+from ...support.by_hand import TARGET, check, compute
 
 
 def gather(order: list[int], step: int) -> dict[str, Array]:

@@ -1,5 +1,5 @@
 """Train the golden nets with PyTorch in float64 and write losses.json. Needs torch; never run by
-the suite: ``python make_golden.py`` in this folder."""
+the suite: ``python -m tests.support.golden.make_golden``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import golden_nets as nets
 import torch
 from torch import nn
+
+from . import golden_nets as nets
 
 
 class Connected(nn.Module):

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Array, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import ConfigError
-from dnnstack.layers.backends.base import Array, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Graph, Shape, Tensor
+from dnnstack.graph.graph import Graph, Shape, Tensor
+from dnnstack.graph.ops import AdamUpdate, Advance, Average, MuonUpdate, Reshape, SgdUpdate
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
-from dnnstack.layers.ops import AdamUpdate, Advance, Average, MuonUpdate, Reshape, SgdUpdate
 from dnnstack.training.optimizers.adam import Adam
 from dnnstack.training.optimizers.groups import Group
 from dnnstack.training.optimizers.muon import Muon

@@ -218,3 +218,11 @@ def test_lookahead_grows_towards_the_end_where_it_takes_the_slow_weights() -> No
 def test_lookahead_may_be_the_same_throughout() -> None:
     found = lookahead("{every: 2, decay: 0.5, power: 0}", 6)
     np.testing.assert_array_equal(found, np.array([-1, 0.25] * 3, np.float32))
+
+
+@pytest.mark.parametrize(("fraction", "step"), [(0.57, 57), (0.29, 29), (0.155, 15), (1.0, 100)])
+def test_a_fraction_is_rounded_down_to_a_step(fraction: float, step: int) -> None:
+    """0.57 * 100 is 56.99999999999999 in floating point; 57 is meant."""
+    text = f"{{type: piecewise, at_fractions: [0, {fraction}], factors: [0, 1]}}"
+    found = rates(text, total=100)
+    close(found, [0.5 * min(t / step, 1.0) for t in range(100)])

@@ -4,12 +4,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.base import Array, Options
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.graph import Graph, Tensor
+from dnnstack.backends.base import Array, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.graph import Graph, Tensor
+from dnnstack.graph.ops import Advance, ClipByNorm, GlobalNorm, Reshape, SgdUpdate
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
-from dnnstack.layers.ops import Advance, ClipByNorm, GlobalNorm, Reshape, SgdUpdate
 from dnnstack.training.optimizers.optimizer import Optimizer
 from dnnstack.training.optimizers.sgd import Sgd
 

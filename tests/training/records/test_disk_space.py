@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig
-from dnnstack.layers.backends.base import Backend
-from dnnstack.training import room
-from dnnstack.training.room import check_room, checkpoint_bytes
+from dnnstack.training.records import disk_space
+from dnnstack.training.records.disk_space import check_disk_space, checkpoint_bytes
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
@@ -24,7 +24,7 @@ MB = 1_000_000
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def set_free(count: int) -> None:
         state = SimpleNamespace(f_bavail=count // 1000, f_frsize=1000)
-        monkeypatch.setattr(room.os, "statvfs", lambda path: state)
+        monkeypatch.setattr(disk_space.os, "statvfs", lambda path: state)
 
     return set_free
 
@@ -40,10 +40,10 @@ def test_the_size_of_a_checkpoint(tiny: Make, reference: Backend) -> None:
 
 def test_room_for_all_that_stay_and_one_more(tmp_path: Path, free: Callable[[int], None]) -> None:
     free(42 * MB)
-    check_room(tmp_path, 10 * MB, 3)
+    check_disk_space(tmp_path, 10 * MB, 3)
     free(40 * MB)
     with pytest.raises(CheckpointError) as caught:
-        check_room(tmp_path / "runs" / "deep", 10 * MB, 3)
+        check_disk_space(tmp_path / "runs" / "deep", 10 * MB, 3)
     text = str(caught.value)
     assert "has 40.0 MB free, the checkpoints need 41.0 MB" in text
     assert "(3 kept and one being written, 10.0 MB each, and the log)" in text
@@ -58,16 +58,16 @@ def test_checkpoints_that_are_there_make_room(tmp_path: Path, free: Callable[[in
         with (folder / f"step-{step}.safetensors").open("wb") as file:
             file.truncate(10 * MB)
     free(12 * MB)
-    check_room(tmp_path, 10 * MB, 3)
+    check_disk_space(tmp_path, 10 * MB, 3)
     free(10 * MB)
     with pytest.raises(CheckpointError, match=r"need 11\.0 MB"):
-        check_room(tmp_path, 10 * MB, 3)
+        check_disk_space(tmp_path, 10 * MB, 3)
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("mine")
     with pytest.raises(CheckpointError, match=r"is not a folder; choose another place"):
-        check_room(tmp_path / "runs" / "deep", 1, 1)
+        check_disk_space(tmp_path / "runs" / "deep", 1, 1)
 
 
 def test_a_folder_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,9 +78,9 @@ def test_a_folder_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.Monkey
             raise OSError(30, "Read-only file system", str(path))
         return real(path, flags, *more)
 
-    monkeypatch.setattr(room.os, "open", read_only)
+    monkeypatch.setattr(disk_space.os, "open", read_only)
     with pytest.raises(CheckpointError, match="Read-only file system; choose another place"):
-        check_room(tmp_path, 1, 1)
+        check_disk_space(tmp_path, 1, 1)
 
 
 def test_it_is_asked_before_data_is_read(

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends import tuning
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, LockedError
 from dnnstack.configs import RunConfig, effective_yaml
-from dnnstack.layers.backends import tuning
-from dnnstack.layers.backends.base import Backend
 from dnnstack.training import pace
-from dnnstack.training.checkpoint import Checkpoint, read_checkpoint
-from dnnstack.training.checkpoint_store import (
+from dnnstack.training.listener import Progress, Silent, Started, Summary
+from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.run_log import CSV, LOG
+from dnnstack.training.records.runs import create_run
+from dnnstack.training.records.store import (
     checkpoint_steps,
     newest_checkpoint,
     tensors_path,
     write_checkpoint,
 )
-from dnnstack.training.listener import Progress, Silent, Started, Summary
-from dnnstack.training.resume import open_resume
-from dnnstack.training.run_log import CSV, LOG
-from dnnstack.training.runs import create_run
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.training.metrics import Metrics
-from dnnstack.training.run_log import CSV, HEADER, LOG, RunLog, cut_log
+from dnnstack.training.records.run_log import CSV, HEADER, LOG, RunLog, cut_log
 
 SOME = Metrics(0.1, 3, 4)
 

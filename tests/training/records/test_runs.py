@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import CheckpointError, LockedError
 from dnnstack.common.files import Lock, lock
-from dnnstack.training import runs
-from dnnstack.training.runs import (
+from dnnstack.training.records import runs
+from dnnstack.training.records.runs import (
     create_run,
     find_run,
     latest_run_of,
@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 MANY = """
 import sys
 from pathlib import Path
-from dnnstack.training.runs import create_run
+from dnnstack.training.records.runs import create_run
 sys.stdin.readline()
 for _ in range(10):
     print(create_run(Path(sys.argv[1]), "net", "name: net", print).path.name)

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from dnnstack.common import files
 from dnnstack.common.errors import CheckpointError
-from dnnstack.training import checkpoint_store
-from dnnstack.training.checkpoint_store import (
+from dnnstack.training.records import store as checkpoint_store
+from dnnstack.training.records.state import Best, State
+from dnnstack.training.records.store import (
     CheckpointWriter,
     best_checkpoint,
     checkpoint_steps,
@@ -25,7 +26,6 @@ from dnnstack.training.checkpoint_store import (
     newest_checkpoint,
     write_checkpoint,
 )
-from dnnstack.training.state import Best, State
 
 Save = Callable[..., Path]
 
@@ -302,7 +302,7 @@ def test_an_error_of_the_writer_is_raised_at_the_next_call(
     writer.save({}, state)
     assert writer._thread is not None
     writer._thread.join()
-    with pytest.raises(CheckpointError, match="No space left on device; free some room"):
+    with pytest.raises(CheckpointError, match="No space left on device; free some space"):
         getattr(writer, call)(*(({}, state) if call == "save" else ()))
     # Raised once; what comes after is a new attempt.
     writer.check()

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, DatasetError
 from dnnstack.configs import RunConfig
 from dnnstack.datasets import ImageSet
-from dnnstack.layers.backends.base import Backend
-from dnnstack.training.checkpoint_store import write_checkpoint
+from dnnstack.reports.evaluate_text import as_text
 from dnnstack.training.evaluate import Part, evaluate, load_part
 from dnnstack.training.predict import Prediction, predict
-from dnnstack.training.reports.evaluate_text import as_text
-from dnnstack.training.trained import Trained, find_trained
+from dnnstack.training.records.store import write_checkpoint
+from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.trainer import train
 from numpy.typing import NDArray
 from PIL import Image

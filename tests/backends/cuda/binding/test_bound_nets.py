@@ -7,13 +7,14 @@ import random
 
 import numpy as np
 import pytest
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.operations.fused import FIRST_CONV
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.operations.fused import FIRST_CONV
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import ACTIVATIONS, Activation
+from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import ACTIVATIONS
-from dnnstack.layers.rewrites import rewritten
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
@@ -26,6 +27,8 @@ LAYOUTS = (
     {"layout": "nchw", "lanes": "1"},
 )
 SMOOTH = [kind for kind in ACTIVATIONS if kind not in ("relu", "leaky_relu", "gelu_tanh")]
+
+ENDS = (("x", "input"), ("y", "activation"))
 
 
 def spec(kind, **options):
@@ -126,8 +129,21 @@ def test_a_fused_convolution_reads_and_writes_numbers_of_one_type(bound, where):
 
 
 def test_the_stand_in_refuses_numbers_of_another_type(bound, sections, monkeypatch):
-    from dnnstack.layers.backends.cuda.operations import linear
+    from dnnstack.backends.cuda.operations import linear
 
     monkeypatch.setattr(linear, "i64", np.float32)
     with pytest.raises(AssertionError, match=r"argument \d, i64"):
         bound(sections("cifar"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"), [("elu", "activation_forward"), ("tanh", "cudnnActivationForward")]
+)
+def test_elu_is_not_left_to_cudnn(bound, kind, function):
+    """Its e^x - 1 has no digits near 0."""
+    graph = Graph("one", 4)
+    x, y = (graph.tensor(name, (4, 12), "float32", role) for name, role in ENDS)
+    graph.add(Activation(x=x, y=y, kind=kind, alpha=0.7))
+    executable, _ = bound({"one": graph}, "fp32")
+    assert [call.function for call in executable.calls("one")] == [function]
+    executable.close()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.layers.augment import Cutout, Elastic, RandomCrop, Rotate
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.binding.bind import Binder
-from dnnstack.layers.backends.cuda.libraries.cublas import WORKSPACE_BYTES
-from dnnstack.layers.backends.cuda.libraries.layout import Layout, plain
-from dnnstack.layers.backends.cuda.memory_plan import LANES, plan_memory
-from dnnstack.layers.backends.cuda.operations.muon import Matrices, matrices, scratch_bytes
-from dnnstack.layers.ops.updates import ParameterUpdate
-from dnnstack.layers.rewrites import rewritten
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding.bind import Binder
+from dnnstack.backends.cuda.libraries.cublas import WORKSPACE_BYTES
+from dnnstack.backends.cuda.libraries.layout import Layout, plain
+from dnnstack.backends.cuda.memory_plan import LANES, plan_memory
+from dnnstack.backends.cuda.operations.muon import Matrices, matrices, scratch_bytes
+from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
+from dnnstack.graph.ops.updates import ParameterUpdate
+from dnnstack.graph.rewrites import rewritten
 from dnnstack.training.augmentation import TEST_TIME
 from dnnstack.training.optimizers.adam import Adam
 from dnnstack.training.optimizers.groups import Group

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.cuda.binding.stream import SLOTS, Feeds, Packed
-from dnnstack.layers.graph import Graph
-from dnnstack.layers.ops import Advance, GatherBatch
+from dnnstack.backends.cuda.binding.stream import SLOTS, Feeds, Packed
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import Advance, GatherBatch
 from hypothesis import given
 from hypothesis import strategies as st
 

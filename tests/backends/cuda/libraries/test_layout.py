@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.binding.parameters import Geometry, plan_layouts
-from dnnstack.layers.backends.cuda.libraries.layout import BFLOAT, Layout, padded, plain
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding.parameters import Geometry, plan_layouts
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, Layout, padded, plain
+from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.rewrites import rewritten
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda.binding import bind
+from dnnstack.backends.cuda.binding.lanes import Step, launches
+from dnnstack.backends.cuda.libraries import kernels, overlap
 from dnnstack.common.errors import CudnnError, LibraryError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda import tuner
-from dnnstack.layers.backends.cuda.binding import bind
-from dnnstack.layers.backends.cuda.binding.lanes import Step, launches
-from dnnstack.layers.backends.cuda.libraries import kernels, overlap
 
 CALL = object()
 

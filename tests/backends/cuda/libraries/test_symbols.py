@@ -17,7 +17,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.cuda.libraries import cublas, cublas_lt, cudnn_library, overlap
+from dnnstack.backends.cuda.libraries import cublas, cublas_lt, cudnn_library, overlap
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
@@ -55,7 +55,6 @@ ENUMS = {
     "CUDNN_ACTIVATION_SIGMOID": cudnn_library.ACTIVATION["sigmoid"],
     "CUDNN_ACTIVATION_RELU": cudnn_library.ACTIVATION["relu"],
     "CUDNN_ACTIVATION_TANH": cudnn_library.ACTIVATION["tanh"],
-    "CUDNN_ACTIVATION_ELU": cudnn_library.ACTIVATION["elu"],
     "CUDNN_ACTIVATION_SWISH": cudnn_library.ACTIVATION["silu"],
     "CUDNN_PROPAGATE_NAN": cudnn_library.PROPAGATE_NAN,
     "CUDNN_SOFTMAX_ACCURATE": cudnn_library.SOFTMAX_ACCURATE,

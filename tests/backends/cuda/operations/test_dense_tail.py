@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.ops import Fused
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import Fused
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

@@ -7,23 +7,24 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.libraries.layout import Layout
+from dnnstack.backends.cuda.operations import direct_conv
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda import tuner
-from dnnstack.layers.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
-from dnnstack.layers.backends.cuda.libraries.layout import Layout
-from dnnstack.layers.backends.cuda.operations import direct_conv
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.backends.tuning import Tuning
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import Conv2d
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.graph import Tensor
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import Conv2d
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
-from op_draft import Draft
+
+from ....support.op_draft import Draft
 
 NCHW = {"layout": "nchw"}
 ODD, SAME = Window((3, 3), padding=(1, 1, 1, 1)), Window((2, 2), padding=(0, 1, 0, 1))

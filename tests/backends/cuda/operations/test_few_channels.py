@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.libraries.layout import Layout
+from dnnstack.backends.cuda.operations.pool import indexed
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.libraries.layout import Layout
-from dnnstack.layers.backends.cuda.operations.pool import indexed
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import Pool2d
+from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.graph import Tensor
-from dnnstack.layers.losses import CrossEntropyLoss
-from dnnstack.layers.ops import Pool2d
-from dnnstack.layers.rewrites import rewritten
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing

@@ -6,16 +6,17 @@ Against the reference, on numbers that bfloat16 holds exactly.
 from __future__ import annotations
 
 import numpy as np
-import op_cases
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
-from dnnstack.layers.ops import ACTIVATIONS, BatchNormInference, Pool2d
-from op_cases import CASES
-from op_cases_windows import POOLS
-from op_draft import Draft
+from dnnstack.graph.ops import ACTIVATIONS, BatchNormInference, Pool2d
+
+from ....support import op_cases
+from ....support.op_cases import CASES
+from ....support.op_cases_windows import POOLS
+from ....support.op_draft import Draft
 
 KINDS = ("batch_norm", "add-", "concat", "slice", "pad_channels", "dropout", "scale", "activation")
 KINDS = (*KINDS, "Lrn")

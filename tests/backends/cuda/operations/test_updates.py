@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.libraries.layout import _from_bfloat, _to_bfloat
+from dnnstack.backends.cuda.libraries.runtime import cupy
+from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.layers.augment import AlternatingFlip, Cutout, Elastic, RandomCrop, Rotate
-from dnnstack.layers.backends.base import Options
-from dnnstack.layers.backends.cuda.backend import CudaBackend
-from dnnstack.layers.backends.cuda.libraries.layout import _from_bfloat, _to_bfloat
-from dnnstack.layers.backends.cuda.libraries.runtime import cupy
-from dnnstack.layers.backends.reference.backend import ReferenceBackend
+from dnnstack.graph.augmentations import AlternatingFlip, Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.losses import CrossEntropyLoss
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.training.network import Network
 from dnnstack.training.optimizers.adam import Adam
 from dnnstack.training.optimizers.groups import Group

@@ -13,12 +13,12 @@ from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
 
 import pytest
-from dnnstack.layers.backends.cuda.libraries import kernels
-from dnnstack.layers.backends.cuda.libraries.layout import Layout
-from dnnstack.layers.backends.cuda.operations import direct_conv
-from dnnstack.layers.geometry import Window
-from dnnstack.layers.graph import Tensor
-from dnnstack.layers.ops import ACTIVATIONS, Conv2d
+from dnnstack.backends.cuda.libraries import kernels
+from dnnstack.backends.cuda.libraries.layout import Layout
+from dnnstack.backends.cuda.operations import direct_conv
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import ACTIVATIONS, Conv2d
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"

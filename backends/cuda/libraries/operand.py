@@ -1,0 +1,45 @@
+"""What a convolution of cuDNN's takes or gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....graph.graph import Shape
+from .layout import BFLOAT, Layout
+from .runtime import cupy
+
+
+@dataclass(frozen=True)
+class Operand:
+    """x, w, y or bias as the graph sees it: stored sizes, strides in elements, element type."""
+
+    sizes: Shape
+    strides: Shape
+    dtype: str
+
+    @classmethod
+    def of(cls, layout: Layout) -> Operand:
+        """A tensor of four dimensions, its padding included."""
+        return cls(layout.stored, layout.strides, layout.dtype)
+
+    @property
+    def count(self) -> int:
+        n, c, h, w = self.sizes
+        return n * c * h * w
+
+    def array(self, value: float = 0.0) -> Any:
+        """A device array for it, filled with a value that bfloat16 holds too."""
+        if self.dtype == BFLOAT:
+            bits = cupy().asarray([value], "float32").view("uint32")[0] >> 16
+            return cupy().full(self.count, bits, "uint16")
+        return cupy().full(self.count, value, "float32")
+
+    def noise(self) -> Any:
+        """A device array of normal numbers."""
+        cp = cupy()
+        values = cp.random.standard_normal(self.count, dtype="float32")
+        return (values.view("uint32") >> 16).astype("uint16") if self.dtype == BFLOAT else values
+
+    def __str__(self) -> str:
+        return f"{self.sizes} {self.dtype}"

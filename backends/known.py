@@ -1,0 +1,76 @@
+"""Convolutions whose results are known: every factor is one number a channel, a row, a column.
+
+The value at (n, c, h, w) is the product of the numbers of c, h and w, so that the sums of a
+convolution along its axes are apart, and their product is the result. The numbers are 1, 2 and 3:
+operands are exact in bfloat16, and sums in float32 up to 2^24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph.geometry import Window
+from ..graph.graph import Shape
+
+Numbers = NDArray[np.float32]
+Kind = Literal["forward", "data", "filter"]
+
+
+def numbers(sizes: Sequence[int]) -> list[Numbers]:
+    """For each axis as many numbers as it is long."""
+    return [(1 + np.arange(size) % 3).astype(np.float32) for size in sizes]
+
+
+def product(factors: Sequence[Numbers]) -> Numbers:
+    return reduce(np.multiply.outer, factors)
+
+
+def result(
+    kind: Kind, x: Shape, w: Shape, y: Shape, window: Window
+) -> tuple[Numbers, Numbers, Numbers]:
+    """The factors of a convolution's result, or of a gradient: channels, rows, columns.
+
+    x: (N, C, H, W), w: (O, C / groups, kh, kw), y: (N, O, P, Q). Channels are (O,) of y, (C,) of
+    dx, (O, C / groups) of dw.
+    """
+    (of_x, *x_axes), (out, inner, *w_axes), (of_y, *y_axes) = (
+        numbers(x[1:]),
+        numbers(w),
+        numbers(y[1:]),
+    )
+    groups = x[1] // w[1]
+    by_group = of_x.reshape(groups, -1)
+    if kind == "forward":
+        channels = out * np.repeat((by_group * inner).sum(1), w[0] // groups)
+    elif kind == "data":
+        channels = np.multiply.outer((of_y * out).reshape(groups, -1).sum(1), inner).ravel()
+    else:
+        channels = x[0] * of_y[:, None] * np.repeat(by_group, w[0] // groups, 0)
+    rows, columns = (
+        _line(kind, x_axes[axis], w_axes[axis], y_axes[axis], window, axis) for axis in (0, 1)
+    )
+    return channels.astype(np.float32), rows, columns
+
+
+def _line(kind: Kind, x: Numbers, w: Numbers, y: Numbers, window: Window, axis: int) -> Numbers:
+    """The same along one axis.
+
+    Without matrix products: for these few finite numbers NumPy, reading the processor's flags
+    after BLAS, has warned of an invalid value now and then.
+    """
+    taps = window.dilation[axis] * np.arange(len(w))[:, None]
+    at = taps + window.stride[axis] * np.arange(len(y)) - window.padding[2 * axis]
+    inside = (at >= 0) & (at < len(x))
+    at = at.clip(0, len(x) - 1)
+    if kind == "forward":
+        return np.asarray((w[:, None] * inside * x[at]).sum(0), np.float32)
+    if kind == "filter":
+        return np.asarray((inside * x[at] * y).sum(1), np.float32)
+    found = np.zeros(len(x), np.float32)
+    np.add.at(found, at, inside * np.multiply.outer(w, y))
+    return found

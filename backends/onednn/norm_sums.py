@@ -1,0 +1,294 @@
+"""Batch norm in float32 with sums as float64 has them; norm_runs.py makes the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...graph.ops import BatchNorm, BatchNormBackward
+from .bind import Binder, Normalized, attempt
+from .constants import (
+    BACKWARD,
+    BINARY_ADD,
+    BINARY_MUL,
+    BINARY_SUB,
+    DIFF_DST,
+    DIFF_SCALE,
+    DIFF_SHIFT,
+    DIFF_SRC,
+    DST,
+    ELTWISE_FROM_OUTPUT,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
+    FUSE_RELU,
+    MEAN,
+    NORM_SCALE,
+    NORM_SHIFT,
+    SRC,
+    SRC_1,
+    USE_GLOBAL_STATS,
+    USE_SCALE,
+    USE_SHIFT,
+    VARIANCE,
+    WORKSPACE,
+    post_op,
+)
+from .memory import Descriptor, Memory
+from .norm_runs import Norm, Runs, normalization
+from .primitive import Attributes, PrimitiveDesc
+
+Array = NDArray[Any]
+
+
+def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) -> bool:
+    """Append batch norm with its statistics; y is ``place()``'s memory. False: it cannot.
+
+    What a ReLU lets pass is noted where its gradient will be asked for.
+    """
+    runs = Runs(b, op, x.descriptor)
+    readers = [r for r in b.graph.consumers(op.mean) if isinstance(r, BatchNormBackward)]
+    noted = any(reader.activation for reader in readers)
+    normalize = _normalize(runs, op, noted)
+    usable = (normalization(runs.piece), runs.last, _gradient(runs, relu=True) if noted else True)
+    if normalize is None or None in usable:
+        return False
+    mean, variance = _measure(b, op, runs, x)
+    masks = [b.scratch(normalize.descriptor(WORKSPACE)) for _ in range(runs.count * noted)]
+    given, y = _given(b, op, runs, mean, variance), place()
+    details = {"fused": op.activation} if op.activation else {}
+    for at in range(runs.count):
+        ends = {SRC: runs.of(x, at), DST: runs.of(y, at)}
+        if noted:
+            ends[WORKSPACE] = masks[at]
+        wide = {key: memory.view(runs.wide) for key, memory in ends.items() if key != WORKSPACE}
+        b.primitive(op, normalize, {**ends, **wide, **given}, details)
+    _statistics(b, op, mean.array(), variance.array(), late=bool(readers))
+    if readers:
+        b.normalized[op.mean] = _for_gradient(b, op, runs, masks)
+    return True
+
+
+def _measure(b: Binder, op: BatchNorm, runs: Runs, x: Memory) -> tuple[Memory, Memory]:
+    """Append mean and variance; each: (channels,)."""
+    measure, channels = normalization(runs.piece), Descriptor.of(op.mean.shape)
+    assert measure
+    (all_means, means), (all_variances, variances) = runs.found(), runs.found()
+    # The last piece first: it may still be in the cache.
+    for at in reversed(range(runs.count)):
+        results = {MEAN: means[at], VARIANCE: variances[at]}
+        b.primitive(op, measure, {SRC: runs.of(x, at), DST: b.temporary(runs.piece), **results})
+    mean, variance, between = b.output(op.mean, channels), b.scratch(channels), b.scratch(channels)
+    averages = b.scratch_array((2, *op.mean.shape), np.float64)
+    average = runs.averages((all_means, all_variances), averages, between)
+    to_mean, to_variance, further = mean.array(), variance.array(), between.array()
+
+    def run() -> None:
+        average()
+        to_mean[:] = averages[0]
+        np.add(averages[1], further, out=to_variance, casting="same_kind")
+
+    b.host(op, run, "add", {"channels": str(len(to_mean))})
+    return mean, variance
+
+
+def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc | None:
+    """(x - mean) scale + shift, by channel where the layout allows it, else by run."""
+    flags = USE_GLOBAL_STATS | (FUSE_RELU if op.activation else 0)
+    if op.weight is not None or not runs.by_channel:
+        flags |= USE_SCALE
+    if op.bias is not None or not runs.by_channel:
+        flags |= USE_SHIFT
+    prop = FORWARD_TRAINING if noted else FORWARD_INFERENCE
+    return normalization(runs.wide, prop, op.eps if runs.by_channel else 0.0, flags)
+
+
+def _given(
+    b: Binder, op: BatchNorm, runs: Runs, mean: Memory, variance: Memory
+) -> dict[int, Memory]:
+    """What ``_normalize`` takes beside x."""
+    affine = {NORM_SCALE: op.weight, NORM_SHIFT: op.bias}
+    known = {key: b.home(tensor) for key, tensor in affine.items() if tensor is not None}
+    if runs.by_channel:
+        return {MEAN: mean, VARIANCE: variance, **known}
+    (run_mean, run_scale, run_shift), table, fill = runs.by_run(3)
+    means, variances = mean.array(), variance.array()
+    weight, bias = (known[key].array() if key in known else None for key in affine)
+
+    def run() -> None:
+        table[0] = means
+        inverse = 1.0 / np.sqrt(variances.astype(np.float64) + op.eps)
+        table[1] = inverse if weight is None else inverse * weight
+        if bias is not None:
+            table[2] = bias
+        fill()
+
+    b.host(op, run, "sqrt, divide", {"channels": str(len(means))})
+    one = b.constant(runs.numbers, 1.0)
+    return {MEAN: run_mean, VARIANCE: one, NORM_SCALE: run_scale, NORM_SHIFT: run_shift}
+
+
+def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bool) -> None:
+    """Append inverse_std and the running statistics."""
+    inverse_std = b.output(op.inverse_std, Descriptor.of(op.mean.shape)).array()
+    running_mean, running_var = b.home(op.running_mean).array(), b.home(op.running_var).array()
+    m, size = op.momentum, op.x.size // op.x.shape[1]
+
+    def run() -> None:
+        inverse_std[:] = 1.0 / np.sqrt(variance.astype(np.float64) + op.eps)
+        running_mean[:] = (1.0 - m) * running_mean + np.float64(m) * mean
+        running_var[:] = (1.0 - m) * running_var + np.float64(m * size / (size - 1)) * variance
+
+    written = (op.inverse_std, op.running_mean, op.running_var)
+    details = {"channels": str(len(mean))}
+    if late:
+        b.late(op, written, run, "multiply, sqrt", details)
+    else:
+        b.host(op, run, "multiply, sqrt", details)
+
+
+def _for_gradient(b: Binder, op: Norm, runs: Runs, masks: list[Memory]) -> Normalized:
+    """Append what the gradient needs of the statistics; behind forward it may come late."""
+    mean, inverse_std = b.plain(op.mean).array(), b.plain(op.inverse_std).array()
+    weight = None if op.weight is None else b.home(op.weight).array()
+    factors, totals = (b.scratch_array((2, len(mean)), np.float64) for _ in range(2))
+    # A copy: the tensor's memory may be another's when the gradients are written.
+    kept, share = b.scratch_array(op.mean.shape), -1.0 / runs.length
+    if runs.by_channel:
+        scale = b.scratch(Descriptor.of(op.mean.shape))
+        (run_mean,), (means,), fill = runs.by_run(1)
+        scales = scale.array()
+    else:
+        (run_mean, scale), (means, scales), fill = runs.by_run(2)
+
+    def run() -> None:
+        kept[:] = inverse_std
+        means[:] = mean
+        scales[:] = inverse_std if weight is None else inverse_std * weight
+        fill()
+        np.multiply(inverse_std, inverse_std, out=factors[0])
+        factors[0] *= share
+        factors[1] = share
+
+    details = {"channels": str(len(mean))}
+    if isinstance(op, BatchNorm):
+        b.late(op, (op.inverse_std,), run, "multiply", details)
+    else:
+        b.host(op, run, "multiply", details)
+    return Normalized(run_mean, scale, factors, totals, kept, masks)
+
+
+def backward(
+    b: Binder,
+    op: BatchNormBackward,
+    x: Memory,
+    dy: Memory,
+    y: Memory | None,
+    place: Callable[[], Memory],
+) -> bool:
+    """Append dx and the sums behind it; its memory, ``place()``, may be dy's. False: it cannot.
+
+    With g = dy where y > 0 and d = x - mean: dw = inverse_std sum of g d, and
+    dx = weight inverse_std (g - inverse_std^2 d (mean of g d) - mean of g).
+    """
+    runs = Runs(b, op, x.descriptor)
+    known = b.normalized.get(op.mean)
+    masks = known.masks if known is not None and y is not None else []
+    gradient, mask, correct = _gradient(runs, bool(masks)), _masking(runs), _correction(runs)
+    if None in (gradient, mask, correct):
+        return False
+    assert gradient
+    assert mask
+    assert correct
+    if known is None:
+        known = _for_gradient(b, op, runs, [])
+    (all_products, products), (all_sums, sums) = runs.found(), runs.found()
+    dx, one = place(), b.constant(runs.numbers, 1.0)
+    statistics = {MEAN: known.mean, VARIANCE: one, NORM_SCALE: one}
+    # The last piece first: it may still be in the cache.
+    for at in reversed(range(runs.count)):
+        passed, result = runs.of(dy, at), runs.of(dx, at)
+        given = {SRC: runs.of(x, at), **statistics}
+        if masks:
+            given[WORKSPACE] = masks[at]
+        elif y is not None:
+            b.primitive(op, mask, {DST: runs.of(y, at), DIFF_DST: passed, DIFF_SRC: result})
+            passed = result
+        if y is None:
+            result = b.temporary(runs.piece)
+        results = {DIFF_SCALE: products[at], DIFF_SHIFT: sums[at]}
+        b.primitive(op, gradient, {**given, DIFF_DST: passed, DIFF_SRC: result, **results})
+    average = runs.averages((all_products, all_sums), known.totals)
+    channels = Descriptor.of(op.mean.shape)
+    moves = b.scratch(Descriptor.of((2, *op.mean.shape)))
+    slope, offset = (Memory(channels, part) for part in moves.buffer.reshape(2, -1))
+    mean, numbers = b.plain(op.mean), moves.array().reshape(2, -1)
+    fill = None
+    if not runs.by_channel:
+        mean, ((slope, offset), numbers, fill) = known.mean, runs.by_run(2)
+
+    def run() -> None:
+        average()
+        np.multiply(known.totals, known.factors, out=numbers, casting="same_kind")
+        if fill is not None:
+            fill()
+
+    b.host(op, run, "add, multiply", {"channels": str(numbers.shape[1])})
+    _gradients(b, op, runs, known)
+    thin = [memory.view(runs.thin) for memory in (mean, slope, offset, known.scale)]
+    g = dy if y is None else dx
+    for at in range(runs.count):
+        part, passed, result = (runs.of(memory, at).view(runs.wide) for memory in (x, g, dx))
+        links = {0: thin[1], 1: passed, 2: thin[2], 3: thin[3]}
+        rest = {post_op(link) | SRC_1: memory for link, memory in links.items()}
+        b.primitive(op, correct, {SRC: part, SRC_1: thin[0], DST: result, **rest})
+    return True
+
+
+def _gradients(b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized) -> None:
+    """Append dw and db, where they are asked for."""
+    channels = Descriptor.of(op.mean.shape)
+    dw = b.output(op.dw, channels).array() if op.dw is not None else None
+    db = b.output(op.db, channels).array() if op.db is not None else None
+    written = tuple(tensor for tensor in (op.dw, op.db) if tensor is not None)
+    inverse_std, (products, sums), number = known.inverse_std, known.totals, float(runs.number)
+
+    def run() -> None:
+        if dw is not None:
+            dw[:] = inverse_std * products * number
+        if db is not None:
+            db[:] = sums * number
+
+    b.late(op, written, run, "multiply", {"channels": str(len(inverse_std))})
+
+
+def _gradient(runs: Runs, relu: bool) -> PrimitiveDesc | None:
+    """g = dy, with ``relu`` what it let pass, and by run the sums of g d and of g."""
+    flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT | (FUSE_RELU if relu else 0)
+    layout = runs.piece
+    hint = normalization(layout, FORWARD_TRAINING, 0.0, flags)
+    if hint is None:
+        return None
+    arguments = (BACKWARD, layout, layout, layout, 0.0, flags, hint, None)
+    return attempt("batch_normalization_backward", [lambda: arguments], {"src": layout})
+
+
+def _masking(runs: Runs) -> PrimitiveDesc | None:
+    """dy where y is above 0, else 0."""
+    relu, layout = ELTWISE_FROM_OUTPUT["relu"], runs.piece
+    forward = (FORWARD_TRAINING, relu, layout, layout, 0.0, 0.0, None)
+    hint = attempt("eltwise_forward", [lambda: forward], {})
+    if hint is None:
+        return None
+    backward = (relu, layout, layout, layout, 0.0, 0.0, hint, None)
+    return attempt("eltwise_backward", [lambda: backward], {})
+
+
+def _correction(runs: Runs) -> PrimitiveDesc | None:
+    """((x - mean) slope + g + offset) scale."""
+    wide, thin = runs.wide, runs.thin
+    links = ((BINARY_MUL, thin), (BINARY_ADD, wide), (BINARY_ADD, thin), (BINARY_MUL, thin))
+    arguments = (BINARY_SUB, wide, thin, wide, Attributes(chain=links))
+    return attempt("binary", [lambda: arguments], {})

@@ -1,0 +1,22 @@
+"""What training a config on a GPU needs of its memory, known without a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph.rewrites import rewritten
+from ..training.sections import Sections
+
+if TYPE_CHECKING:
+    from ..backends.cuda.memory_plan import MemoryPlan
+    from ..configs.schema.run import RunConfig
+
+
+def gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
+    """The plan that compiling a training's sections for CUDA checks."""
+    from ..backends.cuda.backend import CudaBackend
+    from ..backends.cuda.memory_plan import plan_memory
+
+    names = CudaBackend.rewrites if config.run.fusion else ()
+    graphs = {name: rewritten(graph, names) for name, graph in sections.graphs().items()}
+    return plan_memory(graphs, config.run.precision, config.data.residency == "stream")

@@ -1,0 +1,146 @@
+"""What lies in memory: constants, what comes from outside, and what every run writes anew."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Array, Options
+from dnnstack.backends.onednn import memory, store
+from dnnstack.backends.onednn.executable import OneDnnExecutable
+from dnnstack.graph.graph import EXTERNAL
+from dnnstack.layers.build import LayerSpec
+from dnnstack.training.optimizers.adam import Adam
+from dnnstack.training.optimizers.muon import Muon
+from dnnstack.training.optimizers.optimizer import Optimizer
+from dnnstack.training.optimizers.sgd import Sgd
+
+from ...support.op_cases import CASES
+
+DEEP = (
+    LayerSpec("conv2d", options={"filters": 8, "kernel_size": 3}),
+    *(
+        LayerSpec("residual", options={"body": [LayerSpec("conv2d", options=options), after]})
+        for after in (LayerSpec("relu"), LayerSpec("pad2d", options={"padding": 1, "value": 0.5}))
+        for options in ({"filters": 8, "kernel_size": 3, "padding": int(after.kind == "relu")},)
+    ),
+    LayerSpec("batch_norm"),
+    LayerSpec("flatten"),
+    LayerSpec("dense", options={"units": 10}),
+    LayerSpec("softmax"),
+)
+
+
+@pytest.fixture
+def allocated(monkeypatch) -> Iterator[list[weakref.ref]]:
+    """Weak references to every buffer that is allocated from now on."""
+    made: list[weakref.ref] = []
+    original = memory.aligned
+
+    def recorded(nbytes: int) -> Array:
+        buffer = original(nbytes)
+        made.append(weakref.ref(buffer))
+        return buffer
+
+    monkeypatch.setattr(memory, "aligned", recorded)
+    monkeypatch.setattr(store, "aligned", recorded)
+    return made
+
+
+def unaccounted(executable: OneDnnExecutable, allocated: list[weakref.ref]) -> int:
+    """Buffers that live but are neither shared, constant, given from outside, nor written anew."""
+    known = {arena.buffer.ctypes.data for arena in executable._store.arenas.values()}
+    known |= {m.buffer.ctypes.data for m in executable._store.memories.values()}
+    for binder in executable._sections.values():
+        outside = [m for t, m in binder.memories.items() if t.role in EXTERNAL]
+        known |= {m.buffer.ctypes.data for m in (*binder.constants, *outside)}
+        known |= {array.ctypes.data for array in binder.changing(entering=True)}
+    if not lost(allocated, known):
+        return 0
+    gc.collect()
+    return lost(allocated, known)
+
+
+def lost(allocated: list[weakref.ref], known: set[int]) -> int:
+    alive = [buffer for each in allocated if (buffer := each()) is not None]
+    return sum(buffer.ctypes.data not in known for buffer in alive)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_every_buffer_of_every_operation_is_of_one_kind(onednn, allocated, precision) -> None:
+    if precision == "bf16" and not memory.library().has_bfloat16():
+        pytest.skip("this processor has no bfloat16")
+    tried = 0
+    for name, make in CASES.items():
+        draft = make(np.random.default_rng(1), "normal")
+        allocated.clear()
+        executable = onednn.compile(
+            {draft.graph.name: draft.graph}, Options(precision, fusion=False, tune=False)
+        )
+        assert unaccounted(executable, allocated) == 0, name
+        tried += bool(allocated)
+        executable.close()
+    assert tried > 700
+
+
+@pytest.mark.parametrize("rule", [Sgd(momentum=0.9), Adam(), Muon(rest=Sgd())], ids=repr)
+def test_every_buffer_of_a_training_is_of_one_kind(make, allocated, rule) -> None:
+    averaged = Optimizer(rule, lookahead=True)
+    _, _, executable = make(rule=averaged, evaluate=True)
+    assert unaccounted(executable, allocated) == 0
+
+
+def trained(make, allocated, share: bool) -> tuple[list[Array], int]:
+    allocated.clear()
+    options = Options(tune=False, share_memory=share)
+    network, graphs, executable = make(DEEP, options=options, evaluate=True)
+    size = sum(buffer.nbytes for each in allocated if (buffer := each()) is not None)
+    for _ in range(3):
+        executable.poison()
+        executable.run("train")
+    executable.write(graphs["evaluate"]["order"], np.arange(32, dtype=np.int32))
+    executable.poison()
+    executable.run("evaluate")
+    found = [executable.read(p.tensor) for p in network.parameters()]
+    return [*found, executable.read(graphs["evaluate"]["scores"])], size
+
+
+def test_shared_memory_is_less_and_changes_no_bit(make, allocated) -> None:
+    own, size = trained(make, allocated, share=False)
+    shared, less = trained(make, allocated, share=True)
+    assert less < 0.75 * size
+    for one, other in zip(own, shared, strict=True):
+        assert np.isfinite(one).all()
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_gave_its_memory_away_cannot_be_read(make) -> None:
+    _, _, executable = make(DEEP, options=Options(tune=False, share_memory=True))
+    executable.run("train")
+    given = [t for t in executable.graphs["train"].tensors() if t.role == "activation"]
+    refused = 0
+    for tensor in given:
+        try:
+            executable.read(tensor)
+        except KeyError as error:
+            refused += "given to a later tensor" in str(error)
+    assert refused > 5
+
+
+def test_padding_of_blocks_is_written_too(make) -> None:
+    """Channels that only fill up a block reach gradients, over whose padding updates run."""
+    wide = {"filters": 24, "kernel_size": 3, "padding": 1}
+    layers = [LayerSpec("conv2d", options=wide), LayerSpec("batch_norm"), LayerSpec("relu")]
+    ends = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 10}), LayerSpec("softmax")]
+    _, _, executable = make((*layers, *layers, *ends))
+    executable.poison()
+    executable.run("train")
+    padded = 0
+    for tensor, held in executable._sections["train"].memories.items():
+        if held.descriptor.dtype == "float32" and held.descriptor.nbytes > 4 * tensor.size:
+            assert np.isfinite(held.array()).all(), tensor.name
+            padded += 1
+    assert padded > 5

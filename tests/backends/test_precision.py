@@ -1,0 +1,146 @@
+"""How far float32 is from float64, beside how far PyTorch's is on the same numbers.
+
+``support/precision/errors.json`` holds PyTorch's errors; ``make_errors.py`` beside it makes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Backend, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph import ops
+from dnnstack.graph.graph import Op
+
+from ..support.precision.precision_cases import CASES, MOST, errors, exact, floor, mnist, results
+
+FOLDER = Path(__file__).parents[1] / "support" / "precision"
+PYTORCH = json.loads((FOLDER / "errors.json").read_text(encoding="utf-8"))["errors"]
+# What only moves or draws numbers, counts, or has no counterpart in PyTorch.
+WITHOUT = {
+    "Accumulate",
+    "AverageViews",
+    "BiasAdd",
+    "Col2im",
+    "Concat",
+    "ConnectFilters",
+    "ConnectFiltersBackward",
+    "Dropout",
+    "DropoutBackward",
+    "ExpectedCost",
+    "ExpectedCostBackward",
+    "Fused",
+    "GatherAugmented",
+    "GatherBatch",
+    "Heaviside",
+    "Im2col",
+    "MapCriterion",
+    "MapCriterionBackward",
+    "Metrics",
+    "MuonUpdate",
+    "Pad2d",
+    "Pad2dBackward",
+    "PadChannels",
+    "PerceptronError",
+    "PerceptronErrorBackward",
+    "Rbf",
+    "RbfBackward",
+    "Reshape",
+    "Slice",
+    "Views",
+}
+
+# Error allowed where a library's own function is taken as it is, in place of MOST: cuDNN raises to
+# a power in local normalisation by its own means.
+LIBRARIES = {
+    "cuda": dict.fromkeys(
+        (ops.Lrn, ops.LrnBackward, ops.DivisiveNorm, ops.DivisiveNormBackward), 16.0
+    )
+}
+
+
+def onednn(threads: int) -> Backend:
+    from dnnstack.backends.onednn.backend import OneDnnBackend
+
+    return OneDnnBackend(threads)
+
+
+def cuda() -> Backend:
+    from dnnstack.backends.cuda.backend import CudaBackend
+
+    return CudaBackend()
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "numpy": lambda: ReferenceBackend(1),
+    "cpu-1": lambda: onednn(1),
+    "cpu-2": lambda: onednn(2),
+    "cuda": cuda,
+}
+
+
+@pytest.fixture(
+    params=["numpy", "cpu-1", "cpu-2", pytest.param("cuda", marks=pytest.mark.cuda)], scope="module"
+)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    try:
+        return BACKENDS[request.param]()
+    except BackendUnavailableError as error:
+        pytest.skip(f"backend {request.param}: {error}")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_error(name: str, backend: Backend) -> None:
+    """At most MOST times PyTorch's, or half a unit in the last place, row by row."""
+    check(name, backend, fusion=False)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if name.startswith(("activated_sums", "bias_grad", "Lrn"))]
+)
+def test_error_of_kernels_that_fusion_takes(name: str) -> None:
+    """Sums on the way and local normalisation by kernels of ours."""
+    try:
+        backend = cuda()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    check(name, backend, fusion=True)
+
+
+def check(name: str, backend: Backend, fusion: bool) -> None:
+    if name == "batch_norm-mnist" and not mnist().exists():
+        pytest.skip("DNNSTACK_DATA is not set: it names the folder that has mnist/")
+    draft = CASES[name]()
+    want = exact(draft)
+    options = Options("fp32", fusion=fusion, tune=False)
+    executable = backend.compile({draft.graph.name: draft.graph}, options)
+    got = results(executable, draft)
+    executable.close()
+    assert {tensor.name for tensor in want} == PYTORCH[name].keys()
+    allowed = {} if fusion else LIBRARIES.get(backend.name, {})
+    for tensor in want:
+        ours = np.array(errors(draft, tensor, got[tensor], want))
+        theirs = np.array(PYTORCH[name][tensor.name])
+        writers = [type(op) for op in draft.graph.ops if tensor in op.writes()]
+        most = max(allowed.get(writer, MOST) for writer in writers)
+        bound = most * np.maximum(theirs, floor(draft, tensor))
+        over = [
+            f"row {row}: {ours[row]:.3g}, PyTorch {theirs[row]:.3g}"
+            for row in np.flatnonzero(~(ours <= bound))
+        ]
+        assert not over, f"{tensor.name}: {'; '.join(over)}"
+
+
+def test_every_operation_that_pytorch_has_is_measured() -> None:
+    drafts = [make() for name, make in CASES.items() if name != "batch_norm-mnist"]
+    tried = {type(op).__name__ for draft in drafts for op in draft.graph.ops}
+    kinds = [getattr(ops, name) for name in ops.__all__]
+    known = {kind.__name__ for kind in kinds if isinstance(kind, type) and issubclass(kind, Op)}
+    assert not tried & WITHOUT
+    assert tried | WITHOUT == known

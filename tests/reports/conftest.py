@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from ..support.training_fixtures import (
+    _own_cache,
+    arrays,
+    backend,
+    cuda,
+    onednn,
+    reference,
+    state,
+    tiny,
+)
+
+__all__ = [
+    "_own_cache",
+    "arrays",
+    "backend",
+    "cuda",
+    "onednn",
+    "reference",
+    "state",
+    "tiny",
+]

@@ -1,0 +1,401 @@
+"""Operations with inputs on which float32 loses digits, and how an error is measured.
+
+``CASES[name]()`` gives a draft of one operation, or of a forward and its backward, with its inputs.
+They are drawn by our own keyed random numbers, so that PyTorch sees the very same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dnnstack.backends.base import Array, Executable, Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.reference.pointwise import activate
+from dnnstack.common import random
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Role, Shape, Tensor
+from dnnstack.graph.ops import (
+    ACTIVATIONS,
+    FROM_OUTPUT,
+    Activation,
+    ActivationBackward,
+    BatchNorm,
+    BatchNormBackward,
+    Conv2d,
+    CrossEntropy,
+    CrossEntropyBackward,
+    DivisiveNorm,
+    DivisiveNormBackward,
+    Lrn,
+    LrnBackward,
+    MeanSquaredError,
+    MeanSquaredErrorBackward,
+    MultiMargin,
+    MultiMarginBackward,
+    Softmax,
+    SoftmaxBackward,
+    SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyBackward,
+)
+
+from .. import op_cases
+from ..op_cases_windows import Geometry
+from ..op_draft import ALPHA, Draft
+
+# An error may be so many times PyTorch's.
+MOST = 4.0
+
+
+class Numbers:
+    """What a Draft asks of a generator, as numbers of ours."""
+
+    def __init__(self, name: str) -> None:
+        self.key, self.counter = random.key(1, "precision", name), 0
+
+    def standard_normal(self, shape: Shape) -> Array:
+        """Multiples of 2^-20, so that a last bit of a logarithm changes nothing."""
+        self.counter += 1
+        drawn = random.normal(self.key, self.counter, shape)
+        return np.round(drawn * 2.0**20) / 2.0**20
+
+    def integers(self, low: int, high: int, size: int | Shape) -> Array:
+        self.counter += 1
+        return low + random.integers(self.key, self.counter, size, high - low)
+
+
+class Hard(Draft):
+    """Draws by a law: "normal", "offset" (around 100), "background" (mostly one value).
+
+    ``each`` names the outputs that are judged element by element, the largest error of a row; the
+    others are judged as a whole, by the root of the mean square.
+    """
+
+    def __init__(self, name: str, law: str) -> None:
+        super().__init__(Numbers(name), law)  # type: ignore[arg-type]
+        self.each: dict[Tensor, int] = {}
+
+    def floats(self, name: str, *shape: int, role: Role = "input") -> Tensor:
+        """Laws are of data: weights are around zero."""
+        return self.given(name, self.drawn(shape, role == "input"), role)
+
+    def drawn(self, shape: Shape, by_law: bool = False) -> Array:
+        noise = self.rng.standard_normal(shape)
+        if by_law and self.law == "offset":
+            noise = noise + 100.0
+        elif by_law and self.law == "background":
+            noise = np.where(np.abs(noise) > 1.5, noise, -0.4242)
+        return noise.astype(np.float32)
+
+
+Maker = Callable[[], Hard]
+CASES: dict[str, Maker] = {}
+
+
+def case(name: str, describe: Callable[..., None], law: str, *arguments: Any) -> None:
+    def make() -> Hard:
+        draft = Hard(name, law)
+        describe(draft, *arguments)
+        return draft
+
+    assert name not in CASES, name
+    CASES[name] = make
+
+
+def errors(draft: Hard, tensor: Tensor, got: Array, right: dict[Tensor, Array]) -> list[float]:
+    """Of every row of an output in ``each``: its largest error, in units of the element's last
+    place. Of another: the root of the mean squared error over that of the values, in 2^-24.
+
+    A mean of batch norm is subtracted from values, and its error is judged beside their size: it
+    may itself be as good as 0.
+    """
+    want = right[tensor]
+    away = np.subtract(got, want, dtype=np.float64)
+    if tensor in draft.each:
+        units = np.spacing(np.abs(want).astype(np.float32)).astype(np.float64)
+        rows = (np.abs(away) / units).reshape(draft.each[tensor], -1)
+        return [float(worst) for worst in rows.max(1)]
+    square = np.square(want, dtype=np.float64)
+    for op in draft.graph.ops:
+        if isinstance(op, BatchNorm) and tensor in (op.mean, op.running_mean):
+            square = np.square(right[op.mean]) + np.square(right[op.inverse_std]) ** -1.0
+    size = np.sqrt(np.mean(square))
+    return [float(np.sqrt(np.mean(np.square(away))) / max(size, 1e-30) * 2.0**24)]
+
+
+def floor(draft: Hard, tensor: Tensor) -> float:
+    """Half a unit in the last place, in the unit of ``errors``: what no float32 can fall below."""
+    return 0.5 if tensor in draft.each else 1.0
+
+
+def outputs(draft: Hard) -> list[Tensor]:
+    """The floating-point tensors that the draft's operations compute, in order."""
+    written = dict.fromkeys(t for op in draft.graph.ops for t in op.writes())
+    return [t for t in written if t.dtype == "float32"]
+
+
+# ---------------------------------------------------------------- activations
+
+# Rows of this many numbers between two bounds, on both sides of zero.
+BOUNDS = (1e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 60.0)
+
+
+def axis() -> Array:
+    rows = [np.linspace(a, b, 64) for a, b in pairwise(BOUNDS)]
+    return np.array([-row for row in rows[::-1]] + rows, np.float32)
+
+
+def mnist() -> Path:
+    """The training pictures of real MNIST in $DNNSTACK_DATA; they need not be there."""
+    return Path(os.environ.get("DNNSTACK_DATA", ""), "mnist", "train-images-idx3-ubyte.gz")
+
+
+def activation(d: Hard, kind: str) -> None:
+    """Forward, and backward from x or from the right y: dx for dy = 1 is the slope."""
+    values, alpha = axis(), ALPHA.get(kind, 0.0)
+    x, y, dx = d.given("x", values), d.out("y", *values.shape), d.out("dx", *values.shape)
+    d.graph.add(Activation(x=x, y=y, kind=kind, alpha=alpha))
+    dy = d.given("dy", np.ones(values.shape, np.float32))
+    value = x
+    if kind in FROM_OUTPUT:
+        value = d.given(
+            "value", activate(kind, values.astype(np.float64), alpha).astype(np.float32)
+        )
+    d.graph.add(ActivationBackward(value=value, dy=dy, dx=dx, kind=kind, alpha=alpha))
+    d.each.update({y: len(values), dx: len(values)})
+
+
+for kind in ACTIVATIONS:
+    case(f"activation-{kind}", activation, "normal", kind)
+
+# ---------------------------------------------------------------- sums
+
+ROWS, WIDE = 1024, 4096
+LAWS = ("normal", "offset", "background")
+
+
+def average_pool(d: Hard, g: Geometry, backward: bool) -> None:
+    (op_cases.op_cases_windows.pool2d_backward if backward else op_cases.op_cases_windows.pool2d)(
+        d, g, "avg"
+    )
+
+
+MNIST_LIKE = Geometry((128, 1, 28, 28), Window((5, 5)), 20)
+WIDE_CONV = Geometry((32, 32, 16, 16), Window((3, 3), padding=(1, 1, 1, 1)), 16)
+POOLS = {
+    "global": Geometry((4, 16, 28, 28), Window((28, 28), (28, 28))),
+    "3x3": Geometry((4, 16, 12, 12), Window((3, 3), (2, 2))),
+}
+windows = op_cases.op_cases_windows
+for law in LAWS:
+    case(f"dense-{law}", op_cases.matmul, law, 16, 10, WIDE, False, True, True, None)
+    case(f"dense_data-{law}", op_cases.matmul, law, 16, 32, WIDE, False, False, False, None)
+    case(f"dense_weights-{law}", op_cases.matmul_bias_grad, law, ROWS, 10, 12)
+    case(f"bias_grad-flat-{law}", op_cases.bias_grad, law, ROWS, 10)
+    case(f"bias_grad-pictures-{law}", op_cases.bias_grad, law, 128, 8, 28, 28)
+    case(f"activated_sums-{law}", op_cases.activated_bias_grad, law, ROWS, 12)
+    case(f"scale-{law}", op_cases.scale, law, 8, 64)
+    for size, geometry in {"first": MNIST_LIKE, "wide": WIDE_CONV}.items():
+        case(f"conv-{size}-{law}", windows.conv2d, law, geometry, True, None)
+        case(f"conv_data-{size}-{law}", windows.conv2d_backward_data, law, geometry)
+        case(f"conv_filter-{size}-{law}", windows.conv2d_backward_filter, law, geometry, True)
+    for size, geometry in POOLS.items():
+        case(f"average_pool-{size}-{law}", average_pool, law, geometry, False)
+        case(f"average_pool_backward-{size}-{law}", average_pool, law, geometry, True)
+    shape = (64, 6, 14, 14)
+    scaled = op_cases.op_cases_classic
+    case(f"channel_scale-{law}", scaled.channel_scale, law, 4.0, *shape)
+    case(f"channel_scale_backward-{law}", scaled.channel_scale_backward, law, 4.0, *shape)
+    case(f"add-{law}", op_cases.op_cases_combine.add, law, 3, None, 8, 64)
+
+# ---------------------------------------------------------------- normalisation
+
+norms = op_cases.op_cases_norm
+SHAPES = {
+    "grey": (1024, 1, 28, 28),
+    "blocks": (64, 16, 28, 28),
+    "odd": (64, 5, 14, 14),
+    "flat": (1024, 20),
+    "pixel": (256, 20, 1, 1),
+}
+for law in LAWS:
+    for size, shape in SHAPES.items():
+        for kind in (None, "relu"):
+            named = f"{size}-{law}" + (f"-{kind}" if kind else "")
+            case(f"batch_norm-{named}", norms.batch_norm_both, law, shape, True, True, kind)
+    case(
+        f"batch_norm_inference-{law}",
+        norms.batch_norm_inference,
+        law,
+        (8, 16, 9, 9),
+        True,
+        True,
+        None,
+    )
+    for kind, back in ((Lrn, LrnBackward), (DivisiveNorm, DivisiveNormBackward)):
+        for numbers in ("default", "strong", "wide"):
+            named = f"{kind.__name__}-{numbers}-{law}"
+            case(named, norms.local_both, law, kind, back, (2, 32, 8, 8), numbers, False)
+
+
+def blocked(d: Hard, kind: str | None) -> None:
+    """Behind a convolution, in the layout that a library chooses for it."""
+    x, n, c = d.floats("pictures", 64, 8, 28, 28), 64, 32
+    w = d.given("w", np.tile(np.eye(8, dtype=np.float32), (4, 1))[:, :, None, None], "parameter")
+    before = d.out("before", n, c, 28, 28)
+    d.graph.add(Conv2d(x=x, w=w, y=before, window=Window((1, 1))))
+    op = norms.norm_of(d, before, True, True, kind)
+    dy, dx = d.floats("dy", *before.shape), d.out("dx", *before.shape)
+    rest = {**norms.activated(op, kind), **norms.outputs(d, c, True, True)}
+    given = {"mean": op.mean, "inverse_std": op.inverse_std, "weight": op.weight, "eps": op.eps}
+    d.graph.add(BatchNormBackward(x=before, dy=dy, dx=dx, **given, **rest))
+
+
+def real_pictures(d: Hard) -> None:
+    """A batch of 1024 real digits, standardised as one channel."""
+    with gzip.open(mnist()) as file:
+        bytes_of = np.frombuffer(file.read(16 + 1024 * 784), np.uint8, offset=16)
+    pictures = (bytes_of.reshape(1024, 1, 28, 28) / 255.0 - 0.1307) / 0.3081
+    x = d.given("x", pictures.astype(np.float32))
+    op = norms.norm_of(d, x, True, True, None)
+    dy, dx = d.floats("dy", *x.shape), d.out("dx", *x.shape)
+    rest = norms.outputs(d, 1, True, True)
+    given = {"mean": op.mean, "inverse_std": op.inverse_std, "weight": op.weight, "eps": op.eps}
+    d.graph.add(BatchNormBackward(x=x, dy=dy, dx=dx, **given, **rest))
+
+
+for law in LAWS:
+    for kind in (None, "relu"):
+        case(f"batch_norm-convolved-{law}" + (f"-{kind}" if kind else ""), blocked, law, kind)
+case("batch_norm-mnist", real_pictures, "normal")
+
+# ---------------------------------------------------------------- softmax and losses
+
+MARGINS = (1.0, 2.0, 5.0, 10.0, 14.0, 17.0, 20.0, 30.0, 60.0, 80.0)
+CLASSES = 10
+
+
+def scores(d: Hard, shift: float) -> Tensor:
+    """Rows whose first score is ahead of the others by a margin, all of them shifted."""
+    x = d.rng.standard_normal((len(MARGINS), 8, CLASSES)) / 8.0
+    x[:, :, 0] = np.array(MARGINS)[:, None]
+    return d.given("x", (x + shift).reshape(-1, CLASSES).astype(np.float32))
+
+
+def right(d: Hard, x: Tensor, wrong: bool) -> Tensor:
+    return d.given("target", np.full(x.shape[0], 3 if wrong else 0, np.int32))
+
+
+def softmax(d: Hard, shift: float) -> None:
+    x = scores(d, shift)
+    y, dx = d.out("y", *x.shape), d.out("dx", *x.shape)
+    d.graph.add(Softmax(x=x, y=y))
+    dy = d.given("dy", d.rng.standard_normal(x.shape).astype(np.float32))
+    d.graph.add(SoftmaxBackward(y=y, dy=dy, dx=dx))
+    d.each[y] = len(MARGINS)
+
+
+def log_loss(d: Hard, shift: float, wrong: bool, smoothing: float, reduction: str) -> None:
+    x = scores(d, shift)
+    target = right(d, x, wrong)
+    log_p, loss, dx = d.out("log_p", *x.shape), d.out("loss", 1), d.out("dx", *x.shape)
+    rest: dict[str, Any] = {"label_smoothing": smoothing, "reduction": reduction, "target": target}
+    d.graph.add(SoftmaxCrossEntropy(x=x, log_p=log_p, loss=loss, **rest))
+    d.graph.add(SoftmaxCrossEntropyBackward(log_p=log_p, dx=dx, **rest))
+    d.each[log_p] = len(MARGINS)
+    if not smoothing:
+        d.each[dx] = len(MARGINS)
+
+
+def many_classes(d: Hard) -> None:
+    x = d.given("x", (3.0 * d.rng.standard_normal((64, 1000))).astype(np.float32))
+    target = d.given("target", d.rng.integers(0, 1000, 64).astype(np.int32))
+    log_p, loss, dx = d.out("log_p", *x.shape), d.out("loss", 1), d.out("dx", *x.shape)
+    d.graph.add(SoftmaxCrossEntropy(x=x, target=target, log_p=log_p, loss=loss))
+    d.graph.add(SoftmaxCrossEntropyBackward(log_p=log_p, target=target, dx=dx))
+    d.each[log_p] = 1
+
+
+def plain_log_loss(d: Hard, shift: float, smoothing: float) -> None:
+    """The same in four operations, as without the fused one."""
+    x = scores(d, shift)
+    target = d.given("target", np.zeros(len(MARGINS) * 8, np.int32))
+    log_p, dlog_p, dx = (d.out(name, *x.shape) for name in ("log_p", "dlog_p", "dx"))
+    rest = {"target": target, "label_smoothing": smoothing}
+    d.graph.add(Softmax(x=x, y=log_p, log=True))
+    d.graph.add(CrossEntropy(log_p=log_p, loss=d.out("loss", 1), **rest))
+    d.graph.add(CrossEntropyBackward(dlog_p=dlog_p, **rest))
+    d.graph.add(SoftmaxBackward(y=log_p, dy=dlog_p, dx=dx, log=True))
+    d.each[log_p] = len(MARGINS)
+    if not smoothing:
+        d.each[dx] = len(MARGINS)
+
+
+def distance(d: Hard, forward: type[Any], back: type[Any], reduction: str, options: Any) -> None:
+    """Losses of scores that are near what is wanted: small differences of numbers."""
+    x = d.given("x", (1.0 + d.rng.standard_normal((4096, CLASSES)) / 64).astype(np.float32))
+    target = d.given("target", d.rng.integers(0, CLASSES, 4096).astype(np.int32))
+    rest = {"x": x, "target": target, "reduction": reduction, **options}
+    d.graph.add(forward(loss=d.out("loss", 1), **rest))
+    d.graph.add(back(dx=d.out("dx", *x.shape), **rest))
+
+
+for shift in (0.0, 100.0, -1000.0):
+    case(f"softmax-{shift:g}", softmax, "normal", shift)
+    for wrong in (False, True):
+        named = f"log_softmax-{shift:g}-{'wrong' if wrong else 'right'}"
+        case(named, log_loss, "normal", shift, wrong, 0.0, "mean")
+case("log_softmax-smoothed", log_loss, "normal", 0.0, False, 0.1, "sum")
+case("log_softmax-many", many_classes, "normal")
+for smoothing in (0.0, 0.1):
+    for shift in (0.0, 100.0):
+        named = f"cross_entropy-{shift:g}-{smoothing:g}"
+        case(named, plain_log_loss, "normal", shift, smoothing)
+for reduction in ("mean", "sum"):
+    pairs = ((MeanSquaredError, MeanSquaredErrorBackward), (MultiMargin, MultiMarginBackward))
+    for forward, back in pairs:
+        named = f"{forward.__name__}-{reduction}"
+        case(named, distance, "normal", forward, back, reduction, {})
+
+# ---------------------------------------------------------------- updates
+
+case("sgd", op_cases.op_cases_updates.sgd_in_groups, "normal", 0.9, True, (0.1, 0.0, 0.1, 0.0))
+for decoupled in (False, True):
+    case(
+        f"adam-{decoupled:d}",
+        op_cases.op_cases_updates.adam,
+        "normal",
+        (0.1, 0.0, 0.1, 0.0),
+        decoupled,
+        (),
+    )
+case("average", op_cases.op_cases_updates.average, "normal", False)
+case("clip", op_cases.update, "normal", (0.0,) * 4, 0.0, False, 0.5)
+
+
+# ---------------------------------------------------------------- running
+
+
+def results(executable: Executable, draft: Hard) -> dict[Tensor, Array]:
+    """Write the draft's inputs, run it, read the floating-point tensors that it computes."""
+    for tensor, value in draft.values.items():
+        executable.write(tensor, value.copy())
+    executable.run(draft.graph.name, draft.steps)
+    return {tensor: executable.read(tensor) for tensor in outputs(draft)}
+
+
+def exact(draft: Hard) -> dict[Tensor, Array]:
+    """The same in float64."""
+    options = Options("fp64", fusion=False, tune=False)
+    executable = ReferenceBackend(1).compile({draft.graph.name: draft.graph}, options)
+    return results(executable, draft)
+
+
+def rounded_up(error: float) -> float:
+    """To three digits, never down."""
+    return float(f"{error * 1.0005:.3g}")

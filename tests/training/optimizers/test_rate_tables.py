@@ -1,0 +1,157 @@
+"""Rates of groups and of the rest under Muon, where a min_lr makes them no multiple."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import RunConfig, parse_config
+from dnnstack.datasets import describe
+from dnnstack.training.assemble import build_network, optimizer
+from dnnstack.training.plan import make_plan
+from numpy.typing import NDArray
+
+from ...support.trainings import session_of
+
+Make = Callable[..., RunConfig]
+Rates = dict[str, NDArray[np.float64]]
+
+HEAD = """
+data: {dataset: mnist, batch_size: 4, validation: 0}
+layers:
+  - conv2d: {filters: 2, kernel_size: 3}
+  - flatten
+  - dense: {units: 10}
+train: {max_steps: 8}
+"""
+COSINE = "schedule: {type: cosine, min_lr: 0.05}\n"
+
+# torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8, eta_min=0.05) of PyTorch 2.13, for
+# groups that begin at these rates.
+PYTORCH = {
+    0.4: (
+        *(0.4, 0.386678918, 0.348743687, 0.291969601),
+        *(0.225, 0.158030399, 0.101256313, 0.063321082),
+    ),
+    0.1: (
+        *(0.1, 0.098096988, 0.09267767, 0.084567086),
+        *(0.075, 0.065432914, 0.05732233, 0.051903012),
+    ),
+    0.02: (
+        *(0.02, 0.021141807, 0.024393398, 0.029259749),
+        *(0.035, 0.040740251, 0.045606602, 0.048858193),
+    ),
+}
+
+
+def rates(text: str) -> Rates:
+    """The rate of every parameter at every step."""
+    config = parse_config(HEAD + text, "x.yaml")
+    plan = make_plan(config, 32)
+    tables = {"rates": plan.rates, **plan.tables}
+    found = optimizer(config).assigned(build_network(config, describe("mnist")).parameters())
+    return {
+        one.parameter.tensor.name: tables[one.rates].astype(np.float64) * one.lr_factor
+        for one in found
+    }
+
+
+def close(found: NDArray[np.float64], lr: float, factor: float = 1.0) -> None:
+    np.testing.assert_allclose(found, np.array(PYTORCH[lr]) * factor, rtol=1e-6)
+
+
+def test_min_lr_holds_for_every_group_as_in_pytorch() -> None:
+    groups = "[{parameters: conv2d_1.weight, lr: 0.1}, {parameters: dense_1.weight, lr: 0.02}]"
+    found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: {groups}}}\n{COSINE}")
+    close(found["conv2d_1.weight"], 0.1)
+    close(found["dense_1.weight"], 0.02)
+    close(found["dense_1.bias"], 0.4)
+
+
+def test_a_factor_multiplies_the_rate_of_every_step_and_min_lr_with_it() -> None:
+    groups = "[{kind: bias, lr_factor: 2}, {parameters: dense_1.weight, lr_factor: 0}]"
+    found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: {groups}}}\n{COSINE}")
+    close(found["dense_1.bias"], 0.4, 2.0)
+    close(found["dense_1.weight"], 0.4, 0.0)
+    close(found["conv2d_1.weight"], 0.4)
+
+
+def test_min_lr_of_a_groups_own_schedule() -> None:
+    group = "{kind: bias, lr: 0.02, schedule: {type: cosine, min_lr: 0.05}}"
+    found = rates(f"optimizer: {{type: sgd, lr: 0.4, groups: [{group}]}}\nschedule: fixed\n")
+    close(found["dense_1.bias"], 0.02)
+    np.testing.assert_allclose(found["dense_1.weight"], 0.4, rtol=1e-6)
+
+
+def test_min_lr_holds_for_the_rest_under_muon() -> None:
+    groups = [
+        "{parameters: dense_1.bias, weight_decay: 0.1}",
+        "{parameters: conv2d_1.bias, lr_factor: 0.5}",
+    ]
+    rest = "rest: {type: sgd, lr: 0.02}"
+    found = rates(
+        f"optimizer: {{type: muon, lr: 0.4, {rest}, groups: [{', '.join(groups)}]}}\n{COSINE}"
+    )
+    close(found["conv2d_1.weight"], 0.4)
+    close(found["dense_1.weight"], 0.02)
+    close(found["dense_1.bias"], 0.02)
+    close(found["conv2d_1.bias"], 0.4, 0.5)
+
+
+def test_a_group_under_muon_with_its_own_schedule() -> None:
+    group = "{parameters: '*', schedule: {type: cosine, min_lr: 0.05}}"
+    found = rates(
+        "optimizer: {type: muon, lr: 0.4, rest: {type: sgd, lr: 0.1}, "
+        f"groups: [{group}]}}\nschedule: fixed\n"
+    )
+    close(found["conv2d_1.weight"], 0.4)
+    close(found["dense_1.weight"], 0.1)
+
+
+@pytest.mark.parametrize(
+    "schedule", ["fixed", "cosine", "{type: poly, power: 2}", "{type: one_cycle}"]
+)
+def test_rates_that_are_a_multiple_share_a_table(schedule: str) -> None:
+    text = (
+        "optimizer: {type: muon, lr: 0.4, rest: {type: sgd, lr: 0.1}, "
+        f"groups: [{{kind: bias, lr: 0.02}}]}}\nschedule: {schedule}\n"
+    )
+    assert make_plan(parse_config(HEAD + text, "x.yaml"), 32).tables == {}
+    found = rates(text)
+    np.testing.assert_allclose(found["dense_1.weight"], found["conv2d_1.weight"] / 4)
+    np.testing.assert_allclose(found["dense_1.bias"], found["conv2d_1.weight"] / 20)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "{type: sgd, lr: 0.4, groups: [{kind: kernel, frozen: true}, {kind: bias, lr: 0.1}]}",
+        "{type: muon, lr: 0.4, rest: {type: sgd, lr: 0.1}, groups: [{kind: kernel, frozen: true}]}",
+    ],
+)
+def test_a_group_is_trained_as_if_its_rate_were_the_optimizers(
+    tiny: Make, backend: Backend, chosen: str
+) -> None:
+    """To the last bit, through all steps of the schedule."""
+    alone = "{type: sgd, lr: 0.1, groups: [{kind: kernel, frozen: true}]}"
+    ends = []
+    for each in (chosen, alone):
+        cosine = "schedule={type: cosine, min_lr: 0.05}"
+        session = session_of(tiny(f"optimizer={each}", cosine), backend)
+        begun = session.arrays()
+        for steps in (10, 10, 5):
+            session.run(steps)
+        ends.append(session.arrays())
+        session.close()
+    assert any((ends[0][name] != begun[name]).any() for name in begun if name.endswith("bias"))
+    for name, values in ends[1].items():
+        np.testing.assert_array_equal(ends[0][name], values, name)
+
+
+def test_a_milestone_of_a_groups_schedule_is_named_with_its_path(tiny: Make) -> None:
+    group = "{kind: bias, schedule: {type: multistep, milestones: [99]}}"
+    with pytest.raises(ConfigError, match=r"^optimizer\.groups\.0\.schedule\.milestones: step 99"):
+        make_plan(tiny(f"optimizer.groups=[{group}]"), 200)

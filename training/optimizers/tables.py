@@ -1,0 +1,53 @@
+"""The tables of learning rates that a config asks for: the training's, and those of its groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .groups import RATES
+from .muon import rest_table
+
+if TYPE_CHECKING:
+    from ...configs.schema.run import RunConfig
+    from ...configs.schema.training import Schedule
+
+
+@dataclass(frozen=True)
+class RateTable:
+    """The rates of a schedule from ``lr``; ``path``: the key of the config that it stands under."""
+
+    schedule: Schedule
+    lr: float
+    path: str = "schedule"
+
+
+def rate_tables(config: RunConfig) -> dict[str, RateTable]:
+    """The tables by the names of their tensors; the first is the training's.
+
+    A group has its own for a schedule of its own. So have a group with its own lr and the rest
+    under Muon where the schedule ends at a ``min_lr``, which is the same for all: elsewhere their
+    rates are a multiple of another table's.
+    """
+    chosen = config.optimizer
+    found = {RATES: RateTable(config.schedule, chosen.lr)}
+    for index, group in enumerate(chosen.groups or ()):
+        path = "schedule" if group.schedule is None else f"optimizer.groups.{index}.schedule"
+        schedule = group.schedule or config.schedule
+        lr = chosen.lr if group.lr is None or _scales(schedule) else group.lr
+        table = RateTable(schedule, lr, path)
+        if table != found[RATES]:
+            found[f"{RATES}.{index}"] = table
+    if chosen.type == "muon":
+        rest = chosen.rest.lr
+        found |= {
+            rest_table(name): RateTable(table.schedule, rest, table.path)
+            for name, table in found.items()
+            if not _scales(table.schedule)
+        }
+    return found
+
+
+def _scales(schedule: Schedule) -> bool:
+    """Whether the rates are as many times larger as lr is."""
+    return schedule.type != "cosine" or schedule.min_lr == 0

@@ -1,0 +1,115 @@
+"""The sections that a config's training consists of; everything that asks for them asks here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING
+
+from ..datasets import DatasetInfo, evaluation_order
+from ..graph.graph import Graph
+from .assemble import optimizer
+from .augmentation import TEST_TIME, augmentations
+from .network import Network
+from .phases import Phase, make_phases
+from .plan import Plan, make_plan
+from .preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    from ..configs.schema.run import RunConfig
+
+SOURCE = "train"
+
+
+@dataclass(frozen=True)
+class Sections:
+    """The phases of training, and the evaluation of the validation samples where there are any."""
+
+    phases: tuple[Phase, ...]
+    evaluate: Graph | None
+
+    def graphs(self) -> dict[str, Graph]:
+        """All that is compiled together, by name."""
+        graphs = {graph.name: graph for phase in self.phases for graph in phase.graphs()}
+        return graphs if self.evaluate is None else {**graphs, self.evaluate.name: self.evaluate}
+
+
+def make_sections(
+    config: RunConfig, network: Network, scaling: Preprocessing, plan: Plan, count: int
+) -> Sections:
+    """The sections of a training on ``count`` samples, before rewrites.
+
+    Raises ConfigError for a group of parameters that is never trained.
+    """
+    rule, parameters = optimizer(config), network.parameters()
+    augment = augmentations(config, network.input_shape)
+
+    def train(first_step: int) -> Graph:
+        return network.train_graph(
+            plan.batch_size,
+            SOURCE,
+            count,
+            plan.steps_per_epoch,
+            plan.total_steps,
+            scaling,
+            rule,
+            seed=config.seed,
+            augment=augment,
+            first_step=first_step,
+        )
+
+    def update(first_step: int) -> Graph:
+        return network.update_graph(rule, plan.total_steps, plan.steps_per_epoch, first_step)
+
+    firsts = rule.phases(parameters, plan.steps_per_epoch, plan.total_steps)
+    phases = make_phases(firsts, rule.parts, train, update)
+    batch = plan.evaluation_batch_size
+    steps = len(evaluation_order(plan.validation, batch)) // batch
+    if not steps:
+        return Sections(phases, None)
+    evaluate = evaluation(config, network, scaling, SOURCE, count, batch, steps)
+    statistics = tuple(statistic.tensor for statistic in network.statistics())
+    return Sections(phases, rule.evaluated(evaluate, parameters, statistics))
+
+
+def evaluation(
+    config: RunConfig,
+    network: Network,
+    scaling: Preprocessing,
+    source: str,
+    count: int,
+    batch_size: int,
+    batches: int,
+    tta: str | None = None,
+) -> Graph:
+    """An evaluation of the data set ``source``, of ``count`` samples, in so many batches.
+
+    ``tta``: a name of TEST_TIME, by default the config's.
+    """
+    views = TEST_TIME[config.evaluate.tta if tta is None else tta]
+    return network.evaluate_graph(batch_size, source, count, batches, scaling, views)
+
+
+def expected_sections(
+    config: RunConfig, network: Network, scaling: Preprocessing, info: DatasetInfo
+) -> Sections:
+    """The same before the data set is read.
+
+    Where its size is not known, it counts as ``samples_needed``, and an evaluation takes a whole
+    batch. Raises what ``make_plan`` and ``make_sections`` raise.
+    """
+    if info.train_count is not None:
+        count, plan = info.train_count, make_plan(config, info.train_count)
+    else:
+        count = samples_needed(config)
+        whole = config.data.evaluation_batch_size
+        plan = replace(make_plan(config, count), evaluation_batch_size=whole)
+    return make_sections(config, network, scaling, plan, count)
+
+
+def samples_needed(config: RunConfig) -> int:
+    """The fewest samples of which a batch, and what is held back to validate on, can be taken."""
+    batch, held = config.data.batch_size, config.data.validation
+    if isinstance(held, float):
+        return max(ceil(batch / (1.0 - held)), ceil(1.0 / held) if held else 0)
+    return batch + held
