@@ -112,8 +112,8 @@ def ours(name: str, threads: int, precision: str) -> tuple[Step, int, Any]:
     from dnnstack.backends.select import open_backend
     from dnnstack.layers.build import LayerSpec, build_layers
     from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+    from dnnstack.optimizers.sgd import Sgd
     from dnnstack.training.network import Network
-    from dnnstack.training.optimizers.sgd import Sgd
     from dnnstack.training.preprocessing import Preprocessing
 
     def specs(layers: Layers) -> list[LayerSpec]:

@@ -10,8 +10,8 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.select import open_backend
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 from gpu_worker import CLASSES, DECAY, MOMENTUM, Built, Net, data, order, rate
 

@@ -25,15 +25,15 @@ from ..layers.build import LayerSpec, build_layers
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
 from ..layers.whitening import Dirac, Whiten
+from ..optimizers.adam import Adam
+from ..optimizers.groups import RATES, Group
+from ..optimizers.muon import Muon, rest_table
+from ..optimizers.optimizer import Optimizer
+from ..optimizers.rules import DecayOn, Rule
+from ..optimizers.sgd import Sgd
 from .network import Network
-from .optimizers.adam import Adam
-from .optimizers.groups import RATES, Group
-from .optimizers.muon import Muon, rest_table
-from .optimizers.optimizer import Optimizer
-from .optimizers.rules import DecayOn, Rule
-from .optimizers.sgd import Sgd
-from .optimizers.tables import RateTable, rate_tables
 from .preprocessing import Preprocessing
+from .rate_tables import RateTable, rate_tables
 
 if TYPE_CHECKING:
     from ..configs.schema.base import Model

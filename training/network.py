@@ -16,9 +16,9 @@ from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.losses.loss import Loss
 from ..layers.softmax import SoftmaxLayer
 from ..layers.whitening import Pictures, Whiten, check_whitening
+from ..optimizers.optimizer import Optimizer, as_optimizer
+from ..optimizers.rules import Rule
 from .augmentation import PLAIN, TestTime, gather
-from .optimizers.optimizer import Optimizer, as_optimizer
-from .optimizers.rules import Rule
 from .preprocessing import Preprocessing
 
 FirstPictures = Callable[[int], Pictures]

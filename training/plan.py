@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError
 from ..datasets import split_validation, steps_per_epoch
-from .optimizers.groups import RATES
-from .optimizers.optimizer import EMA, LOOKAHEAD
-from .optimizers.schedules import learning_rates, lookahead_decays, training_steps
-from .optimizers.tables import rate_tables
+from ..optimizers.groups import RATES
+from ..optimizers.optimizer import EMA, LOOKAHEAD
+from ..optimizers.schedules import learning_rates, lookahead_decays, training_steps
+from .rate_tables import rate_tables
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig

@@ -19,10 +19,10 @@ from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError
 from ..datasets import ImageSet, epoch_order, evaluation_order
 from ..graph.graph import Graph, Shape
+from ..optimizers.groups import RATES
 from .assemble import optimizer
 from .metrics import Metrics
 from .network import Network
-from .optimizers.groups import RATES
 from .pace import next_chunk
 from .phases import phase_at
 from .plan import Plan

@@ -14,8 +14,8 @@ from dnnstack.graph.ops import Col2im, Conv2d, Im2col, MatMul
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.conv import Conv2dLayer
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st

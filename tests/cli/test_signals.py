@@ -115,8 +115,8 @@ def test_compiling_with_trials_can_be_interrupted() -> None:
     from dnnstack.common.errors import Interrupted
     from dnnstack.layers.build import LayerSpec, build_layers
     from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+    from dnnstack.optimizers.sgd import Sgd
     from dnnstack.training.network import Network
-    from dnnstack.training.optimizers.sgd import Sgd
     from dnnstack.training.preprocessing import Preprocessing
 
     backend = open_backend("cpu", 1)

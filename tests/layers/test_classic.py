@@ -31,8 +31,8 @@ from dnnstack.layers.conv import Conv2dLayer
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.rbf import DIGITS, RbfLayer, bitmaps
 from dnnstack.layers.whitening import Dirac
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 from ..support.by_hand import NINE, check, compute

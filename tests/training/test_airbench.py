@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from dnnstack.configs import RunConfig, load_config
 from dnnstack.datasets import DatasetInfo
+from dnnstack.optimizers.groups import Assigned
 from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import build_network, optimizer
-from dnnstack.training.optimizers.groups import Assigned
 from dnnstack.training.plan import Plan, make_plan
 
 CIFAR = DatasetInfo("cifar10", (3, 32, 32), tuple("0123456789"), 50_000, 10_000)

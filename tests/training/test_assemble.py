@@ -12,6 +12,8 @@ from dnnstack.configs.schema.composites import layer_names
 from dnnstack.datasets import DatasetInfo, describe
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.assemble import (
     build_network,
     describe_data,
@@ -19,8 +21,6 @@ from dnnstack.training.assemble import (
     optimizer,
     preprocessing,
 )
-from dnnstack.training.optimizers.optimizer import Optimizer
-from dnnstack.training.optimizers.sgd import Sgd
 
 MNIST = describe("mnist")
 REST = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"

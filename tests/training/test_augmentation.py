@@ -14,6 +14,7 @@ from dnnstack.configs import RunConfig, parse_config
 from dnnstack.datasets import ImageSet, describe, load, split_validation
 from dnnstack.graph.augmentations import Elastic, RandomCrop, RandomFlip, Rotate, augmentation_keys
 from dnnstack.graph.ops import GatherAugmented, GatherBatch
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.reports.data_report import report
 from dnnstack.reports.data_samples import samples
 from dnnstack.reports.evaluate_text import as_text
@@ -23,7 +24,6 @@ from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.augmentation import TEST_TIME, augmentations, mean_pixel
 from dnnstack.training.evaluate import evaluate, load_part
 from dnnstack.training.listener import Summary
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.plan import make_plan
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.checkpoint import read_checkpoint

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig, load_config
+from dnnstack.optimizers.schedules import learning_rates
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
 from dnnstack.training.listener import Progress, Silent, Summary
-from dnnstack.training.optimizers.schedules import learning_rates
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train

@@ -15,8 +15,8 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import LOSSES
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 from ..support.golden import golden_nets

@@ -20,8 +20,8 @@ from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.loss import Loss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 PICTURE, CLASSES = (1, 6, 6), 3

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...common.errors import CheckpointError
-from ..optimizers.schedules import ends_with_training
+from ...optimizers.schedules import ends_with_training
 from .checkpoint import Checkpoint
 from .runs import Run, is_run, reopen_run, run_of_checkpoint
 from .store import checkpoint_steps, named_checkpoint, newest_checkpoint

@@ -9,9 +9,9 @@ from dnnstack.backends.cuda.countable import MOST_ELEMENTS, check_countable
 from dnnstack.common.errors import ConfigError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.optimizer import Optimizer
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 SCALING = Preprocessing.standardize([0.5], [0.2])

@@ -13,9 +13,9 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.adam import Adam
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.cuda

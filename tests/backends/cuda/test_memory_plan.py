@@ -14,8 +14,8 @@ from dnnstack.backends.cuda.memory_plan import (
 )
 from dnnstack.backends.cuda.tuner import LAYOUTS
 from dnnstack.common.errors import ConfigError
-from dnnstack.training.optimizers.optimizer import Optimizer
-from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 

@@ -8,10 +8,10 @@ from dnnstack.backends.onednn.steps import Step
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, DnnlError, ShapeError
 from dnnstack.layers.build import LayerSpec
-from dnnstack.training.optimizers.adam import Adam
-from dnnstack.training.optimizers.muon import Muon
-from dnnstack.training.optimizers.optimizer import Optimizer
-from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.muon import Muon
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
 
 BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}
 PLAIN = dict.fromkeys(BLOCKED, "nhwc")

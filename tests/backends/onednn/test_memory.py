@@ -13,10 +13,10 @@ from dnnstack.backends.onednn import memory, store
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.graph.graph import EXTERNAL
 from dnnstack.layers.build import LayerSpec
-from dnnstack.training.optimizers.adam import Adam
-from dnnstack.training.optimizers.muon import Muon
-from dnnstack.training.optimizers.optimizer import Optimizer
-from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.muon import Muon
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
 
 from ...support.op_cases import CASES
 

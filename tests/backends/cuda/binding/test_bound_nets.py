@@ -15,8 +15,8 @@ from dnnstack.graph.ops import ACTIVATIONS, Activation
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 SHAPES = ((1, 12, 12), (1, 13, 11), (3, 12, 12), (5, 9, 8))

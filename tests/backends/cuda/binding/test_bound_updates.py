@@ -13,12 +13,12 @@ from dnnstack.backends.cuda.operations.muon import Matrices, matrices, scratch_b
 from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.graph.ops.updates import ParameterUpdate
 from dnnstack.graph.rewrites import rewritten
+from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.groups import Group
+from dnnstack.optimizers.muon import Muon
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.augmentation import TEST_TIME
-from dnnstack.training.optimizers.adam import Adam
-from dnnstack.training.optimizers.groups import Group
-from dnnstack.training.optimizers.muon import Muon
-from dnnstack.training.optimizers.optimizer import Optimizer
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 COUNT, EPOCH, TOTAL = 640, 10, 20

@@ -20,8 +20,8 @@ from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 from ....support.op_draft import Draft

@@ -18,8 +18,8 @@ from dnnstack.graph.ops import Pool2d
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 COUNT, BATCH, SHAPE = 16, 8, (3, 12, 12)

@@ -13,12 +13,12 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.augmentations import AlternatingFlip, Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.groups import Group
+from dnnstack.optimizers.muon import Muon
+from dnnstack.optimizers.optimizer import Optimizer, as_optimizer
+from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
-from dnnstack.training.optimizers.adam import Adam
-from dnnstack.training.optimizers.groups import Group
-from dnnstack.training.optimizers.muon import Muon
-from dnnstack.training.optimizers.optimizer import Optimizer, as_optimizer
-from dnnstack.training.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.cuda

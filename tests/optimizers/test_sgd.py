@@ -10,8 +10,8 @@ from dnnstack.graph.graph import Graph, Tensor
 from dnnstack.graph.ops import Advance, ClipByNorm, GlobalNorm, Reshape, SgdUpdate
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
-from dnnstack.training.optimizers.optimizer import Optimizer
-from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
 
 WEIGHT = Parameter(Tensor("dense_1.weight", (3, 4), "float32", "parameter"), "kernel", ZEROS, 4, 3)
 BIAS = Parameter(Tensor("dense_1.bias", (3,), "float32", "parameter"), "bias", ZEROS, 4, 3)

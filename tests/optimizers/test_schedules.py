@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.training.optimizers.schedules import (
+from dnnstack.optimizers.schedules import (
     in_steps,
     learning_rates,
     lookahead_decays,

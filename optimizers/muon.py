@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...graph.graph import Graph, Tensor
-from ...graph.ops import MuonUpdate
-from ...layers.layer import Parameter
+from ..graph.graph import Graph, Tensor
+from ..graph.ops import MuonUpdate
+from ..layers.layer import Parameter
 from .rules import DecayOn, Member, Rule, factors
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...common.errors import ConfigError
-from ...graph.graph import Graph, Tensor
-from ...graph.ops import Accumulate, Average, ClipByNorm, GlobalNorm
-from ...layers.layer import Parameter
+from ..common.errors import ConfigError
+from ..graph.graph import Graph, Tensor
+from ..graph.ops import Accumulate, Average, ClipByNorm, GlobalNorm
+from ..layers.layer import Parameter
 from .groups import RATES, Assigned, Group, assign
 from .rules import Member, Rule, state_of
 

@@ -14,12 +14,12 @@ from dnnstack.graph.graph import Graph, Shape, Tensor
 from dnnstack.graph.ops import AdamUpdate, Advance, Average, MuonUpdate, Reshape, SgdUpdate
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
-from dnnstack.training.optimizers.adam import Adam
-from dnnstack.training.optimizers.groups import Group
-from dnnstack.training.optimizers.muon import Muon
-from dnnstack.training.optimizers.optimizer import Optimizer
-from dnnstack.training.optimizers.rules import Rule
-from dnnstack.training.optimizers.sgd import Sgd
+from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.groups import Group
+from dnnstack.optimizers.muon import Muon
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.rules import Rule
+from dnnstack.optimizers.sgd import Sgd
 
 RATES = (0.1, 0.05, 0.2, 0.01)
 

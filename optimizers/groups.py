@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
-from ...common.errors import ConfigError
-from ...layers.layer import Parameter
+from ..common.errors import ConfigError
+from ..layers.layer import Parameter
 from .rules import Rule
 from .schedules import in_steps
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .groups import RATES
-from .muon import rest_table
+from ..optimizers.groups import RATES
+from ..optimizers.muon import rest_table
 
 if TYPE_CHECKING:
-    from ...configs.schema.run import RunConfig
-    from ...configs.schema.training import Schedule
+    from ..configs.schema.run import RunConfig
+    from ..configs.schema.training import Schedule
 
 
 @dataclass(frozen=True)

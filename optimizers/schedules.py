@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.errors import ConfigError
+from ..common.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ...configs.schema.optimizer import LookaheadConfig
-    from ...configs.schema.training import (
+    from ..configs.schema.optimizer import LookaheadConfig
+    from ..configs.schema.training import (
         MultistepConfig,
         OneCycleConfig,
         PiecewiseConfig,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ...graph.graph import Graph, Tensor
-from ...layers.layer import Parameter
+from ..graph.graph import Graph, Tensor
+from ..layers.layer import Parameter
 
 DecayOn = Literal["all", "weights"]
 
