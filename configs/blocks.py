@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .document import Node, Place, Problem
-from .schema.composites import LAYER_KINDS
+from .schema.layers import LAYER_KINDS
 from .suggest import did_you_mean
 
 REPEAT = "repeat"

@@ -20,10 +20,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ..common.options import LARGEST
 from .blocks import PARAMETER, REPEAT, Block, read_blocks
 from .document import Node, Place, Problem
-from .schema.base import LARGEST
-from .schema.composites import LAYER_KINDS, NESTED
+from .schema.layers import LAYER_KINDS, NESTED
 from .suggest import did_you_mean, nearest
 
 MOST_LAYERS = 10_000

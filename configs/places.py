@@ -36,7 +36,7 @@ def placed(loaded: LoadedConfig) -> Iterator[None]:
 
 def layer_place(layers: Sequence[Any], message: str) -> str:
     """Where the layer was written that a message begins with, ``layer '<name>'``; "" for none."""
-    from .schema.composites import named_layers
+    from .schema.layers import named_layers
 
     found = _LAYER.match(message)
     places = {name: layer.place for name, layer in named_layers(layers)}

@@ -12,8 +12,8 @@ from pydantic_core import ErrorDetails
 from ..common.errors import ConfigError
 from .document import Node, Place, Problem
 from .schema.base import Model, NamedModel, TypedModel
-from .schema.composites import NESTED
 from .schema.layer_base import LayerConfig
+from .schema.layers import NESTED
 from .schema.run import RunConfig
 from .schema.shape import field_models, keys, kind_word, kinds
 from .suggest import did_you_mean, listed, nearest

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from .scalars import as_yaml
-from .schema.composites import NESTED
+from .schema.layers import NESTED
 from .schema.run import RunConfig
 
 _WIDTH = 100

@@ -12,11 +12,15 @@ them work on pixels before these are scaled, so black means black, whatever the 
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from annotated_types import Interval
+
+from ..common.options import Check, Count, OptionError, Positive, kinds_of
 from ..common.random import Key, key
 
 Padding = Literal["zero", "reflect"]
@@ -34,15 +38,17 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class RandomCrop(Augmentation):
-    """A window of the picture's own size out of the picture padded by n pixels on every side.
+    """A window of the picture's own size, at a random place of the padded picture.
 
-    Its corner: (below(w0, 2n + 1), below(w1, 2n + 1)). ``zero`` pads with black pixels, before
-    normalisation; ``reflect`` mirrors at the outermost pixel, which is not repeated.
+    Its corner: (below(w0, 2n + 1), below(w1, 2n + 1)), n being the padding. ``reflect`` mirrors at
+    the outermost pixel, which is not repeated.
     """
 
     kind = "random_crop"
-    padding: int
-    mode: Padding = "zero"
+    padding: Annotated[Count, "Pixels added on every side."]
+    mode: Annotated[
+        Padding, "zero: black pixels, before normalisation; reflect: the picture mirrored."
+    ] = "zero"
 
     def misfit(self, height: int, width: int) -> str:
         if self.padding < min(height, width):
@@ -52,16 +58,17 @@ class RandomCrop(Augmentation):
 
 @dataclass(frozen=True)
 class RandomFlip(Augmentation):
-    """Left and right are exchanged where the highest bit of w0 is 1."""
+    """Left and right exchanged, in half of all cases: where the highest bit of w0 is 1."""
 
     kind = "random_flip"
 
 
 @dataclass(frozen=True)
 class AlternatingFlip(Augmentation):
-    """A random flip of counter 0 in even epochs, its opposite in odd ones (Jordan 2024).
+    """A random flip of each picture, kept for the run; its opposite in every other epoch.
 
-    So every picture is seen both ways in any two epochs in a row.
+    The flip is that of counter 0 in even epochs, so every picture is seen both ways in any two
+    epochs in a row. Source: Jordan 2024.
     """
 
     kind = "alternating_flip"
@@ -69,14 +76,14 @@ class AlternatingFlip(Augmentation):
 
 @dataclass(frozen=True)
 class Cutout(Augmentation):
-    """A square inside the picture gets the mean colour (DeVries and Taylor 2017).
+    """A square of the mean colour, inside the picture at a random place.
 
     Its corner: (below(w0, height - size + 1), below(w1, width - size + 1)). The colour is the pixel
-    that normalisation brings nearest to 0.
+    that normalisation brings nearest to 0. Source: DeVries and Taylor 2017.
     """
 
     kind = "cutout"
-    size: int
+    size: Annotated[Count, "Side of the square, in pixels."]
 
     def misfit(self, height: int, width: int) -> str:
         if self.size <= min(height, width):
@@ -92,32 +99,43 @@ class Affine(Augmentation):
 
 @dataclass(frozen=True)
 class Rotate(Affine):
-    """A turn by (2 u0 - 1) ``degrees``, counterclockwise where positive."""
+    """A turn by a random angle.
+
+    (2 u0 - 1) ``degrees``, counterclockwise where positive.
+    """
 
     kind = "rotate"
-    degrees: float
+    degrees: Annotated[float, Interval(gt=0, le=180), "Largest angle, in either direction."]
 
 
 @dataclass(frozen=True)
 class Shift(Affine):
-    """A move by (2 u0 - 1) ``pixels`` down and (2 u1 - 1) ``pixels`` to the right."""
+    """A move by a random fraction of pixels, down and across.
+
+    (2 u0 - 1) ``pixels`` down and (2 u1 - 1) ``pixels`` to the right.
+    """
 
     kind = "shift"
-    pixels: float
+    pixels: Annotated[Positive, "Largest move, in either direction."]
+
+
+def _above_min(largest: float, others: Mapping[str, Any]) -> None:
+    if largest < others.get("min", largest):
+        raise OptionError(f"expected a number of at least min, which is {others['min']:g}")
 
 
 @dataclass(frozen=True)
 class Scale(Affine):
-    """An enlargement by ``min`` + u0 (``max`` - ``min``)."""
+    """An enlargement by a random factor: ``min`` + u0 (``max`` - ``min``)."""
 
     kind = "scale"
-    min: float
-    max: float
+    min: Annotated[Positive, "Smallest factor."]
+    max: Annotated[Positive, Check(_above_min), "Largest factor."]
 
 
 @dataclass(frozen=True)
 class Elastic(Augmentation):
-    """Every pixel is fetched from a place nearby (Simard, Steinkraus and Platt 2003).
+    """Pixels fetched from places nearby: noise, smoothed by a Gaussian (Simard et al. 2003).
 
     The displacement is noise in (-1, 1), smoothed by a Gaussian of deviation ``sigma`` (cut off at
     4 sigma, 0 outside the picture), times ``alpha``. The noise of pixel p = y width + x comes from
@@ -127,8 +145,8 @@ class Elastic(Augmentation):
 
     kind = "elastic"
     interpolates = True
-    alpha: float
-    sigma: float
+    alpha: Annotated[Positive, "Strength; multiplies the smoothed noise."] = 34.0
+    sigma: Annotated[float, Interval(gt=0, le=64), "Deviation of the Gaussian, in pixels."] = 4.0
 
     @property
     def radius(self) -> int:
@@ -136,19 +154,7 @@ class Elastic(Augmentation):
         return int(4.0 * self.sigma + 0.5)
 
 
-AUGMENTATIONS: dict[str, type[Augmentation]] = {
-    each.kind: each
-    for each in (
-        RandomCrop,
-        RandomFlip,
-        AlternatingFlip,
-        Cutout,
-        Rotate,
-        Shift,
-        Scale,
-        Elastic,
-    )
-}
+AUGMENTATIONS = kinds_of(sys.modules[__name__], Augmentation)
 
 
 def augmentation_keys(augment: Sequence[Augmentation], seed: int) -> tuple[Key, ...]:

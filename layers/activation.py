@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from ..common.options import NotNegative, Positive
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import FROM_OUTPUT, Activation, ActivationBackward
 from .layer import Layer
@@ -32,64 +35,97 @@ class ActivationLayer(Layer):
 
 
 class Relu(ActivationLayer):
-    """y = max(x, 0)."""
+    """max(x, 0)."""
 
     kind = op_kind = "relu"
 
 
 class LeakyRelu(ActivationLayer):
-    """y = x where x > 0, else negative_slope x (Maas et al. 2013); the slope is 0 or more."""
+    """x where positive, negative_slope * x elsewhere.
+
+    Source: Maas et al. 2013.
+    """
 
     kind = op_kind = "leaky_relu"
 
-    def __init__(self, name: str, input_shape: Shape, *, negative_slope: float = 0.01) -> None:
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        negative_slope: Annotated[NotNegative, "Slope for negative inputs."] = 0.01,
+    ) -> None:
         super().__init__(name, input_shape, alpha=negative_slope)
 
 
 class Sigmoid(ActivationLayer):
-    """y = 1 / (1 + e^-x)."""
+    """1 / (1 + exp(-x))."""
 
     kind = op_kind = "sigmoid"
 
 
 class Tanh(ActivationLayer):
-    """y = tanh(x)."""
+    """Hyperbolic tangent."""
 
     kind = op_kind = "tanh"
 
 
 class ScaledTanh(ActivationLayer):
-    """y = 1.7159 tanh(2 x / 3) (LeCun et al. 1998, appendix A)."""
+    """1.7159 * tanh(2 * x / 3).
+
+    Source: LeCun et al. 1998, appendix A.
+    """
 
     kind = op_kind = "scaled_tanh"
 
 
 class Elu(ActivationLayer):
-    """y = x where x > 0, else alpha (e^x - 1) (Clevert et al. 2016); alpha is 0 or more."""
+    """x where positive, alpha * (exp(x) - 1) elsewhere.
+
+    Source: Clevert et al. 2016.
+    """
 
     kind = op_kind = "elu"
 
-    def __init__(self, name: str, input_shape: Shape, *, alpha: float = 1.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        alpha: Annotated[Positive, "Limit for very negative inputs is -alpha."] = 1.0,
+    ) -> None:
         super().__init__(name, input_shape, alpha=alpha)
 
 
 class Softplus(ActivationLayer):
-    """y = log(1 + e^x)."""
+    """log(1 + exp(x))."""
 
     kind = op_kind = "softplus"
 
 
 class Silu(ActivationLayer):
-    """y = x sigmoid(x) (Elfwing et al. 2018)."""
+    """x * sigmoid(x).
+
+    Source: Elfwing et al. 2018.
+    """
 
     kind = op_kind = "silu"
 
 
 class Gelu(ActivationLayer):
-    """y = x Phi(x) (Hendrycks and Gimpel 2016), or its tanh approximation."""
+    """x * Phi(x), Phi the normal distribution function.
+
+    Source: Hendrycks and Gimpel 2016, who also give the approximation by tanh.
+    """
 
     kind = "gelu"
 
-    def __init__(self, name: str, input_shape: Shape, *, approximate: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        approximate: Annotated[bool, "Use the tanh approximation of Phi."] = False,
+    ) -> None:
         super().__init__(name, input_shape)
         self.op_kind = "gelu_tanh" if approximate else "gelu"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Interval
+
 from ..common.errors import ShapeError
+from ..common.options import Positive
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import BatchNorm, BatchNormBackward, BatchNormInference
 from .initializers import Initializer
@@ -12,11 +17,11 @@ ONES, ZEROS = Initializer("ones"), Initializer("zeros")
 
 
 class BatchNormLayer(Layer):
-    """y = weight (x - mean) / sqrt(var + eps) + bias, each channel apart; the formulas stand at
-    ops.BatchNorm.
+    """Each channel to mean 0 and deviation 1 over the batch, then scaled and shifted.
 
-    In training mean and var are the batch's, and the running statistics move towards them by
-    ``momentum``, the weight of the new value; outside training they take their place.
+    y = weight (x - mean) / sqrt(var + eps) + bias; the formulas stand at ops.BatchNorm. In training
+    mean and var are the batch's, and the running statistics move towards them by ``momentum``;
+    outside training these take their place.
     x, y: (N, C, H, W) or (N, C); weight (with ``scale``), bias (with ``center``): (C,).
     Source: Ioffe and Szegedy 2015. Forward in training raises ShapeError for one value a channel,
     whose deviation is 0.
@@ -29,12 +34,18 @@ class BatchNormLayer(Layer):
         name: str,
         input_shape: Shape,
         *,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
-        scale: bool = True,
-        center: bool = True,
-        scale_initializer: Initializer = ONES,
-        bias_initializer: Initializer = ZEROS,
+        momentum: Annotated[
+            float,
+            Interval(gt=0, le=1),
+            "Weight of the new value in the running statistics, which evaluation takes.",
+        ] = 0.1,
+        eps: Annotated[Positive, "Added to the variance before the root."] = 1e-5,
+        scale: Annotated[bool, "Multiply by a trained factor a channel."] = True,
+        center: Annotated[
+            bool, "Add a trained offset to each channel; a layer before it needs no bias."
+        ] = True,
+        scale_initializer: Annotated[Initializer, "First values of the factors."] = ONES,
+        bias_initializer: Annotated[Initializer, "First values of the offsets."] = ZEROS,
     ) -> None:
         if not 0.0 < momentum <= 1.0 or eps <= 0.0:
             raise ShapeError(

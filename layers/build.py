@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..common.errors import ConfigError, ShapeError
+from ..common.options import kinds_in
 from ..graph.graph import Shape
-from .catalog import LAYERS
 from .layer import Layer
+
+LAYERS = {kind: each for kind, each in kinds_in(__package__, Layer).items() if each.named}
+"""The layers that a config can name: every class with a ``kind`` in a module of this folder."""
 
 
 @dataclass(frozen=True)

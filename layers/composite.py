@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from ..common.errors import ShapeError
 from ..graph.graph import Graph, Shape, Tensor
@@ -45,11 +46,13 @@ class Composite(Layer):
 
 
 class Sequential(Composite):
-    """y = the layers, one after the other: a stack under a name of its own."""
+    """Layers, one after the other, under a name of their own."""
 
     kind = "sequential"
 
-    def __init__(self, name: str, input_shape: Shape, *, layers: Sequence[Layer]) -> None:
+    def __init__(
+        self, name: str, input_shape: Shape, *, layers: Annotated[Sequence[Layer], "The layers."]
+    ) -> None:
         super().__init__(name, input_shape, _end(layers, input_shape))
         self.children = tuple(layers)
 
@@ -61,10 +64,10 @@ class Sequential(Composite):
 
 
 class Residual(Composite):
-    """y = body(x) + shortcut(x) (He et al. 2016, "Deep residual learning", eq. 1 and 2).
+    """body(x) + shortcut(x).
 
-    shortcut: ``identity``; ``padding`` (their option A: every s-th pixel, with channels of zeros
-    after x's); ``projection`` (option B: a 1x1 convolution of stride s without bias); or layers.
+    Source: He et al. 2016, "Deep residual learning", eq. 1 and 2; ``padding`` is their option A,
+    every s-th pixel with channels of zeros after x's, ``projection`` option B.
     """
 
     kind = "residual"
@@ -74,8 +77,13 @@ class Residual(Composite):
         name: str,
         input_shape: Shape,
         *,
-        body: Sequence[Layer],
-        shortcut: Shortcut | Sequence[Layer] = "identity",
+        body: Annotated[Sequence[Layer], "The layers of the body."],
+        shortcut: Annotated[
+            Shortcut | Sequence[Layer],
+            "The way around the body: identity, which is x; projection, a convolution of 1x1 "
+            "without bias and with the stride that fits; padding, every n-th pixel with channels "
+            "of zeros added, without parameters; or a list of layers.",
+        ] = "identity",
     ) -> None:
         y = _end(body, input_shape)
         if isinstance(shortcut, str):
@@ -105,16 +113,21 @@ class Residual(Composite):
 
 
 class ConcatLayer(Composite):
-    """y = the outputs of all branches of x, one after another along the channels.
+    """The outputs of several branches, one after another along the channels.
 
-    x: (N, C, H, W), a branch: (N, C_k, P, Q), y: (N, sum C_k, P, Q). A branch without layers is x.
-    The way of Inception (Szegedy et al. 2015).
+    x: (N, C, H, W), a branch: (N, C_k, P, Q), y: (N, sum C_k, P, Q). Source: Szegedy et al. 2015.
     """
 
     kind = "concat"
 
     def __init__(
-        self, name: str, input_shape: Shape, *, branches: Sequence[Sequence[Layer]]
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        branches: Annotated[
+            Sequence[Sequence[Layer]], "Lists of layers; an empty list passes the input on."
+        ],
     ) -> None:
         ends = [_end(branch, input_shape) for branch in branches]
         if len(ends) < 2:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 from ..common.errors import ShapeError
+from ..common.options import LARGEST, Form, OptionError, is_whole
 
 Table = tuple[tuple[int, ...], ...]
 
@@ -19,7 +21,32 @@ LENET5: Table = (
 TABLES = {"lenet5": LENET5}
 
 
-def connected(table: str | Sequence[Sequence[int]], filters: int, channels: int) -> Table:
+def _read(value: Any) -> Any:
+    if isinstance(value, str) and value in TABLES:
+        return value
+    lists = value if isinstance(value, (list, tuple)) else ()
+    good = lists and all(isinstance(maps, (list, tuple)) and maps for maps in lists)
+    if not good or not all(is_whole(m) and 0 <= m <= LARGEST for maps in lists for m in maps):
+        raise OptionError(
+            "expected lenet5, or for each filter the list of the input maps that it sees, "
+            "counted from 0",
+            words=tuple(TABLES),
+        )
+    return tuple(tuple(maps) for maps in lists)
+
+
+def _written(value: Any) -> Any:
+    return value if isinstance(value, str) else [list(maps) for maps in value]
+
+
+_MAPS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_FORMS = [{"enum": list(TABLES)}, {"type": "array", "items": _MAPS, "minItems": 1}]
+
+Connections = Annotated[str | Sequence[Sequence[int]], Form(_read, _written, {"anyOf": _FORMS})]
+"""For each filter the input maps that it sees, or the name of a published table."""
+
+
+def connected(table: Connections, filters: int, channels: int) -> Table:
     """The input maps, counted from 0, of every filter; a name stands for a published table.
 
     Raises ShapeError where the table does not fit so many filters and channels.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from math import prod
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from ..common.errors import ShapeError
-from ..graph.geometry import PaddingSpec, Pair, Window, fit_window, pair
+from ..common.options import Check, Count, OptionError, Padding, Size
+from ..graph.geometry import Window, fit_window, pair
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import (
     BiasAdd,
@@ -22,7 +23,7 @@ from ..graph.ops import (
     MatMul,
     Reshape,
 )
-from .connections import connected
+from .connections import Connections, connected
 from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
 from .layer import Layer, Parameter, parameter_tensor
 
@@ -40,13 +41,19 @@ def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
 PIXEL = Window((1, 1))
 
 
-class Conv2dLayer(Layer):
-    """y[n,o] = sum over c of x[n,c] correlated with W[o,c], + b[o].
+def _divides_filters(groups: int, others: Mapping[str, Any]) -> None:
+    filters = others.get("filters", groups)
+    if filters % groups:
+        raise OptionError(f"expected a number that divides filters, which is {filters}")
 
-    x: (N, C, H, W), W: (filters, C / groups, kh, kw), b: (filters,), y: (N, filters, P, Q).
-    ``algorithm`` im2col unrolls the picture and multiplies matrices: the same sums in another
-    order. With ``connections``, a list of input maps for each filter, the other weights do not
-    exist: W: (connections, kh, kw), filter by filter in the order of its list.
+
+class Conv2dLayer(Layer):
+    """Convolution (cross-correlation) over height and width.
+
+    y[n,o] = sum over c of x[n,c] correlated with W[o,c], + b[o]. x: (N, C, H, W),
+    W: (filters, C / groups, kh, kw), b: (filters,), y: (N, filters, P, Q). ``algorithm`` im2col
+    gives the same sums in another order. With ``connections`` W is (connections, kh, kw), filter by
+    filter in the order of its list.
     """
 
     kind = "conv2d"
@@ -56,17 +63,33 @@ class Conv2dLayer(Layer):
         name: str,
         input_shape: Shape,
         *,
-        filters: int,
-        kernel_size: int | Pair,
-        stride: int | Pair = 1,
-        padding: PaddingSpec = "valid",
-        dilation: int | Pair = 1,
-        groups: int = 1,
-        algorithm: Literal["auto", "im2col"] = "auto",
-        connections: str | Sequence[Sequence[int]] | None = None,
-        use_bias: bool = True,
-        kernel_initializer: Initializer = GLOROT_UNIFORM,
-        bias_initializer: Initializer = ZEROS,
+        filters: Annotated[Count, "Number of output channels."],
+        kernel_size: Annotated[Size, "Size of the window: number or [height, width]."],
+        stride: Annotated[Size, "Step of the window: number or [height, width]."] = 1,
+        padding: Annotated[
+            Padding,
+            "Zeros added on either side: number, [height, width], same or valid (none). "
+            "same gives ceil(input / stride) outputs, the odd zero at the bottom and right.",
+        ] = "valid",
+        dilation: Annotated[Size, "Distance between the window's elements."] = 1,
+        groups: Annotated[
+            Count,
+            Check(_divides_filters),
+            "Channels are split into this many groups, convolved apart.",
+        ] = 1,
+        algorithm: Annotated[
+            Literal["auto", "im2col"],
+            "auto: the library's convolution; im2col: unroll the picture into a matrix, then "
+            "multiply matrices; not with groups.",
+        ] = "auto",
+        connections: Annotated[
+            Connections | None,
+            "The input maps that each filter sees, a list of them for each filter, or lenet5, "
+            "table I of LeCun et al. 1998; default: all. Not with groups.",
+        ] = None,
+        use_bias: Annotated[bool, "Add a trained bias to each output."] = True,
+        kernel_initializer: Annotated[Initializer, "First values of the weights."] = GLOROT_UNIFORM,
+        bias_initializer: Annotated[Initializer, "First values of the bias."] = ZEROS,
     ) -> None:
         channels, height, width = picture_shape(input_shape)
         if filters < 1 or groups < 1:

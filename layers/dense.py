@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from ..common.errors import ShapeError
+from ..common.options import Count
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import BiasAdd, BiasGrad, MatMul
 from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
@@ -10,9 +13,10 @@ from .layer import Layer, Parameter, parameter_tensor
 
 
 class Dense(Layer):
-    """y = x W^T + b; x: (N, inputs), W: (units, inputs), b: (units,), y: (N, units).
+    """Fully connected layer: y = W x + b. Expects a flat input.
 
-    Backward: dx = dy W, dW = dy^T x, db = sum over n of dy.
+    x: (N, inputs), W: (units, inputs), b: (units,), y: (N, units): y = x W^T + b. Backward:
+    dx = dy W, dW = dy^T x, db = sum over n of dy.
     """
 
     kind = "dense"
@@ -22,10 +26,10 @@ class Dense(Layer):
         name: str,
         input_shape: Shape,
         *,
-        units: int,
-        use_bias: bool = True,
-        kernel_initializer: Initializer = GLOROT_UNIFORM,
-        bias_initializer: Initializer = ZEROS,
+        units: Annotated[Count, "Number of outputs."],
+        use_bias: Annotated[bool, "Add a trained bias to each output."] = True,
+        kernel_initializer: Annotated[Initializer, "First values of the weights."] = GLOROT_UNIFORM,
+        bias_initializer: Annotated[Initializer, "First values of the bias."] = ZEROS,
     ) -> None:
         if len(input_shape) != 1:
             raise ShapeError(f"expects a flat input, got {input_shape}; insert 'flatten' before it")

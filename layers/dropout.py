@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from ..common import random
 from ..common.errors import ShapeError
+from ..common.options import Share
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Dropout, DropoutBackward
 from .layer import Layer
 
 
 class DropoutLayer(Layer):
-    """In training y = x / (1 - rate) where a random word allows it, else 0; y = x outside training.
+    """In training a random share of the values is set to 0, the rest scaled up to make up for it;
+    nothing outside training.
 
-    ``rate`` is the share that is dropped, in [0, 1). The word of a value is a function of the
-    graph's seed, the layer's name, the training step and the value's place in the batch alone (see
-    ops.Dropout), so a resumed run and another device drop the same values. Forward keeps its mask,
-    one byte a value: drawing it again would cost more than reading it. x, y: any shape.
+    y = x / (1 - rate) where a random word allows it, else 0. The word of a value is a function of
+    the graph's seed, the layer's name, the training step and the value's place in the batch alone
+    (see ops.Dropout), so a resumed run and another device drop the same values. Forward keeps its
+    mask, one byte a value: drawing it again would cost more than reading it. x, y: any shape.
     Source: Srivastava et al. 2014.
     """
 
     kind = "dropout"
 
-    def __init__(self, name: str, input_shape: Shape, *, rate: float = 0.5) -> None:
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        rate: Annotated[
+            Share, "Share of the values that is dropped, chosen anew at each step."
+        ] = 0.5,
+    ) -> None:
         if not 0.0 <= rate < 1.0:
             raise ShapeError(f"rate must be at least 0 and less than 1, got {rate:g}")
         super().__init__(name, input_shape, input_shape)

@@ -10,7 +10,10 @@ from .layer import Layer
 
 
 class Flatten(Layer):
-    """y = x in C, H, W order; x: (N, C, H, W), y: (N, C H W)."""
+    """All values of a picture in one row, in the order channel, height, width.
+
+    x: (N, C, H, W), y: (N, C H W).
+    """
 
     kind = "flatten"
 

@@ -44,11 +44,12 @@ class Layer(ABC):
 
     A layer is complete when it is built: geometry that cannot work raises ShapeError there.
     ``forward`` and ``backward`` add operations to a graph and compute nothing. A layer that is not
-    ``differentiable`` has no gradient to send to the layers before it. ``children`` are the layers
-    that a composite is made of.
+    ``differentiable`` has no gradient to send to the layers before it. A config can name all that
+    are ``named``. ``children`` are the layers that a composite is made of.
     """
 
     kind: ClassVar[str]
+    named: ClassVar[bool] = True
     differentiable: ClassVar[bool] = True
     children: tuple[Layer, ...] = ()
 

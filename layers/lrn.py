@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
 from ..common.errors import ShapeError
+from ..common.options import Check, NotNegative, OptionError
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from .conv import picture_shape
@@ -10,6 +16,11 @@ from .layer import Layer
 
 # The bounds of cudnnSetLRNDescriptor; its widest window is 16, but an even one has no middle.
 LARGEST_SIZE, LEAST_BETA, LEAST_K = 15, 0.01, 1e-5
+
+
+def _odd(size: int, others: Mapping[str, Any]) -> None:
+    if size % 2 == 0:
+        raise OptionError("expected an odd number: the window has a middle")
 
 
 class _LocalNorm(Layer):
@@ -21,10 +32,16 @@ class _LocalNorm(Layer):
         name: str,
         input_shape: Shape,
         *,
-        size: int = 5,
-        alpha: float = 1e-4,
-        beta: float = 0.75,
-        k: float = 2.0,
+        size: Annotated[
+            int, Interval(ge=1, le=LARGEST_SIZE), Check(_odd), "Length of the window, odd."
+        ] = 5,
+        alpha: Annotated[
+            NotNegative,
+            "Weight of the window's mean square (missing values count as 0). Krizhevsky et al. "
+            "weigh the sum: their 1e-4 is 5e-4 here.",
+        ] = 1e-4,
+        beta: Annotated[float, Interval(ge=LEAST_BETA), "Exponent."] = 0.75,
+        k: Annotated[float, Interval(ge=LEAST_K), "Added to the mean."] = 2.0,
     ) -> None:
         picture_shape(input_shape)
         if size % 2 == 0 or not 1 <= size <= LARGEST_SIZE:
@@ -64,9 +81,9 @@ class _LocalNorm(Layer):
 
 
 class LrnLayer(_LocalNorm):
-    """y[c] = x[c] / (k + (alpha / size) sum of x^2 over ``size`` neighbouring channels)^beta.
+    """x / (k + alpha * mean of x^2 over size neighbouring channels)^beta.
 
-    x, y: (N, C, H, W). Krizhevsky et al. 2012, who do not divide alpha by the size.
+    x, y: (N, C, H, W). Source: Krizhevsky et al. 2012, who do not divide alpha by the size.
     """
 
     kind = "lrn"
@@ -75,9 +92,9 @@ class LrnLayer(_LocalNorm):
 
 
 class LcnLayer(_LocalNorm):
-    """y[p,q] = x[p,q] / (k + (alpha / size^2) sum of x^2 over size x size neighbours)^beta.
+    """x / (k + alpha * mean of x^2 over size x size neighbouring pixels of the channel)^beta.
 
-    Each channel apart; x, y: (N, C, H, W). cuDNN's divisive normalisation (see ops.DivisiveNorm),
+    x, y: (N, C, H, W). cuDNN's divisive normalisation (see ops.DivisiveNorm),
     after Jarrett et al. 2009.
     """
 

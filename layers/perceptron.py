@@ -10,8 +10,9 @@ from .losses.perceptron import PERCEPTRON_ERROR
 
 
 class HeavisideLayer(Layer):
-    """y = 1 where x > 0, else 0 (McCulloch and Pitts 1943, Rosenblatt 1958).
+    """1 where x is positive, else 0; has no gradient, so it wants the loss perceptron.
 
+    Source: McCulloch and Pitts 1943, Rosenblatt 1958.
     Its derivative is 0 wherever it has one, so only the perceptron rule, which needs none, trains
     the layer before it: that rule's error goes to the weights as it is.
     """

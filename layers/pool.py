@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any
+
 from ..common.errors import ShapeError
-from ..graph.geometry import PaddingSpec, Pair, Window, fit_window, pair
+from ..common.options import Check, DefaultOf, OptionError, Padding, Size
+from ..graph.geometry import Window, fit_window, pair
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Pool2d, Pool2dBackward, PoolKind, Reshape
 from .conv import picture_shape
 from .layer import Layer
+
+
+def _at_most_half(padding: Any, others: Mapping[str, Any]) -> None:
+    size = others.get("pool_size")
+    if size and padding != "same":
+        rows, columns = size[0] // 2, size[1] // 2
+        if padding[0] > rows or padding[1] > columns:
+            most = rows if rows == columns else [rows, columns]
+            raise OptionError(f"expected at most {most}, half of pool_size")
 
 
 class Pooling(Layer):
@@ -23,10 +36,17 @@ class Pooling(Layer):
         name: str,
         input_shape: Shape,
         *,
-        pool_size: int | Pair = 2,
-        stride: int | Pair | None = None,
-        padding: PaddingSpec = "valid",
-        ceil_mode: bool = False,
+        pool_size: Annotated[Size, "Size of the window: number or [height, width]."] = 2,
+        stride: Annotated[
+            Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
+        ] = None,
+        padding: Annotated[
+            Padding,
+            Check(_at_most_half),
+            "Padding on either side, at most half of pool_size: number, [height, width], same or "
+            "valid (none); it is never the maximum and does not count in an average.",
+        ] = "valid",
+        ceil_mode: Annotated[bool, "Round the output size up, as Caffe does."] = False,
     ) -> None:
         channels, height, width = picture_shape(input_shape)
         kernel = pair(pool_size)
@@ -57,21 +77,27 @@ class Pooling(Layer):
 
 
 class MaxPool2d(Pooling):
-    """y[n,c,p,q] = the largest x in the window; backward sends dy to its first occurrence."""
+    """Largest value of each window; ties go to the first.
+
+    Backward sends dy to the first occurrence of the largest value.
+    """
 
     kind = "max_pool2d"
     pool = "max"
 
 
 class AvgPool2d(Pooling):
-    """y[n,c,p,q] = the mean of x over the window's pixels inside the picture."""
+    """Mean of the values of each window that lie inside the picture."""
 
     kind = "avg_pool2d"
     pool = "avg"
 
 
 class GlobalAvgPool2d(Layer):
-    """y[n,c] = mean over h, w of x[n,c,h,w]; x: (N, C, H, W), y: (N, C)."""
+    """Mean of each channel; the output is flat.
+
+    x: (N, C, H, W), y: (N, C).
+    """
 
     kind = "global_avg_pool2d"
 

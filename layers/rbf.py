@@ -34,9 +34,10 @@ def bitmaps(picture: str) -> tuple[tuple[float, ...], ...]:
 
 
 class RbfLayer(Layer):
-    """score[n,k] = -sum over i of (x[n,i] - c[k,i])^2, c the fixed bitmap of digit k in +1 and -1.
+    """Minus the squared distance to a fixed 7x12 bitmap of each digit; expects 84 inputs.
 
-    LeCun et al. 1998, eq. 7 with its sign turned: the largest score is the nearest digit. The
+    score[n,k] = -sum over i of (x[n,i] - c[k,i])^2, c the bitmap of digit k in +1 and -1: LeCun et
+    al. 1998, eq. 7 with its sign turned, so that the largest score is the nearest digit. The
     drawings are ours. x: (N, 84), score: (N, 10).
     """
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Scale
 from .layer import Layer
 
 
 class ScaleLayer(Layer):
-    """y = factor x, dx = factor dy."""
+    """factor * x."""
 
     kind = "scale"
 
-    def __init__(self, name: str, input_shape: Shape, *, factor: float) -> None:
+    def __init__(
+        self, name: str, input_shape: Shape, *, factor: Annotated[float, "The factor."]
+    ) -> None:
         super().__init__(name, input_shape, input_shape)
         self.factor = factor
 

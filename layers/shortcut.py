@@ -40,6 +40,7 @@ class PaddingShortcut(Layer):
     """
 
     kind = "padding"
+    named = False
 
     def __init__(self, name: str, input_shape: Shape, output_shape: Shape) -> None:
         super().__init__(name, input_shape, output_shape)

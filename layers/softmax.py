@@ -9,7 +9,10 @@ from .layer import Layer
 
 
 class SoftmaxLayer(Layer):
-    """y[n,c] = e^x[n,c] / sum over k of e^x[n,k]; x, y: (N, C)."""
+    """Probabilities: exp(x) / sum of exp(x) over the classes.
+
+    x, y: (N, C). As the last layer it is computed together with the loss.
+    """
 
     kind = "softmax"
 

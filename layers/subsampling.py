@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from ..common.errors import ShapeError
-from ..graph.geometry import Pair, fit_window, pair
+from ..common.options import Border, DefaultOf, Size
+from ..graph.geometry import fit_window, pair
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import (
     BiasAdd,
@@ -23,10 +24,11 @@ from .layer import Layer, Parameter, parameter_tensor
 
 
 class ScaledSubsampling(Layer):
-    """y[n,c,p,q] = w[c] sum of x[n,c] over the window + b[c] (LeCun et al. 1998, section II.B).
+    """Coefficient * sum over the window + bias, both trained, one a map: LeNet-5's subsampling.
 
-    One trained coefficient w[c] and bias b[c] a map; with ``pooling`` average the mean takes the
-    place of the sum. x: (N, C, H, W), w, b: (C,), y: (N, C, P, Q).
+    y[n,c,p,q] = w[c] sum of x[n,c] over the window + b[c]; with ``pooling`` average the mean takes
+    the place of the sum. x: (N, C, H, W), w, b: (C,), y: (N, C, P, Q). Source: LeCun et al. 1998,
+    section II.B.
     """
 
     kind = "scaled_subsampling"
@@ -36,11 +38,16 @@ class ScaledSubsampling(Layer):
         name: str,
         input_shape: Shape,
         *,
-        pool_size: int | Pair = 2,
-        stride: int | Pair | None = None,
-        pooling: Literal["sum", "average"] = "sum",
-        kernel_initializer: Initializer = ONES,
-        bias_initializer: Initializer = ZEROS,
+        pool_size: Annotated[Size, "Size of the window: number or [height, width]."] = 2,
+        stride: Annotated[
+            Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
+        ] = None,
+        pooling: Annotated[
+            Literal["sum", "average"],
+            "What the coefficient multiplies: sum or average of the window.",
+        ] = "sum",
+        kernel_initializer: Annotated[Initializer, "First values of the coefficients."] = ONES,
+        bias_initializer: Annotated[Initializer, "First values of the bias."] = ZEROS,
     ) -> None:
         channels, height, width = picture_shape(input_shape)
         step = pool_size if stride is None else stride
@@ -85,12 +92,22 @@ class ScaledSubsampling(Layer):
 
 
 class Pad2dLayer(Layer):
-    """y = x with a border of ``value``; x: (N, C, H, W), y: (N, C, H + 2 ph, W + 2 pw)."""
+    """A border around the picture, of a value that the input may have elsewhere.
+
+    x: (N, C, H, W), y: (N, C, H + 2 ph, W + 2 pw).
+    """
 
     kind = "pad2d"
 
     def __init__(
-        self, name: str, input_shape: Shape, *, padding: int | Pair, value: float = 0.0
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        padding: Annotated[
+            Border, "Width on either side: number or [height, width], of which one may be 0."
+        ],
+        value: Annotated[float, "Value of the border, after normalisation."] = 0.0,
     ) -> None:
         channels, height, width = picture_shape(input_shape)
         rows, columns = pair(padding)

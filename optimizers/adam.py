@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
+from ..common.options import Form, NotNegative, OptionError, Positive, Share
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import AdamUpdate
-from .rules import DecayOn, Member, Rule, factors
+from .rules import Decaying, Member, factors
+
+
+def _two(value: Any) -> Any:
+    if isinstance(value, list) and len(value) != 2:
+        raise OptionError("expected two numbers, such as [0.9, 0.999]")
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
-class Adam(Rule):
-    """Adam; with ``decoupled`` weight decay AdamW."""
+class Adam(Decaying):
+    """Adam as PyTorch's; weight decay is added to the gradient.
 
-    name: ClassVar[str] = "adam"
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    decoupled: bool = False
-    weight_decay: float = 0.0
-    weight_decay_on: DecayOn = "all"
-    clip_norm: float | None = None
+    m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+    p -= lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps). Source: Kingma and Ba 2015.
+    """
+
+    kind = "adam"
+    decoupled: ClassVar[bool] = False
+    betas: Annotated[
+        tuple[Share, Share],
+        Form(_two, list),
+        "Shares of the averages of g and g**2 that are kept.",
+    ] = (0.9, 0.999)
+    eps: Annotated[Positive, "Added to the root in the denominator."] = 1e-8
 
     def families(self) -> tuple[str, ...]:
         return ("adam_m", "adam_v")
@@ -39,9 +50,23 @@ class Adam(Rule):
                 weight_decay=tuple(m.weight_decay for m in members),
                 lr_factor=factors(members),
                 start=tuple(m.start for m in members),
-                beta1=self.beta1,
-                beta2=self.beta2,
+                beta1=self.betas[0],
+                beta2=self.betas[1],
                 eps=self.eps,
                 decoupled=self.decoupled,
             )
         )
+
+
+@dataclass(frozen=True)
+class Adamw(Adam):
+    """Adam with decoupled weight decay: p -= lr * weight_decay * p beside its step.
+
+    Source: Loshchilov and Hutter 2019.
+    """
+
+    kind = "adamw"
+    decoupled = True
+    weight_decay: Annotated[NotNegative, "p -= lr * weight_decay * p beside the update."] = field(
+        default=0.01, kw_only=True
+    )

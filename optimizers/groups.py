@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from ..common.errors import ConfigError
 from ..layers.layer import Parameter
 from .rules import Rule
-from .schedules import in_steps
+from .schedules.schedule import in_steps
 
 RATES = "rates"
 _NAMED = 8

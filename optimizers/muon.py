@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated
 
+from ..common.options import Count, NotNegative, Share
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import MuonUpdate
 from ..layers.layer import Parameter
-from .rules import DecayOn, Member, Rule, factors
+from .rules import Decaying, Member, Rule, factors
 
 
 @dataclass(frozen=True)
 class Muon(Rule):
-    """Muon; what is no filter falls under ``rest``, at ``rest_factor`` times the rate.
+    """Muon for the filters of convolutions; all else follows the rule under ``rest``.
 
-    Beside a table of rates that is in ``rest_tables`` there is one with the rates of the rest.
-    ``weight_decay`` is that of the filters; ``rest`` has its own.
+    buf = momentum buf + g; u = g + momentum buf; p -= lr NS(u), which is u, as a matrix with a row
+    a filter, with its singular values brought near 1. The rest is trained at ``rest_factor`` times
+    the rate; beside a table of rates that is in ``rest_tables`` there is one with its rates.
+    Source: Jordan 2024.
     """
 
-    name: ClassVar[str] = "muon"
-    rest: Rule
-    momentum: float = 0.95
-    nesterov: bool = True
-    iterations: int = 5
-    rescale: bool = False
+    kind = "muon"
+    rest: Annotated[Decaying, "The rule of all parameters that are no filters."]
+    momentum: Annotated[Share, "Share of the last update's direction that is kept."] = 0.95
+    nesterov: Annotated[bool, "Nesterov's momentum: u = g + momentum * buf."] = True
+    iterations: Annotated[Count, "Iterations of Newton and Schulz."] = 5
+    rescale: Annotated[bool, "Give each filter bank the norm sqrt(filters) before its step."] = (
+        False
+    )
+    weight_decay: Annotated[
+        NotNegative, "p -= lr * weight_decay * p beside the update, for filters."
+    ] = field(default=0.0, kw_only=True)
     rest_factor: float = 1.0
     rest_tables: frozenset[str] = frozenset()
-    weight_decay: float = 0.0
-    weight_decay_on: DecayOn = "all"
-    clip_norm: float | None = None
 
     def families(self) -> tuple[str, ...]:
         return ("momentum",)

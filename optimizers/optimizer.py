@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..common.errors import ConfigError
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import Accumulate, Average, ClipByNorm, GlobalNorm
@@ -31,7 +34,7 @@ class Optimizer:
 
     @property
     def name(self) -> str:
-        return self.rule.name
+        return self.rule.kind
 
     def assigned(self, parameters: Sequence[Parameter]) -> tuple[Assigned, ...]:
         """The parameters that are trained at some time. Raises ConfigError for an empty group."""
@@ -185,3 +188,19 @@ class Optimizer:
 def as_optimizer(given: Optimizer | Rule) -> Optimizer:
     """A rule alone is for all parameters alike."""
     return given if isinstance(given, Optimizer) else Optimizer(given)
+
+
+def lookahead_decays(
+    every: int, decay: float, power: float, total_steps: int
+) -> NDArray[np.float32]:
+    """The decay of every step: (total_steps,) float32; -1 where the slow weights stay as they are.
+
+    After step t, a multiple of ``every``, it is decay^every (t / T)^power. After the last step,
+    unless that is such a multiple, it is 1: the weights become the slow ones.
+    """
+    t = np.arange(1, total_steps + 1, dtype=np.float64)
+    decays = decay**every * (t / total_steps) ** power
+    decays[t % every != 0] = -1.0
+    if decays[-1] < 0:
+        decays[-1] = 1.0
+    return decays.astype(np.float32)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from ..common.options import NotNegative
 from ..graph.graph import Graph, Tensor
 from ..layers.layer import Parameter
 
@@ -28,6 +29,7 @@ class Member:
         return self.parameter.tensor
 
 
+@dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
     """How a gradient moves a parameter.
 
@@ -35,10 +37,10 @@ class Rule(ABC):
     all gradients together are scaled down to; None does not clip.
     """
 
-    name: ClassVar[str]
-    weight_decay: float
-    weight_decay_on: DecayOn
-    clip_norm: float | None
+    kind: ClassVar[str]
+    weight_decay: float = 0.0
+    weight_decay_on: DecayOn = "all"
+    clip_norm: float | None = None
 
     @abstractmethod
     def families(self) -> tuple[str, ...]:
@@ -67,6 +69,18 @@ class Rule(ABC):
     def states(self, members: Sequence[Member], family: str) -> tuple[Tensor, ...]:
         """The state tensors of a family, one a member."""
         return tuple(state_of(member.tensor, family) for member in members)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decaying(Rule):
+    """A rule that adds the decay to the gradient; ``rest`` of Muon can be such a one."""
+
+    weight_decay: Annotated[
+        NotNegative, "g += weight_decay * p before the momentum (L2 regularisation)."
+    ] = 0.0
+    weight_decay_on: Annotated[
+        DecayOn, "Parameters that decay: all, or weights alone (no biases)."
+    ] = "all"
 
 
 def state_of(tensor: Tensor, family: str) -> Tensor:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any
 
+from ..common.options import Check, OptionError, Share
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import SgdUpdate
-from .rules import DecayOn, Member, Rule, factors
+from .rules import Decaying, Member, factors
+
+
+def _with_momentum(nesterov: bool, others: Mapping[str, Any]) -> None:
+    if nesterov and others.get("momentum") == 0:
+        raise OptionError("nesterov needs a momentum above 0, such as 0.9")
 
 
 @dataclass(frozen=True)
-class Sgd(Rule):
-    """SGD with momentum, Nesterov, weight decay and clipping by the global norm."""
+class Sgd(Decaying):
+    """Stochastic gradient descent as PyTorch's: buf = momentum * buf + g; p -= lr * buf."""
 
-    name: ClassVar[str] = "sgd"
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    weight_decay_on: DecayOn = "all"
-    clip_norm: float | None = None
+    kind = "sgd"
+    momentum: Annotated[Share, "Share of the last update's direction that is kept."] = 0.0
+    nesterov: Annotated[
+        bool, Check(_with_momentum), "Nesterov's momentum: p -= lr * (g + momentum * buf)."
+    ] = False
 
     def families(self) -> tuple[str, ...]:
         return ("momentum",) if self.momentum else ()

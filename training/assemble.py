@@ -25,20 +25,17 @@ from ..layers.build import LayerSpec, build_layers
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
 from ..layers.whitening import Dirac, Whiten
-from ..optimizers.adam import Adam
+from ..optimizers import RULES
 from ..optimizers.groups import RATES, Group
 from ..optimizers.muon import Muon, rest_table
 from ..optimizers.optimizer import Optimizer
-from ..optimizers.rules import DecayOn, Rule
-from ..optimizers.sgd import Sgd
+from ..optimizers.rules import Rule
 from .network import Network
 from .preprocessing import Preprocessing
 from .rate_tables import RateTable, rate_tables
 
 if TYPE_CHECKING:
-    from ..configs.schema.base import Model
-    from ..configs.schema.optimizer import GroupConfig, Rest
-    from ..configs.schema.optimizer import Optimizer as OptimizerConfig
+    from ..configs.schema.optimizer import GroupConfig, OptimizerConfig
     from ..configs.schema.run import RunConfig
 
 
@@ -49,7 +46,7 @@ def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
     """
     chosen = config.data.dataset
     folder = root or data_root(None, config.data.root)
-    return describe(chosen.type, options=_options(chosen), root=folder)
+    return describe(chosen.type, options=chosen.options(), root=folder)
 
 
 def load_data(
@@ -60,13 +57,13 @@ def load_data(
     Raises DatasetError.
     """
     chosen = config.data.dataset
-    return load(chosen.type, split, root=root, options=_options(chosen), downloads=downloads)
+    return load(chosen.type, split, root=root, options=chosen.options(), downloads=downloads)
 
 
 def data_files(config: RunConfig, root: Path) -> tuple[DataFile, ...]:
     """The files of the config's data set in the data folder ``root``, checked."""
     chosen = config.data.dataset
-    return files(chosen.type, root, _options(chosen))
+    return files(chosen.type, root, chosen.options())
 
 
 def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None) -> Network:
@@ -83,7 +80,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         # Layers that were read from a file say themselves where they were written.
         placed = bool(config.layers[0].place)
         raise type(error)(str(error) if placed else where + str(error)) from None
-    loss = LOSSES[config.loss.type](**_options(config.loss))
+    loss = LOSSES[config.loss.type](**config.loss.options())
     try:
         loss.check(layers[-1].output_shape, len(info.classes))
     except ShapeError as error:
@@ -146,25 +143,13 @@ def optimizer(config: RunConfig) -> Optimizer:
     )
 
 
-def _rule(chosen: OptimizerConfig | Rest, rest_tables: frozenset[str] = frozenset()) -> Rule:
-    if chosen.type == "muon":
-        return Muon(
-            rest=_rule(chosen.rest),
-            momentum=chosen.momentum,
-            nesterov=chosen.nesterov,
-            iterations=chosen.iterations,
-            rescale=chosen.rescale,
-            rest_factor=chosen.rest.lr / chosen.lr,
-            rest_tables=rest_tables,
-            weight_decay=chosen.weight_decay,
-            clip_norm=chosen.clip_norm,
-        )
-    # The rule of the rest under Muon has no norm of its own.
-    clip_norm = getattr(chosen, "clip_norm", None)
-    decay: tuple[float, DecayOn] = (chosen.weight_decay, chosen.weight_decay_on)
-    if chosen.type == "sgd":
-        return Sgd(chosen.momentum, chosen.nesterov, *decay, clip_norm)
-    return Adam(*chosen.betas, chosen.eps, chosen.type == "adamw", *decay, clip_norm)
+def _rule(chosen: OptimizerConfig, rest_tables: frozenset[str]) -> Rule:
+    options = {**chosen.rule_options(), "clip_norm": chosen.clip_norm}
+    if chosen.rest_rule is None:
+        return RULES[chosen.type](**options)
+    rest = RULES[chosen.rest_rule.type](**chosen.rest_rule.rule_options())
+    factor = chosen.rest_rule.lr / chosen.lr
+    return Muon(**{**options, "rest": rest}, rest_factor=factor, rest_tables=rest_tables)
 
 
 def _group(group: GroupConfig, index: int, tables: Mapping[str, RateTable]) -> Group:
@@ -184,11 +169,11 @@ def _group(group: GroupConfig, index: int, tables: Mapping[str, RateTable]) -> G
 
 def _layer_specs(layers: Sequence[Any]) -> list[LayerSpec]:
     """Specifications of layers, composites with those of the layers that they are made of."""
-    from ..configs.schema.composites import NESTED
+    from ..configs.schema.layers import NESTED
 
     specs = []
     for layer in layers:
-        options = _options(layer)
+        options = layer.options()
         name = options.pop("name", None) or ""
         for key, value in options.items():
             if key.endswith("_initializer"):
@@ -201,7 +186,7 @@ def _layer_specs(layers: Sequence[Any]) -> list[LayerSpec]:
 
 
 def _initializer(config: Any) -> Initializer:
-    options = _options(config)
+    options = config.options()
     if config.type == "dirac":
         return Dirac(base=Initializer(config.base))
     if config.type == "whiten":
@@ -210,8 +195,3 @@ def _initializer(config: Any) -> Initializer:
     # std, limit or value: each kind has one number.
     value = next(iter(options.values()), 0.0)
     return Initializer(vars(config)["type"], value, mean)
-
-
-def _options(model: Model) -> dict[str, Any]:
-    """The model's fields but its type, as they are."""
-    return {key: getattr(model, key) for key in type(model).model_fields if key != "type"}

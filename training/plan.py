@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ..common.errors import ConfigError, DatasetError
 from ..datasets import split_validation, steps_per_epoch
 from ..optimizers.groups import RATES
-from ..optimizers.optimizer import EMA, LOOKAHEAD
-from ..optimizers.schedules import learning_rates, lookahead_decays, training_steps
+from ..optimizers.optimizer import EMA, LOOKAHEAD, lookahead_decays
+from ..optimizers.schedules.schedule import Length, training_steps
 from .rate_tables import rate_tables
 
 if TYPE_CHECKING:
@@ -108,11 +108,12 @@ def make_plan(config: RunConfig, count: int) -> Plan:
 def _tables(config: RunConfig, per_epoch: int, total: int) -> dict[str, NDArray[np.float32]]:
     optimizer = config.optimizer
     tables = {
-        name: learning_rates(table.schedule, table.lr, per_epoch, total, table.path)
+        name: table.schedule.table(table.lr, Length(total, per_epoch, table.path))
         for name, table in rate_tables(config).items()
     }
     if optimizer.lookahead is not None:
-        tables[f"{LOOKAHEAD}.decays"] = lookahead_decays(optimizer.lookahead, total)
+        lookahead = optimizer.lookahead.options()
+        tables[f"{LOOKAHEAD}.decays"] = lookahead_decays(**lookahead, total_steps=total)
     if optimizer.ema is not None:
         tables[f"{EMA}.decays"] = np.full(total, optimizer.ema.decay, np.float32)
     return tables

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..optimizers.groups import RATES
 from ..optimizers.muon import rest_table
+from ..optimizers.schedules import SCHEDULES
+from ..optimizers.schedules.schedule import Schedule, Warmup
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
-    from ..configs.schema.training import Schedule
+    from ..configs.schema.training import ScheduleConfig
 
 
 @dataclass(frozen=True)
@@ -29,25 +31,25 @@ def rate_tables(config: RunConfig) -> dict[str, RateTable]:
     under Muon where the schedule ends at a ``min_lr``, which is the same for all: elsewhere their
     rates are a multiple of another table's.
     """
-    chosen = config.optimizer
-    found = {RATES: RateTable(config.schedule, chosen.lr)}
+    chosen, training = config.optimizer, make_schedule(config.schedule)
+    found = {RATES: RateTable(training, chosen.lr)}
     for index, group in enumerate(chosen.groups or ()):
         path = "schedule" if group.schedule is None else f"optimizer.groups.{index}.schedule"
-        schedule = group.schedule or config.schedule
-        lr = chosen.lr if group.lr is None or _scales(schedule) else group.lr
+        schedule = training if group.schedule is None else make_schedule(group.schedule)
+        lr = chosen.lr if group.lr is None or schedule.is_proportional else group.lr
         table = RateTable(schedule, lr, path)
         if table != found[RATES]:
             found[f"{RATES}.{index}"] = table
-    if chosen.type == "muon":
-        rest = chosen.rest.lr
+    if chosen.rest_rule is not None:
         found |= {
-            rest_table(name): RateTable(table.schedule, rest, table.path)
+            rest_table(name): RateTable(table.schedule, chosen.rest_rule.lr, table.path)
             for name, table in found.items()
-            if not _scales(table.schedule)
+            if not table.schedule.is_proportional
         }
     return found
 
 
-def _scales(schedule: Schedule) -> bool:
-    """Whether the rates are as many times larger as lr is."""
-    return schedule.type != "cosine" or schedule.min_lr == 0
+def make_schedule(config: ScheduleConfig) -> Schedule:
+    """The schedule that a config names."""
+    warmup = config.warmup and Warmup(**config.warmup.options())
+    return SCHEDULES[config.type](**{**config.options(), "warmup": warmup})

@@ -6,23 +6,23 @@ the YAML file (short forms included, unset keys left out), and validating that g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
+from annotated_types import Interval
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    PlainSerializer,
     SerializerFunctionWrapHandler,
-    WithJsonSchema,
     model_serializer,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from ...common.options import SHORT_EPOCHS, Form, OptionError, sides
 
 
 def problem(message: str, **context: Any) -> PydanticCustomError:
@@ -38,16 +38,24 @@ class Model(BaseModel):
     )
     written_last: ClassVar[tuple[str, ...]] = ()
 
+    def options(self) -> dict[str, Any]:
+        """Everything but the type, as it is."""
+        return {key: getattr(self, key) for key in type(self).model_fields if key != "type"}
+
     @model_serializer(mode="wrap")
     def written(self, handler: SerializerFunctionWrapHandler) -> Any:
         return ordered(self, handler(self))
 
 
-def ordered(model: Model, fields: dict[str, Any]) -> dict[str, Any]:
-    """The keys that are set: the type, the model's own, then those named in ``written_last``."""
+def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
+    """The type, the model's own, then those named in ``written_last``."""
     rank = {"type": -1, **dict.fromkeys(model.written_last, 1)}
-    present = [(key, value) for key, value in fields.items() if value is not None]
-    return dict(sorted(present, key=lambda item: rank.get(item[0], 0)))
+    return sorted(keys, key=lambda key: rank.get(key, 0))
+
+
+def ordered(model: Model, fields: dict[str, Any]) -> dict[str, Any]:
+    """The keys that are set, in the order in which they are written."""
+    return {key: fields[key] for key in in_order(type(model), fields) if fields[key] is not None}
 
 
 class TypedModel(Model):
@@ -172,14 +180,6 @@ def written_kinds(model: dict[str, Any]) -> list[str]:
     return list(kind["enum"]) if "enum" in kind else [kind["const"]] if "const" in kind else []
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def tupled(value: Any) -> Any:
     """A list as a tuple, because frozen models hold tuples and strict ones take no list for one."""
     if isinstance(value, list) and not value:
@@ -187,75 +187,46 @@ def tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-LARGEST = 2**31 - 1
-"""The largest count or size; the libraries take 32-bit numbers."""
+@dataclass(frozen=True)
+class Formed:
+    """What ``form`` says of a value, for pydantic."""
+
+    form: Form
+
+    def _read(self, value: Any) -> Any:
+        assert self.form.read is not None
+        try:
+            return self.form.read(value)
+        except OptionError as error:
+            raise misfit(error) from None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        schema: Any = handler(source)
+        if self.form.read is not None:
+            schema = core_schema.no_info_before_validator_function(self._read, schema)
+        if self.form.write is not None:
+            serialization = core_schema.plain_serializer_function_ser_schema(self.form.write)
+            schema["serialization"] = serialization
+        found: CoreSchema = schema
+        return found
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return dict(self.form.schema) if self.form.schema is not None else handler(schema)
 
 
-def _pair(minimum: int, words: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    expected = f"expected a whole number of at least {minimum} or a pair [height, width]"
-    expected += "".join(f" or '{word}'" for word in words)
-
-    def normalise(value: Any) -> Any:
-        if isinstance(value, str) and value in words:
-            return (0, 0) if value == "valid" else value
-        sides = value if isinstance(value, (list, tuple)) else [value, value]
-        if len(sides) != 2 or not all(is_whole(s) and minimum <= s <= LARGEST for s in sides):
-            raise problem(expected, words=words)
-        return tuple(sides)
-
-    return normalise
-
-
-def _border(value: Any) -> Any:
-    sides = _pair(0)(value)
-    if sides == (0, 0):
-        raise problem("expected a border on at least one side, such as 1 or [1, 0]")
-    return sides
-
-
-def _short_pair(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return value[0] if value[0] == value[1] else list(value)
-    return value
-
-
-def _pair_schema(minimum: int, *words: str) -> WithJsonSchema:
-    number = {"type": "integer", "minimum": minimum, "maximum": LARGEST}
-    forms: list[dict[str, Any]] = [
-        number,
-        {"type": "array", "items": number, "minItems": 2, "maxItems": 2},
-    ]
-    return WithJsonSchema({"anyOf": forms + ([{"enum": list(words)}] if words else [])})
-
-
-def _border_schema() -> WithJsonSchema:
-    both = {"type": "integer", "minimum": 1, "maximum": LARGEST}
-    side = {**both, "minimum": 0}
-    sides = {"items": side, "minItems": 2, "maxItems": 2, "contains": {"minimum": 1}}
-    return WithJsonSchema({"anyOf": [both, {"type": "array", **sides}]})
+def misfit(error: OptionError) -> PydanticCustomError:
+    """The error of a value that does not fit an option, for pydantic."""
+    context: dict[str, Any] = {"words": error.words} if error.words else {}
+    return problem(str(error), **context, **({"missing": True} if error.missing else {}))
 
 
 Threads = Annotated[int, Field(ge=1, le=1024)]
 """More than so many, and starting them fails in ways that no message can follow."""
-Count = Annotated[int, Field(ge=1, le=LARGEST)]
-Epochs = Annotated[
-    float, Field(gt=0, le=1e9), PlainSerializer(lambda e: int(e) if e == int(e) else e)
-]
+Epochs = Annotated[float, Interval(gt=0, le=1e9), Formed(SHORT_EPOCHS)]
 """A positive number of epochs, fractions allowed."""
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Pair = Annotated[
-    tuple[int, int], BeforeValidator(_pair(1)), PlainSerializer(_short_pair), _pair_schema(1)
-]
+Pair = Annotated[tuple[int, int], Formed(sides(1))]
 """(height, width); one number stands for both."""
-Padding = Annotated[
-    tuple[int, int] | Literal["same"],
-    BeforeValidator(_pair(0, ("same", "valid"))),
-    PlainSerializer(_short_pair),
-    _pair_schema(0, "same", "valid"),
-]
-"""(height, width) on either side of the picture, or ``same``; ``valid`` is read as (0, 0)."""
-Border = Annotated[
-    tuple[int, int], BeforeValidator(_border), PlainSerializer(_short_pair), _border_schema()
-]
-"""(height, width) on either side of the picture, of which one may be 0."""

@@ -13,7 +13,8 @@ from pydantic import (
     field_validator,
 )
 
-from .base import Count, Named, NamedModel, Pair, is_number, is_whole, problem, tupled
+from ...common.options import Count, is_number, is_whole
+from .base import Named, NamedModel, Pair, problem, tupled
 
 
 def _path(value: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import written_kinds
-from .composites import SHORTCUTS
+from .layers import SHORTCUTS
 from .run import RunConfig
 
 Json = dict[str, Any]

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
-from .base import Count, Named, NamedModel, Positive, problem
+from ...common.options import Count, Positive
+from .base import Named, NamedModel, problem
 
 ScaledName = Literal[
     "glorot_uniform",

@@ -1,189 +1,115 @@
-"""The layers of a config; names are Keras's in snake_case."""
+"""The layers of a config, made from the classes of the layers, and the names of its layers."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, get_args
 
-from pydantic import Field, ValidationInfo, field_validator
-
-from .base import Count, NotNegative, Padding, Pair, Positive, problem
-from .classic import (
-    Connections,
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
 )
-from .layer_base import Initializer, LayerConfig, ScaledInitializerConfig
+
+from ...common.options import options_of
+from ...layers.build import LAYERS
+from ...layers.initializers import Initializer as InitializerObject
+from ...layers.layer import Layer as LayerObject
+from ...layers.shortcut import Shortcut
+from .base import Named, problem, tupled
+from .declared import config_models, union
+from .layer_base import Initializer, LayerConfig
+
+SHORTCUTS = get_args(Shortcut)
 
 
-class _Weighted(LayerConfig):
-    written_last: ClassVar[tuple[str, ...]] = ("use_bias", "kernel_initializer", "bias_initializer")
-    use_bias: bool = Field(default=True, description="Add a trained bias to each output.")
-    kernel_initializer: Initializer = Field(
-        default=ScaledInitializerConfig(type="glorot_uniform"),
-        description="First values of the weights.",
-    )
-    bias_initializer: Initializer = Field(
-        default=ScaledInitializerConfig(type="zeros"), description="First values of the bias."
-    )
+def _branches(value: Any) -> Any:
+    """A list of lists as tuples; a branch may be empty."""
+    if not isinstance(value, (list, tuple)) or len(value) < 2:
+        raise problem("expected a list of at least two lists of layers")
+    return tuple(tuple(branch) if isinstance(branch, list) else branch for branch in value)
 
 
-class DenseConfig(_Weighted):
-    """Fully connected layer: y = W x + b. Expects a flat input."""
-
-    type: Literal["dense"] = "dense"
-    units: Count = Field(description="Number of outputs.")
-
-
-class Conv2dConfig(_Weighted):
-    """Convolution (cross-correlation) over height and width."""
-
-    type: Literal["conv2d"] = "conv2d"
-    filters: Count = Field(description="Number of output channels.")
-    kernel_size: Pair = Field(description="Size of the window: number or [height, width].")
-    stride: Pair = Field(
-        default=(1, 1), description="Step of the window: number or [height, width]."
-    )
-    padding: Padding = Field(
-        default=(0, 0),
-        description="Zeros added on either side: number, [height, width], same or valid (none). "
-        "same gives ceil(input / stride) outputs, the odd zero at the bottom and right.",
-    )
-    dilation: Pair = Field(default=(1, 1), description="Distance between the window's elements.")
-    groups: Count = Field(
-        default=1, description="Channels are split into this many groups, convolved apart."
-    )
-
-    algorithm: Literal["auto", "im2col"] = Field(
-        default="auto",
-        description="auto: the library's convolution; im2col: unroll, then multiply matrices.",
-    )
-    connections: Connections | None = Field(
-        default=None,
-        description="The input maps that each filter sees, a list of them for each filter, or "
-        "lenet5; default: all.",
-    )
-
-    @field_validator("groups")
-    @classmethod
-    def _divides(cls, groups: int, info: ValidationInfo) -> int:
-        filters = info.data.get("filters", groups)
-        if filters % groups:
-            raise problem(f"expected a number that divides filters, which is {filters}")
-        return groups
+def _shortcut(value: Any, layers: ValidatorFunctionWrapHandler) -> Any:
+    """One of the words, or what ``layers`` makes of a list."""
+    if isinstance(value, str) and value in SHORTCUTS:
+        return value
+    if not isinstance(value, (list, tuple)):
+        raise problem(f"expected {', '.join(SHORTCUTS)} or a list of layers")
+    return layers(tupled(value))
 
 
-def _pool_size(data: dict[str, Any]) -> tuple[int, int]:
-    size: tuple[int, int] = data.get("pool_size", (1, 1))
-    return size
+def _written(value: Any) -> Any:
+    """Layers, lists of layers or a word as plain data: a union inside itself is beyond pydantic."""
+    if isinstance(value, tuple):
+        return tuple(_written(item) for item in value)
+    return value if isinstance(value, str) else value.model_dump()
 
 
-class _Pool2d(LayerConfig):
-    pool_size: Pair = Field(
-        default=(2, 2), description="Size of the window: number or [height, width]."
-    )
-    stride: Pair = Field(
-        default_factory=_pool_size, description="Step of the window; default: pool_size."
-    )
-    padding: Padding = Field(
-        default=(0, 0),
-        description="Padding on either side, at most half of pool_size: number, [height, width], "
-        "same or valid (none); it is never the maximum and does not count in an average.",
-    )
-    ceil_mode: bool = Field(default=False, description="Round the output size up, as Caffe does.")
+WRITTEN = PlainSerializer(_written)
 
-    @field_validator("padding")
-    @classmethod
-    def _inside(cls, padding: Any, info: ValidationInfo) -> Any:
-        size = info.data.get("pool_size")
-        if size and padding != "same":
-            rows, columns = size[0] // 2, size[1] // 2
-            if padding[0] > rows or padding[1] > columns:
-                most = rows if rows == columns else [rows, columns]
-                raise problem(f"expected at most {most}, half of pool_size")
-        return padding
+_LAYER = ForwardRef("Layer")
+_STACK = tuple[_LAYER, ...]  # type: ignore[valid-type]
+_NESTED: dict[Any, Any] = {
+    Sequence[LayerObject]: Annotated[_STACK, Field(min_length=1), BeforeValidator(tupled), WRITTEN],
+    Shortcut | Sequence[LayerObject]: Annotated[_STACK, WrapValidator(_shortcut), WRITTEN],
+    Sequence[Sequence[LayerObject]]: Annotated[
+        tuple[_STACK, ...], BeforeValidator(_branches), WRITTEN
+    ],
+}
+NESTED = {
+    kind: found
+    for kind, layer in LAYERS.items()
+    if (found := tuple(each.name for each in options_of(layer) if each.type in _NESTED))
+}
+"""The options that hold layers, or lists of layers, in the order in which layers are counted."""
 
+_MODELS = config_models(LAYERS, LayerConfig, {InitializerObject: Initializer, **_NESTED})
+LAYER_KINDS = tuple(_MODELS)
 
-class MaxPool2dConfig(_Pool2d):
-    """Largest value of each window; ties go to the first."""
-
-    type: Literal["max_pool2d"] = "max_pool2d"
-
-
-class AvgPool2dConfig(_Pool2d):
-    """Mean of the values of each window that lie inside the picture."""
-
-    type: Literal["avg_pool2d"] = "avg_pool2d"
+if TYPE_CHECKING:
+    Layer = LayerConfig
+else:
+    Layer = Annotated[
+        Annotated[union(_MODELS.values()), Field(discriminator="type")],
+        Named("layer", "relu or dense: {units: 10}"),
+    ]
+    for _kind in NESTED:
+        _MODELS[_kind].model_rebuild(_types_namespace={"Layer": Layer})
 
 
-class GlobalAvgPool2dConfig(LayerConfig):
-    """Mean of each channel; the output is flat."""
+def named_layers(
+    layers: Sequence[Layer], counts: Counter[str] | None = None, prefix: str = ""
+) -> list[tuple[str, Layer]]:
+    """Each layer with its name: its ``name``, else ``<type>_<n>``, n counted from 1 per type.
 
-    type: Literal["global_avg_pool2d"] = "global_avg_pool2d"
-
-
-class FlattenConfig(LayerConfig):
-    """All values of a picture in one row, in the order channel, height, width."""
-
-    type: Literal["flatten"] = "flatten"
-
-
-class ScaleConfig(LayerConfig):
-    """factor * x."""
-
-    type: Literal["scale"] = "scale"
-    factor: float = Field(description="The factor.")
-
-
-class SoftmaxConfig(LayerConfig):
-    """Probabilities: exp(x) / sum of exp(x) over the classes."""
-
-    type: Literal["softmax"] = "softmax"
+    The body of a residual is counted before its shortcut, whichever is written first. Each layer is
+    followed by those that it is made of, whose names begin with its own and a dot.
+    """
+    counts = Counter() if counts is None else counts
+    found: list[tuple[str, Layer]] = []
+    for layer in layers:
+        counts[layer.type] += 1
+        name = prefix + (layer.name or f"{layer.type}_{counts[layer.type]}")
+        found.append((name, layer))
+        for key in NESTED.get(layer.type, ()):
+            inner = getattr(layer, key)
+            for each in inner if key == "branches" else [inner]:
+                found += [] if isinstance(each, str) else named_layers(each, counts, f"{name}.")
+    return found
 
 
-class ReluConfig(LayerConfig):
-    """max(x, 0)."""
-
-    type: Literal["relu"] = "relu"
-
-
-class LeakyReluConfig(LayerConfig):
-    """x where positive, negative_slope * x elsewhere."""
-
-    type: Literal["leaky_relu"] = "leaky_relu"
-    negative_slope: NotNegative = Field(default=0.01, description="Slope for negative inputs.")
+def layer_names(layers: Sequence[Layer]) -> list[str]:
+    """The name of each layer, those of a composite's layers after its own."""
+    return [name for name, _ in named_layers(layers)]
 
 
-class SigmoidConfig(LayerConfig):
-    """1 / (1 + exp(-x))."""
-
-    type: Literal["sigmoid"] = "sigmoid"
-
-
-class TanhConfig(LayerConfig):
-    """Hyperbolic tangent."""
-
-    type: Literal["tanh"] = "tanh"
-
-
-class EluConfig(LayerConfig):
-    """x where positive, alpha * (exp(x) - 1) elsewhere."""
-
-    type: Literal["elu"] = "elu"
-    alpha: Positive = Field(default=1.0, description="Limit for very negative inputs is -alpha.")
-
-
-class SoftplusConfig(LayerConfig):
-    """log(1 + exp(x))."""
-
-    type: Literal["softplus"] = "softplus"
-
-
-class SiluConfig(LayerConfig):
-    """x * sigmoid(x)."""
-
-    type: Literal["silu"] = "silu"
-
-
-class GeluConfig(LayerConfig):
-    """x * Phi(x), Phi the normal distribution function."""
-
-    type: Literal["gelu"] = "gelu"
-    approximate: bool = Field(default=False, description="Use the tanh approximation of Phi.")
+def unique_names(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """The layers as they are; two of one name are an error."""
+    for name, count in Counter(layer_names(layers)).items():
+        if count > 1:
+            raise problem(f"{count} layers are called '{name}'; give each its own name, or none")
+    return layers

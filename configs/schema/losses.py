@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import NotNegative, Positive, Typed, TypedModel
+from ...common.options import NotNegative, Positive
+from .base import Typed, TypedModel
 
 
 class LossConfig(TypedModel):

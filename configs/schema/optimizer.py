@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -13,20 +14,13 @@ from pydantic import (
     field_validator,
 )
 
-from .base import (
-    Count,
-    Epochs,
-    Model,
-    NotNegative,
-    Positive,
-    Typed,
-    TypedModel,
-    problem,
-    tupled,
-)
+from ...common.options import Count, NotNegative, Positive, Share, options_of
+from ...optimizers import RULES
+from ...optimizers.rules import Decaying
+from .base import Epochs, Model, Typed, TypedModel, problem, tupled
+from .declared import config_models, union
 from .training import Schedule
 
-Share = Annotated[float, Field(ge=0, lt=1)]
 Kind = Literal["kernel", "bias", "scale", "shift"]
 
 
@@ -135,74 +129,20 @@ class LookaheadConfig(Model):
     )
 
 
-class _Rule(TypedModel):
+class RuleConfig(TypedModel):
+    """A rule without what surrounds it."""
+
     kind: ClassVar[str] = "optimizer"
-    written_last: ClassVar[tuple[str, ...]] = (
-        *("weight_decay", "weight_decay_on"),
-        *("clip_norm", "groups", "ema", "lookahead"),
-    )
+    type: str
     lr: Positive = Field(description="Learning rate, before the schedule.")
 
-
-class _Decaying(_Rule):
-    weight_decay: NotNegative = Field(
-        default=0.0, description="g += weight_decay * p before the momentum (L2 regularisation)."
-    )
-    weight_decay_on: Literal["all", "weights"] = Field(
-        default="all", description="Parameters that decay: all, or weights alone (no biases)."
-    )
+    def rule_options(self) -> dict[str, Any]:
+        """The options of the rule itself."""
+        return {each.name: getattr(self, each.name) for each in options_of(RULES[self.type])}
 
 
-class SgdRule(_Decaying):
-    """Stochastic gradient descent as PyTorch's: buf = momentum * buf + g; p -= lr * buf."""
-
-    type: Literal["sgd"] = "sgd"
-    momentum: Share = Field(
-        default=0.0, description="Share of the last update's direction that is kept."
-    )
-    nesterov: bool = Field(
-        default=False, description="Nesterov's momentum: p -= lr * (g + m * buf)."
-    )
-
-    @field_validator("nesterov")
-    @classmethod
-    def _needs_momentum(cls, nesterov: bool, info: ValidationInfo) -> bool:
-        if nesterov and info.data.get("momentum") == 0:
-            raise problem("nesterov needs a momentum above 0, such as 0.9")
-        return nesterov
-
-
-def _two(value: Any) -> Any:
-    if isinstance(value, list) and len(value) != 2:
-        raise problem("expected two numbers, such as [0.9, 0.999]")
-    return tupled(value)
-
-
-class _AdamRule(_Decaying):
-    betas: Annotated[tuple[Share, Share], BeforeValidator(_two), PlainSerializer(list)] = Field(
-        default=(0.9, 0.999), description="Shares of the averages of g and g**2 that are kept."
-    )
-    eps: Positive = Field(default=1e-8, description="Added to the root in the denominator.")
-
-
-class AdamRule(_AdamRule):
-    """Adam as PyTorch's; weight decay is added to the gradient."""
-
-    type: Literal["adam"] = "adam"
-
-
-class AdamwRule(_AdamRule):
-    """Adam with decoupled weight decay: p -= lr * weight_decay * p beside its step."""
-
-    type: Literal["adamw"] = "adamw"
-    weight_decay: NotNegative = Field(
-        default=0.01, description="p -= lr * weight_decay * p beside the update."
-    )
-
-
-class _Whole(_Rule):
-    """What surrounds the rule."""
-
+class OptimizerConfig(RuleConfig):
+    written_last: ClassVar[tuple[str, ...]] = ("clip_norm", "groups", "ema", "lookahead")
     clip_norm: Positive | None = Field(
         default=None, description="Scale all gradients down to this norm where theirs is larger."
     )
@@ -216,46 +156,23 @@ class _Whole(_Rule):
         default=None, description="Draw the weights to slow ones now and then."
     )
 
-
-class SgdConfig(_Whole, SgdRule):
-    """Stochastic gradient descent as PyTorch's: buf = momentum * buf + g; p -= lr * buf."""
-
-
-class AdamConfig(_Whole, AdamRule):
-    """Adam as PyTorch's; weight decay is added to the gradient."""
+    @property
+    def rest_rule(self) -> RuleConfig | None:
+        """The rule of what this one leaves to another."""
+        rest: RuleConfig | None = getattr(self, "rest", None)
+        return rest
 
 
-class AdamwConfig(_Whole, AdamwRule):
-    """Adam with decoupled weight decay: p -= lr * weight_decay * p beside its step."""
+def _union(models: Mapping[str, type[RuleConfig]]) -> Any:
+    return Annotated[
+        Annotated[union(models.values()), Field(discriminator="type")], Typed("optimizer")
+    ]
 
 
-Rest = Annotated[
-    Annotated[SgdRule | AdamRule | AdamwRule, Field(discriminator="type")], Typed("optimizer")
-]
+_RESTS = {kind: rule for kind, rule in RULES.items() if issubclass(rule, Decaying)}
+_REST = _union(config_models(_RESTS, RuleConfig, suffix="Rule"))
 
-
-class MuonConfig(_Whole):
-    """Muon for the filters of convolutions; all else follows the rule under ``rest``."""
-
-    type: Literal["muon"] = "muon"
-    rest: Rest = Field(description="The rule of all parameters that are no filters.")
-    momentum: Share = Field(
-        default=0.95, description="Share of the last update's direction that is kept."
-    )
-    nesterov: bool = Field(default=True, description="Nesterov's momentum: u = g + m * buf.")
-    iterations: Count = Field(default=5, description="Iterations of Newton and Schulz.")
-    rescale: bool = Field(
-        default=False, description="Give each filter bank the norm sqrt(filters) before its step."
-    )
-    weight_decay: NotNegative = Field(
-        default=0.0, description="p -= lr * weight_decay * p beside the update, for filters."
-    )
-
-
-Optimizer = Annotated[
-    Annotated[
-        SgdConfig | AdamConfig | AdamwConfig | MuonConfig,
-        Field(discriminator="type"),
-    ],
-    Typed("optimizer"),
-]
+if TYPE_CHECKING:
+    Optimizer = OptimizerConfig
+else:
+    Optimizer = _union(config_models(RULES, OptimizerConfig, {Decaying: _REST}))

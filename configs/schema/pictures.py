@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,16 +19,10 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from .base import (
-    Count,
-    Model,
-    Named,
-    NamedModel,
-    Positive,
-    is_number,
-    ordered,
-    problem,
-)
+from ...common.options import is_number
+from ...graph.augmentations import AUGMENTATIONS
+from .base import Model, Named, NamedModel, ordered, problem
+from .declared import config_models, union
 
 _MEASURED = "measured"
 
@@ -118,93 +112,18 @@ Normalize = Annotated[NormalizeConfig, _OrMeasured()]
 
 class AugmentationConfig(NamedModel):
     kind: ClassVar[str] = "augmentation"
+    type: str
 
 
-class RandomCropConfig(AugmentationConfig):
-    """A window of the picture's own size, at a random place of the padded picture."""
+_MODELS = config_models(AUGMENTATIONS, AugmentationConfig, suffix="Augmentation")
 
-    type: Literal["random_crop"] = "random_crop"
-    padding: Count = Field(description="Pixels added on every side.")
-    mode: Literal["zero", "reflect"] = Field(
-        default="zero",
-        description="zero: black pixels, before normalisation; reflect: the picture mirrored.",
-    )
-
-
-class RandomFlipConfig(AugmentationConfig):
-    """Left and right exchanged, in half of all cases."""
-
-    type: Literal["random_flip"] = "random_flip"
-
-
-class AlternatingFlipConfig(AugmentationConfig):
-    """A random flip of each picture, kept for the run; its opposite in every other epoch."""
-
-    type: Literal["alternating_flip"] = "alternating_flip"
-
-
-class CutoutConfig(AugmentationConfig):
-    """A square of the mean colour, inside the picture at a random place."""
-
-    type: Literal["cutout"] = "cutout"
-    size: Count = Field(description="Side of the square, in pixels.")
-
-
-class RotateConfig(AugmentationConfig):
-    """A turn by a random angle."""
-
-    type: Literal["rotate"] = "rotate"
-    degrees: Annotated[float, Field(gt=0, le=180)] = Field(
-        description="Largest angle, in either direction."
-    )
-
-
-class ShiftConfig(AugmentationConfig):
-    """A move by a random fraction of pixels, down and across."""
-
-    type: Literal["shift"] = "shift"
-    pixels: Positive = Field(description="Largest move, in either direction.")
-
-
-class ScaleAugmentationConfig(AugmentationConfig):
-    """An enlargement by a random factor."""
-
-    type: Literal["scale"] = "scale"
-    min: Positive = Field(description="Smallest factor.")
-    max: Positive = Field(description="Largest factor.")
-
-    @field_validator("max")
-    @classmethod
-    def _above(cls, largest: float, info: ValidationInfo) -> float:
-        if largest < info.data.get("min", largest):
-            raise problem(f"expected a number of at least min, which is {info.data['min']:g}")
-        return largest
-
-
-class ElasticConfig(AugmentationConfig):
-    """Pixels fetched from places nearby: noise, smoothed by a Gaussian (Simard et al. 2003)."""
-
-    type: Literal["elastic"] = "elastic"
-    alpha: Positive = Field(default=34.0, description="Strength; multiplies the smoothed noise.")
-    sigma: Annotated[float, Field(gt=0, le=64)] = Field(
-        default=4.0, description="Deviation of the Gaussian, in pixels."
-    )
-
-
-_Augmentation = Annotated[
-    Annotated[
-        RandomCropConfig
-        | RandomFlipConfig
-        | AlternatingFlipConfig
-        | CutoutConfig
-        | RotateConfig
-        | ShiftConfig
-        | ScaleAugmentationConfig
-        | ElasticConfig,
-        Field(discriminator="type"),
-    ],
-    Named("augmentation", "random_flip or random_crop: {padding: 4}"),
-]
+if TYPE_CHECKING:
+    _Augmentation = AugmentationConfig
+else:
+    _Augmentation = Annotated[
+        Annotated[union(_MODELS.values()), Field(discriminator="type")],
+        Named("augmentation", "random_flip or random_crop: {padding: 4}"),
+    ]
 _RESAMPLED = ("rotate", "shift", "scale", "elastic")
 
 

@@ -14,25 +14,15 @@ from pydantic import (
     field_validator,
 )
 
-from .base import (
-    LARGEST,
-    Count,
-    Epochs,
-    Model,
-    NotNegative,
-    Threads,
-    is_number,
-    is_whole,
-    problem,
-    tupled,
-)
-from .composites import WRITTEN, Layer, unique_names
+from ...common.options import LARGEST, Count, NotNegative, is_number, is_whole
+from .base import Epochs, Model, Threads, problem, tupled
 from .datasets import Dataset, Folder
+from .layers import WRITTEN, Layer, unique_names
 from .losses import CrossEntropyConfig, Loss
 from .optimizer import Optimizer
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .training import (
-    FixedConfig,
+    FIXED,
     Schedule,
     exactly_one,
 )
@@ -230,7 +220,7 @@ class RunConfig(Model):
     ] = Field(description="The network, from the input to the output.")
     loss: Loss = Field(default=CrossEntropyConfig(), description="What training makes small.")
     optimizer: Optimizer = Field(description="How the parameters are updated.")
-    schedule: Schedule = Field(default=FixedConfig(), description="How the learning rate changes.")
+    schedule: Schedule = Field(default=FIXED, description="How the learning rate changes.")
     train: TrainConfig = Field(description="How long to train.")
     evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="How to evaluate.")
     run: MachineConfig = Field(default=MachineConfig(), description="Where and how to compute.")

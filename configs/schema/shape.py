@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args, get_origin
 
-from .base import Model, NamedModel, TypedModel
+from .base import Model, NamedModel, TypedModel, in_order
 
 
 def models_in(annotation: Any) -> list[type[Model]]:
@@ -27,10 +27,9 @@ def kinds(model: type[Model]) -> tuple[str, ...]:
 
 
 def keys(model: type[Model]) -> list[str]:
-    """The keys that a person may write in the model's mapping."""
+    """The keys that a person may write in the model's mapping, in the order of ``config``."""
     hidden = "type" if issubclass(model, NamedModel) else ""
-    found = [key for key in model.model_fields if key != hidden]
-    return sorted(found, key=lambda key: key != "type")
+    return [key for key in in_order(model, model.model_fields) if key != hidden]
 
 
 def kind_word(models: list[type[Model]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, parse_config
-from dnnstack.configs.schema.composites import layer_names
+from dnnstack.configs.schema.layers import layer_names
 
 HEAD = "data: {dataset: mnist}\noptimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
 BLOCKS = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.configs.schema.composites import Layer
+from dnnstack.configs.schema.layers import Layer
 from dnnstack.configs.schema.shape import kinds, models_in
 
 GOOD = {
@@ -235,7 +235,7 @@ ONE_LINE = [
         "x.yaml: 2 errors\n"
         "x.yaml:1:10: layers.0.dense.units: required key is missing (Number of outputs.)\n"
         "x.yaml:1:18: layers.0.dense.frobnicate: unknown key; the layer 'dense' takes name, "
-        "use_bias, kernel_initializer, bias_initializer, units",
+        "units, use_bias, kernel_initializer, bias_initializer",
     ),
     (
         "loss: crossentropy",
@@ -256,7 +256,7 @@ ONE_LINE = [
     ),
     (
         "optimizer: {lr: 0.1}",
-        "x.yaml:1:1: optimizer: the key 'type' is missing (sgd, adam, adamw, muon)",
+        "x.yaml:1:1: optimizer: the key 'type' is missing (adam, adamw, muon, sgd)",
     ),
     (
         "optimizer: sgd",
@@ -424,7 +424,7 @@ def test_missing_sections_are_all_named() -> None:
 
 def test_a_long_word_is_cut() -> None:
     text = message(with_line(f"layers: [{'x' * 70_000}]"))
-    assert text.startswith(f"x.yaml:1:10: layers.0: unknown layer '{'x' * 60}...'; expected dense")
+    assert text.startswith(f"x.yaml:1:10: layers.0: unknown layer '{'x' * 60}...'; expected relu")
 
 
 def test_very_many_errors_are_cut() -> None:

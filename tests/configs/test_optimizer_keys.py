@@ -56,7 +56,7 @@ MISTAKES = [
     (
         "optimizer: {type: adam, lr: 1, momentum: 0.9}",
         "x.yaml:1:32: optimizer.momentum: unknown key; the optimizer 'adam' takes type, "
-        "lr, weight_decay, weight_decay_on, betas, eps, clip_norm, groups, ema, lookahead",
+        "lr, betas, eps, weight_decay, weight_decay_on, clip_norm, groups, ema, lookahead",
     ),
     (
         "optimizer: {type: adam, lr: 1, betas: [0.9, 1]}",
@@ -73,7 +73,7 @@ MISTAKES = [
     ),
     (
         "optimizer: {type: muon, lr: 1, rest: {type: muon, lr: 1}}",
-        "x.yaml:1:45: optimizer.rest.type: unknown optimizer 'muon'; expected sgd, adam or adamw",
+        "x.yaml:1:45: optimizer.rest.type: unknown optimizer 'muon'; expected adam, adamw or sgd",
     ),
     (
         "optimizer: {type: sgd, lr: 1, groups: [{lr_factor: 2}]}",

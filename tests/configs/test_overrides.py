@@ -102,8 +102,8 @@ def test_nothing_else_changes() -> None:
         ("optimiser.lr=1", "optimiser.lr: 'optimiser' is not a key; did you mean 'optimizer'?"),
         (
             "optimizer.rate=1",
-            "optimizer.rate: unknown key; the optimizer 'sgd' takes type, lr, weight_decay, "
-            "weight_decay_on, momentum, nesterov, clip_norm, groups, ema, lookahead",
+            "optimizer.rate: unknown key; the optimizer 'sgd' takes type, lr, momentum, "
+            "nesterov, weight_decay, weight_decay_on, clip_norm, groups, ema, lookahead",
         ),
         ("optimizer.lr=yes", "optimizer.lr: expected a number (got 'yes')"),
         ("layers.6=relu", "layers.6: 'layers' has the items 0 to 5"),

@@ -24,8 +24,7 @@ from dnnstack.graph.ops import (
     PerceptronErrorBackward,
     Rbf,
 )
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
 from dnnstack.layers.connections import LENET5
 from dnnstack.layers.conv import Conv2dLayer
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss

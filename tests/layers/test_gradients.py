@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.graph.ops import ACTIVATIONS, Reduction
-from dnnstack.layers.build import LayerSpec, build_layers
-from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.optimizers.sgd import Sgd

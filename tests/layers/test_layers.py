@@ -8,7 +8,7 @@ import pytest
 from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph, Shape
 from dnnstack.graph.ops import Pool2dBackward
-from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.build import LAYERS
 from dnnstack.layers.losses import LOSSES
 
 PICTURE = (3, 8, 6)

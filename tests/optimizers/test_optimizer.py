@@ -14,7 +14,7 @@ from dnnstack.graph.graph import Graph, Shape, Tensor
 from dnnstack.graph.ops import AdamUpdate, Advance, Average, MuonUpdate, Reshape, SgdUpdate
 from dnnstack.layers.initializers import ZEROS
 from dnnstack.layers.layer import Parameter
-from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.adam import Adam, Adamw
 from dnnstack.optimizers.groups import Group
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.optimizer import Optimizer
@@ -84,7 +84,7 @@ def train(
 # From PyTorch 2.13 in float64: torch.optim.Adam and AdamW with these arguments.
 TORCH: dict[str, tuple[Optimizer, list[float], list[float]]] = {
     "Adam(betas=(0.8, 0.95), eps=1e-3)": (
-        Optimizer(Adam(0.8, 0.95, 1e-3)),
+        Optimizer(Adam((0.8, 0.95), 1e-3)),
         [-0.0838760112, 0.5596895414, 1.0843583573, 0.9469550044, 0.2157212072, -0.4329752808],
         [0.7566275854, 1.1038857642],
     ),
@@ -94,13 +94,13 @@ TORCH: dict[str, tuple[Optimizer, list[float], list[float]]] = {
         [0.7278587604, 1.0898100148],
     ),
     "AdamW(betas=(0.9, 0.99), weight_decay=0.3)": (
-        Optimizer(Adam(0.9, 0.99, decoupled=True, weight_decay=0.3)),
+        Optimizer(Adamw((0.9, 0.99), weight_decay=0.3)),
         [-0.0938025387, 0.5026094901, 0.9923334344, 0.8557882348, 0.1744343519, -0.4039398539],
         [0.6738525377, 1.0089863896],
     ),
     "AdamW with a group: lr * 2, weight_decay=0": (
         Optimizer(
-            Adam(0.9, 0.99, decoupled=True, weight_decay=0.3),
+            Adamw((0.9, 0.99), weight_decay=0.3),
             (Group(kinds=("bias",), lr_factor=2.0, weight_decay=0.0),),
         ),
         [-0.0938025387, 0.5026094901, 0.9923334344, 0.8557882348, 0.1744343519, -0.4039398539],
@@ -140,7 +140,7 @@ def test_muon_makes_the_update_orthogonal() -> None:
 
 
 def test_the_rest_under_muon_has_its_own_rule_and_rate() -> None:
-    rest = Adam(0.9, 0.99, decoupled=True, weight_decay=0.3)
+    rest = Adamw((0.9, 0.99), weight_decay=0.3)
     found = train(Optimizer(Muon(rest, rest_factor=1.0)), (*DENSE, FILTER))
     alone = train(Optimizer(rest), DENSE)
     for name, values in alone.items():
@@ -154,10 +154,12 @@ def test_the_rest_under_muon_has_its_own_rule_and_rate() -> None:
 
 def test_groups_are_pytorchs_parameter_groups() -> None:
     """p -= lr f (g + wd p + ...): a group is the same as its own optimizer."""
-    rule = Sgd(0.9, True, 0.1)
+    rule = Sgd(0.9, True, weight_decay=0.1)
     groups = (Group(names=("*.bias",), lr_factor=64.0, weight_decay=0.01),)
     together = train(Optimizer(rule, groups), DENSE)
-    alone = train(Optimizer(Sgd(0.9, True, 0.01)), DENSE, {"rates": [64 * lr for lr in RATES]})
+    alone = train(
+        Optimizer(Sgd(0.9, True, weight_decay=0.01)), DENSE, {"rates": [64 * lr for lr in RATES]}
+    )
     rest = train(Optimizer(rule), DENSE)
     np.testing.assert_allclose(together["dense_1.bias"], alone["dense_1.bias"], rtol=1e-12)
     np.testing.assert_array_equal(together["dense_1.weight"], rest["dense_1.weight"])

@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.optimizers.schedules import (
-    in_steps,
-    learning_rates,
-    lookahead_decays,
-    training_steps,
-)
+from dnnstack.optimizers.optimizer import lookahead_decays
+from dnnstack.optimizers.schedules.schedule import Length, in_steps, training_steps
+from dnnstack.training.rate_tables import make_schedule
 
 HEAD = """
 data: mnist
@@ -25,7 +22,8 @@ train: {epochs: 1}
 
 def rates(text: str, lr: float = 0.5, per_epoch: int = 4, total: int = 8) -> np.ndarray:
     source = HEAD.replace("data: mnist", "data: {dataset: mnist}") + f"schedule: {text}\n"
-    return learning_rates(parse_config(source, "x.yaml").schedule, lr, per_epoch, total)
+    schedule = make_schedule(parse_config(source, "x.yaml").schedule)
+    return schedule.table(lr, Length(total, per_epoch))
 
 
 def close(found: np.ndarray, expected: list[float]) -> None:
@@ -204,7 +202,7 @@ def lookahead(text: str, total: int) -> np.ndarray:
     source = source.replace("lr: 0.5}", f"lr: 0.5, lookahead: {text}}}")
     config = parse_config(source, "x.yaml").optimizer.lookahead
     assert config is not None
-    return lookahead_decays(config, total)
+    return lookahead_decays(**config.options(), total_steps=total)
 
 
 def test_lookahead_grows_towards_the_end_where_it_takes_the_slow_weights() -> None:

@@ -57,7 +57,7 @@ def written_out(
 
 
 CHOICES = [
-    Sgd(momentum, nesterov, decay, on, clip)  # type: ignore[arg-type]
+    Sgd(momentum, nesterov, weight_decay=decay, weight_decay_on=on, clip_norm=clip)  # type: ignore[arg-type]
     for momentum, nesterov, decay, on, clip in product(
         (0.0, 0.9), (False, True), (0.0, 0.1), ("all", "weights"), (None, 0.7, 1e3)
     )

@@ -84,7 +84,7 @@ def test_rates_and_decays_with_muon() -> None:
         table = plan.rates if one.rates == "rates" else plan.tables[one.rates]
         first = float(table[0]) * one.lr_factor
         if name.startswith("conv2d"):
-            assert (one.rule.name, first) == ("muon", pytest.approx(0.24))
+            assert (one.rule.kind, first) == ("muon", pytest.approx(0.24))
             continue
         rate = 0.67 if name == "head.weight" else 0.053
         assert first == pytest.approx(rate), name

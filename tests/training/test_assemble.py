@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.configs import load_config, packaged_configs, parse_config
-from dnnstack.configs.schema.composites import layer_names
+from dnnstack.configs.schema.layers import layer_names
 from dnnstack.datasets import DatasetInfo, describe
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
@@ -121,7 +121,9 @@ def test_loss_and_optimizer() -> None:
         "weight_decay_on: weights, clip_norm: 5.0}\n"
     )
     found = optimizer(parse_config(text, "x.yaml"))
-    assert found == Optimizer(Sgd(0.9, True, 0.01, "weights", 5.0))
+    assert found == Optimizer(
+        Sgd(0.9, True, weight_decay=0.01, weight_decay_on="weights", clip_norm=5.0)
+    )
 
 
 def test_a_missing_flatten_names_the_layer_and_where_it_is_written() -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig, load_config
-from dnnstack.optimizers.schedules import learning_rates
+from dnnstack.optimizers.schedules.schedule import Length
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
 from dnnstack.training.listener import Progress, Silent, Summary
+from dnnstack.training.rate_tables import make_schedule
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train
@@ -80,7 +81,7 @@ def test_lenet5_sees_what_the_paper_says(tmp_path: Path) -> None:
 def test_lenet5_follows_the_schedule_of_the_paper(tmp_path: Path) -> None:
     """0.0005 for two passes, 0.0002 for three, 0.0001 for three, 0.00005 for four, then 0.00001."""
     config = load_config("lenet5-1998.yaml").config
-    rates = learning_rates(config.schedule, 0.0005, 10, 200)
+    rates = make_schedule(config.schedule).table(0.0005, Length(200, 10))
     passes = rates.reshape(20, 10)
     assert (passes == passes[:, :1]).all()
     paper = [5e-4] * 2 + [2e-4] * 3 + [1e-4] * 3 + [5e-5] * 4 + [1e-5] * 8

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
-from dnnstack.layers.catalog import LAYERS
+from dnnstack.layers.build import LAYERS
 from dnnstack.layers.losses import LOSSES
 
 from ..support.trainings import session_of

@@ -68,7 +68,7 @@ def train(net: golden_nets.Net, backend: Backend, options: Options) -> list[floa
         golden_nets.STEPS,
         golden_nets.STEPS,
         Preprocessing((golden_nets.SCALE,) * channels, (golden_nets.SHIFT,) * channels),
-        Sgd(net.momentum, net.nesterov, net.weight_decay),
+        Sgd(net.momentum, net.nesterov, weight_decay=net.weight_decay),
     )
     executable = backend.compile({"train": graph}, options)
     for place, parameter in enumerate(network.parameters()):

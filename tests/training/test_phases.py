@@ -229,7 +229,7 @@ def test_rollback_restores_all_state(
 @pytest.mark.parametrize(
     ("text", "name", "groups"),
     [
-        ("{type: adamw, lr: 0.1, betas: [0.7, 0.9]}", "adam", 0),
+        ("{type: adamw, lr: 0.1, betas: [0.7, 0.9]}", "adamw", 0),
         ("{type: muon, lr: 0.1, rest: {type: sgd, lr: 0.2}, groups: [{kind: bias}]}", "muon", 1),
     ],
 )

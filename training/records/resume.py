@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...common.errors import CheckpointError
-from ...optimizers.schedules import ends_with_training
+from ..rate_tables import rate_tables
 from .checkpoint import Checkpoint
 from .runs import Run, is_run, reopen_run, run_of_checkpoint
 from .store import checkpoint_steps, named_checkpoint, newest_checkpoint
@@ -135,10 +135,8 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
 
 def _that_follow_the_length(config: RunConfig) -> list[str]:
     """What would have been another at the steps already done."""
-    groups = enumerate(config.optimizer.groups or ())
-    own = {f"optimizer.groups.{i}.schedule": group.schedule for i, group in groups}
-    schedules = {"schedule": config.schedule, **own}
-    found = [f"{k} '{s.type}'" for k, s in schedules.items() if s and ends_with_training(s)]
+    schedules = {table.path: table.schedule for table in rate_tables(config).values()}
+    found = [f"{k} '{s.kind}'" for k, s in schedules.items() if s.ends_with_training]
     lookahead = config.optimizer.lookahead
     return [*found, *(["optimizer.lookahead"] if lookahead and lookahead.power else [])]
 

@@ -13,7 +13,7 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.augmentations import AlternatingFlip, Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
-from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.adam import Adam, Adamw
 from dnnstack.optimizers.groups import Group
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.optimizer import Optimizer, as_optimizer
@@ -46,8 +46,8 @@ FROZEN = Group(names=("conv2d_1.*",), freeze_after=1.0)
 LATE = Group(names=("conv2d_2.*", "dense_1.bias"), freeze_until=1.0, lr_factor=3.0)
 RULES = {
     "sgd in groups": Optimizer(SGD, (FROZEN, Group(kinds=("bias",), lr_factor=4.0), LATE)),
-    "adam": Adam(beta1=0.8, beta2=0.9, eps=1e-2, weight_decay=0.1, clip_norm=1.0),
-    "adamw in groups": Optimizer(Adam(eps=1e-2, decoupled=True, weight_decay=0.1), (FROZEN, LATE)),
+    "adam": Adam(betas=(0.8, 0.9), eps=1e-2, weight_decay=0.1, clip_norm=1.0),
+    "adamw in groups": Optimizer(Adamw(eps=1e-2, weight_decay=0.1), (FROZEN, LATE)),
     "muon": Muon(rest=SGD, rescale=True, weight_decay=0.1, iterations=3),
     "muon, adam": Muon(rest=Adam(eps=1e-2), momentum=0.6, nesterov=False, iterations=4),
     "averages": Optimizer(SGD, (FROZEN,), ema=True, lookahead=True),

@@ -1,0 +1,245 @@
+"""The options of what a config can name, declared once: where a constructor takes them.
+
+    def __init__(self, ..., *, units: Annotated[Count, "Number of outputs."]) -> None: ...
+
+The text describes the option; ``Interval`` and the marks of this module say what else is expected.
+A keyword of a constructor without a text is no option. The schema of a config, its documentation
+and its errors are made from these declarations.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from importlib import import_module
+from itertools import pairwise
+from pkgutil import iter_modules
+from types import ModuleType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Interval, MinLen
+
+T = TypeVar("T")
+LARGEST = 2**31 - 1
+"""The largest count or size; the libraries take 32-bit numbers."""
+
+
+class OptionError(ValueError):
+    """A value that does not fit; the message says what was expected.
+
+    ``words``: the words that may be written in its place. ``missing``: whether an option is missing
+    rather than wrong.
+    """
+
+    def __init__(self, message: str, *, words: tuple[str, ...] = (), missing: bool = False) -> None:
+        super().__init__(message)
+        self.words = words
+        self.missing = missing
+
+
+# ---------------------------------------------------------------- marks
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A value that may be written in several ways.
+
+    ``read`` turns what is written into the value and raises OptionError; ``write`` gives the short
+    form again. ``schema`` is the JSON Schema of all forms, unless that follows from the type.
+    """
+
+    read: Callable[[Any], Any] | None = None
+    write: Callable[[Any], Any] | None = None
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """``test(value, others)`` raises OptionError for a value that does not fit the options before.
+
+    ``others``: the values of those that are not wrong themselves. Defaults are tested too.
+    """
+
+    test: Callable[[Any, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class DefaultOf:
+    """The value of another option, which comes before, where this one is not given."""
+
+    option: str
+
+
+# ---------------------------------------------------------------- numbers
+
+Count = Annotated[int, Interval(ge=1, le=LARGEST)]
+Positive = Annotated[float, Interval(gt=0)]
+NotNegative = Annotated[float, Interval(ge=0)]
+Share = Annotated[float, Interval(ge=0, lt=1)]
+"""A share of which the rest is never nothing."""
+Fraction = Annotated[float, Interval(ge=0, le=1)]
+SHORT_EPOCHS = Form(write=lambda epochs: int(epochs) if epochs == int(epochs) else epochs)
+Epochs = Annotated[float, Interval(gt=0, le=1e9), SHORT_EPOCHS]
+"""A positive number of epochs, fractions allowed."""
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _items(value: Any) -> Any:
+    if isinstance(value, list) and not value:
+        raise OptionError("expected a list of at least one item")
+    return tuple(value) if isinstance(value, list) else value
+
+
+AsTuple = Form(_items)
+Listed = Annotated[tuple[T, ...], MinLen(1), AsTuple]
+"""A list of at least one item."""
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def sides(minimum: int, words: tuple[str, ...] = (), some: bool = False) -> Form:
+    """(height, width): a pair, or one number for both; ``some``: one of them at least is above 0.
+
+    Of the ``words``, ``valid`` is (0, 0) and others stay as they are.
+    """
+    expected = f"expected a whole number of at least {minimum} or a pair [height, width]"
+    expected += "".join(f" or '{word}'" for word in words)
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str) and value in words:
+            return (0, 0) if value == "valid" else value
+        both = value if isinstance(value, (list, tuple)) else [value, value]
+        if len(both) != 2 or not all(is_whole(s) and minimum <= s <= LARGEST for s in both):
+            raise OptionError(expected, words=words)
+        if some and tuple(both) == (0, 0):
+            raise OptionError("expected a border on at least one side, such as 1 or [1, 0]")
+        return tuple(both)
+
+    def write(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return value[0] if value[0] == value[1] else list(value)
+        return value
+
+    side: dict[str, Any] = {"type": "integer", "minimum": minimum, "maximum": LARGEST}
+    pair: dict[str, Any] = {"type": "array", "items": side, "minItems": 2, "maxItems": 2}
+    both = {**side, "minimum": 1} if some else side
+    pair |= {"contains": {"minimum": 1}} if some else {}
+    forms = [both, pair, *([{"enum": list(words)}] if words else [])]
+    return Form(read, write, {"anyOf": forms})
+
+
+Size = Annotated[int | tuple[int, int], sides(1)]
+"""(height, width); one number stands for both."""
+Padding = Annotated[int | tuple[int, int] | Literal["same", "valid"], sides(0, ("same", "valid"))]
+"""(height, width) on either side of the picture, or ``same``; ``valid`` is read as (0, 0)."""
+Border = Annotated[int | tuple[int, int], sides(0, some=True)]
+"""(height, width) on either side of the picture, of which one may be 0."""
+
+
+# ---------------------------------------------------------------- options that need each other
+
+
+def either(other: str, own: str) -> Check:
+    """Exactly one of the two is given."""
+
+    def test(value: Any, others: Mapping[str, Any]) -> None:
+        if other in others and others[other] is None and value is None:
+            raise OptionError(f"required: {other} or {own}", missing=True)
+        if value is not None and others.get(other) is not None:
+            raise OptionError(f"give either {other} or {own}, not both")
+
+    return Check(test)
+
+
+def instead_of(other: str, own: str) -> Check:
+    """One of the two is given, or none."""
+
+    def test(value: Any, others: Mapping[str, Any]) -> None:
+        if value is not None and others.get(other) is not None:
+            raise OptionError(f"give either {other} or {own}, not both")
+
+    return Check(test)
+
+
+def rising(what: str) -> Check:
+    """Each number is larger than the one before."""
+
+    def test(values: Any, others: Mapping[str, Any]) -> None:
+        if values is not None and any(b <= a for a, b in pairwise(values)):
+            raise OptionError(f"expected {what} in rising order")
+
+    return Check(test)
+
+
+# ---------------------------------------------------------------- declarations
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option as it is declared; ``default`` is ``inspect.Parameter.empty`` if it is required."""
+
+    name: str
+    type: Any
+    marks: tuple[Any, ...]
+    text: str
+    default: Any
+
+
+def options_of(kind: type) -> list[Option]:
+    """The options of a kind in the order of its constructor, those of a base class last."""
+    declared: Any = kind
+    constructor = kind if is_dataclass(kind) else declared.__init__
+    hints = get_type_hints(constructor, include_extras=True)
+    found = []
+    for name, parameter in inspect.signature(kind).parameters.items():
+        type_, marks = _parts(hints[name])
+        texts = [mark for mark in marks if isinstance(mark, str)]
+        if texts:
+            rest = tuple(mark for mark in marks if not isinstance(mark, str))
+            found.append(Option(name, type_, rest, texts[0], parameter.default))
+    if is_dataclass(kind):
+        own = vars(kind).get("__annotations__", {})
+        found.sort(key=lambda option: option.name not in own)
+    return found
+
+
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type and its marks. Python 3.10 puts a default of None around them, as an Optional."""
+    if get_origin(hint) in (Union, UnionType) and len(get_args(hint)) == 2:
+        first, second = get_args(hint)
+        if get_origin(first) is Annotated and second is type(None):
+            hint = first
+    if get_origin(hint) is Annotated:
+        return hint.__origin__, hint.__metadata__
+    return hint, ()
+
+
+def summary_of(kind: type) -> str:
+    """The first paragraph of its docstring, on one line."""
+    return " ".join(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
+
+
+def kinds_of(module: ModuleType, base: Callable[..., T]) -> dict[str, type[T]]:
+    """The classes of a module that derive from ``base`` and have a ``kind`` of their own, by it."""
+    root: Any = base
+    # A generic alias is an instance of type in Python 3.10, but no class.
+    classes: list[Any] = [each for each in vars(module).values() if inspect.isclass(each)]
+    own = [c for c in classes if issubclass(c, root) and c.__module__ == module.__name__]
+    return {vars(each)["kind"]: each for each in own if "kind" in vars(each)}
+
+
+def kinds_in(package: str, base: Callable[..., T]) -> dict[str, type[T]]:
+    """The same of all modules of a package, in the order of their names."""
+    names = [f"{package}.{each.name}" for each in iter_modules(import_module(package).__path__)]
+    return {
+        kind: each for name in names for kind, each in kinds_of(import_module(name), base).items()
+    }

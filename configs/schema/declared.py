@@ -1,0 +1,115 @@
+"""Config models of what is declared elsewhere: the options of a constructor become fields."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationInfo,
+    create_model,
+)
+
+from ...common.options import (
+    Check,
+    DefaultOf,
+    Form,
+    Option,
+    OptionError,
+    options_of,
+    summary_of,
+)
+from .base import Formed, Model, misfit
+
+M = TypeVar("M", bound=Model)
+Types = Mapping[Any, Any]
+
+
+def config_models(
+    kinds: Mapping[str, type], base: type[M], types: Types | None = None, suffix: str = "Config"
+) -> dict[str, type[M]]:
+    """A model for each kind, called by its name in camel case and ``suffix``.
+
+    types: what stands in a config for the types of objects that a constructor takes.
+    """
+    return {kind: _model(kind, each, base, types or {}, suffix) for kind, each in kinds.items()}
+
+
+def union(types: Iterable[Any]) -> Any:
+    return reduce(or_, types)
+
+
+def _model(kind: str, declared: type, base: type[M], types: Types, suffix: str) -> type[M]:
+    fields: dict[str, Any] = {"type": (Literal[kind], kind)}
+    for option in options_of(declared):
+        fields[option.name] = _annotation(option, types), _field(option)
+    name = "".join(part.capitalize() for part in kind.split("_")) + suffix
+    model: type[M] = create_model(
+        name, __base__=base, __doc__=summary_of(declared), __module__=__name__, **fields
+    )
+    return model
+
+
+def _annotation(option: Option, types: Types) -> Any:
+    if any(isinstance(mark, DefaultOf) for mark in option.marks):
+        given = [each for each in get_args(option.type) if each is not type(None)]
+        return _with_marks(given[0], option.marks, types)
+    return _with_marks(option.type, option.marks, types)
+
+
+def _field(option: Option) -> Any:
+    others = [mark.option for mark in option.marks if isinstance(mark, DefaultOf)]
+    if others:
+        return Field(default_factory=lambda data: data[others[0]], description=option.text)
+    if option.default is inspect.Parameter.empty:
+        return Field(description=option.text)
+    # Of an initialiser its name, as it is written.
+    default = getattr(option.default, "name", option.default)
+    return Field(default=default, validate_default=True, description=option.text)
+
+
+def _with_marks(type_: Any, marks: tuple[Any, ...], types: Types) -> Any:
+    found = [each for mark in marks for each in _metadata(mark)]
+    described = any(isinstance(mark, Form) and mark.schema for mark in marks)
+    base = Any if described else _type(type_, types)
+    return Annotated[(base, *found)] if found else base
+
+
+def _type(type_: Any, types: Types) -> Any:
+    """The type as pydantic knows it, marks inside it included."""
+    if type_ in types:
+        return types[type_]
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is Annotated:
+        return _with_marks(type_.__origin__, type_.__metadata__, types)
+    if origin is tuple:
+        found: Any = tuple(each if each is ... else _type(each, types) for each in arguments)
+        return origin[found]
+    if type(None) in arguments:
+        return union(_type(each, types) for each in arguments)
+    return type_
+
+
+def _metadata(mark: Any) -> list[Any]:
+    """What a mark is for pydantic; it knows those of annotated_types itself."""
+    if isinstance(mark, Check):
+        return [AfterValidator(_testing(mark))]
+    if isinstance(mark, Form):
+        return [Formed(mark)]
+    return [] if isinstance(mark, DefaultOf) else [mark]
+
+
+def _testing(check: Check) -> Callable[[Any, ValidationInfo], Any]:
+    def validator(value: Any, info: ValidationInfo) -> Any:
+        try:
+            check.test(value, info.data)
+        except OptionError as error:
+            raise misfit(error) from None
+        return value
+
+    return validator
