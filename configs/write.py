@@ -24,16 +24,16 @@ def effective_yaml(config: RunConfig) -> str:
 def _emit(head: str, value: Any, indent: int, lines: list[str]) -> None:
     """Appends ``head`` and its value: on one line where that fits, else one line an entry."""
     margin = " " * indent
-    flow = f"{margin}{head} {_flow(value)}"
-    if isinstance(value, dict) and len(flow) > _WIDTH:
+    line = f"{margin}{head} {flow(value)}"
+    if isinstance(value, dict) and len(line) > _WIDTH:
         lines.append(margin + head)
         for key, inner in value.items():
             _emit(f"{key}:", inner, indent + 2, lines)
-    elif isinstance(value, (list, tuple)) and (indent == 0 or len(flow) > _WIDTH):
+    elif isinstance(value, (list, tuple)) and (indent == 0 or len(line) > _WIDTH):
         lines.append(margin + head)
         _items(value, indent + 2, lines)
     else:
-        lines.append(flow)
+        lines.append(line)
 
 
 def _items(items: Sequence[Any], indent: int, lines: list[str]) -> None:
@@ -57,8 +57,8 @@ def _written(item: Any) -> str:
     """One item of a list: a scalar, or a name with its options."""
     if isinstance(item, dict) and len(item) == 1:
         ((name, options),) = item.items()
-        return f"{name}: {_flow(options)}"
-    return _flow(item)
+        return f"{name}: {flow(options)}"
+    return flow(item)
 
 
 def _wrapped(line: str) -> list[str]:
@@ -71,11 +71,12 @@ def _wrapped(line: str) -> list[str]:
     return [*lines, line]
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
+    """A value on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {flow(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_flow(item) for item in value) + "]"
+        return "[" + ", ".join(flow(item) for item in value) + "]"
     return as_yaml(value)
 
 

@@ -58,7 +58,10 @@ class RandomCrop(Augmentation):
 
 @dataclass(frozen=True)
 class RandomFlip(Augmentation):
-    """Left and right exchanged, in half of all cases: where the highest bit of w0 is 1."""
+    """Left and right exchanged, in half of all cases.
+
+    Those are the ones where the highest bit of w0 is 1.
+    """
 
     kind = "random_flip"
 
@@ -126,7 +129,10 @@ def _above_min(largest: float, others: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Scale(Affine):
-    """An enlargement by a random factor: ``min`` + u0 (``max`` - ``min``)."""
+    """An enlargement by a random factor.
+
+    It is ``min`` + u0 (``max`` - ``min``).
+    """
 
     kind = "scale"
     min: Annotated[Positive, "Smallest factor."]

@@ -10,7 +10,7 @@ from .losses.perceptron import PERCEPTRON_ERROR
 
 
 class HeavisideLayer(Layer):
-    """1 where x is positive, else 0; has no gradient, so it wants the loss perceptron.
+    """1 where x is positive, else 0; it has no gradient, so it needs the loss perceptron.
 
     Source: McCulloch and Pitts 1943, Rosenblatt 1958.
     Its derivative is 0 wherever it has one, so only the perceptron rule, which needs none, trains

@@ -15,7 +15,7 @@ from .rules import Decaying, Member, Rule, factors
 
 @dataclass(frozen=True)
 class Muon(Rule):
-    """Muon for the filters of convolutions; all else follows the rule under ``rest``.
+    """Muon for the filters of convolutions; all else follows the rule under rest.
 
     buf = momentum buf + g; u = g + momentum buf; p -= lr NS(u), which is u, as a matrix with a row
     a filter, with its singular values brought near 1. The rest is trained at ``rest_factor`` times

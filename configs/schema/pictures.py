@@ -118,9 +118,9 @@ class AugmentationConfig(NamedModel):
 _MODELS = config_models(AUGMENTATIONS, AugmentationConfig, suffix="Augmentation")
 
 if TYPE_CHECKING:
-    _Augmentation = AugmentationConfig
+    Augmentation = AugmentationConfig
 else:
-    _Augmentation = Annotated[
+    Augmentation = Annotated[
         Annotated[union(_MODELS.values()), Field(discriminator="type")],
         Named("augmentation", "random_flip or random_crop: {padding: 4}"),
     ]
@@ -143,7 +143,7 @@ def _one_resampling(augment: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Augment = Annotated[
-    tuple[_Augmentation, ...],
+    tuple[Augmentation, ...],
     AfterValidator(_one_resampling),
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
 ]

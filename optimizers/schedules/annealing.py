@@ -93,7 +93,9 @@ class OneCycle(Schedule):
     ] = 0.3
     start_factor: Annotated[Fraction, "First rate, as a share of lr."] = 0.04
     end_factor: Annotated[Fraction, "Last rate, as a share of lr."] = 0.0
-    shape: Annotated[Literal["cosine", "linear"], "Form of both slopes."] = "cosine"
+    shape: Annotated[Literal["cosine", "linear"], "Form of both slopes, cosine or linear."] = (
+        "cosine"
+    )
 
     def rates(self, lr: float, length: Length) -> Rates:
         t, last = length.t, length.total_steps - 1.0

@@ -12,7 +12,7 @@ import click
 import pytest
 from dnnstack.cli.main import dnnstack
 from dnnstack.configs import RunConfig, json_schema, load_config, parse_config
-from dnnstack.configs.schema.shape import kinds, models_in
+from dnnstack.configs.generated import with_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
@@ -131,28 +131,8 @@ def test_defaults_are_those_of_the_schema(section: str, path: tuple[str, ...]) -
             assert shown != "required", key
 
 
-@pytest.mark.parametrize("model", models_in(RunConfig.model_fields["optimizer"].annotation))
-def test_defaults_of_the_optimizers(model: Any) -> None:
-    text = _text("docs/config.md").partition("\n## `optimizer`\n")[2].partition("\n### ")[0]
-    kind = ""
-    shown: dict[str, str] = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.replace("`", "").split("|")]
-        if len(cells) == 6:
-            kind = cells[1] or kind
-            if kind in ("all", *kinds(model)):
-                names, defaults = cells[2].split(", "), cells[3]
-                values = defaults.split(", ") if len(names) > 1 else [defaults]
-                shown.update(zip(names, values, strict=len(values) > 1))
-    for key, field in model.model_fields.items():
-        # The kind heads its rows; a row of several keys without defaults points to another kind.
-        if key == "type" or (key in ("betas", "eps") and kinds(model) == ("adamw",)):
-            continue
-        if field.is_required():
-            assert shown[key] == "required", key
-        elif isinstance(field.default, bool):
-            assert shown[key] == str(field.default).lower(), key
-        elif isinstance(field.default, (int, float)):
-            assert float(shown[key]) == field.default, key
-        elif isinstance(field.default, str):
-            assert shown[key] == field.default, key
+def test_tables_of_kinds_are_those_of_the_schema() -> None:
+    """Write them anew with ``python -m dnnstack.configs.generated .``."""
+    text = _text("docs/config.md")
+    assert text.count("<!-- table: ") == 5
+    assert with_tables(text) == text

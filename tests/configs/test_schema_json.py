@@ -94,7 +94,7 @@ def read(text: str) -> Any:
 
 
 def test_the_shipped_schema_is_current() -> None:
-    """Write it anew with ``dnnstack config --schema > configs/schema.json``."""
+    """Write it anew with ``python -m dnnstack.configs.generated .``."""
     shipped = Path(dnnstack.configs.__file__ or "").parent / "schema.json"
     assert json.loads(shipped.read_text(encoding="utf-8")) == SCHEMA
 
