@@ -193,6 +193,10 @@ class Option:
     text: str
     default: Any
 
+    @property
+    def is_required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
 
 def options_of(kind: type) -> list[Option]:
     """The options of a kind in the order of its constructor, those of a base class last."""

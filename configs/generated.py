@@ -18,18 +18,18 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from .schema.base import Model
+from .schema.base import Model, in_order
 from .schema.json_schema import json_schema
 from .schema.layer_base import LayerConfig
 from .schema.layers import Layer
 from .schema.losses import Loss, LossConfig
 from .schema.optimizer import Optimizer, OptimizerConfig
 from .schema.pictures import Augmentation, AugmentationConfig
-from .schema.shape import in_order, kinds, models_in
+from .schema.shape import kinds, models_in
 from .schema.training import Schedule, ScheduleConfig
 from .write import flow
 
-_TABLES = {
+_TABLES: dict[str, tuple[str, Any, type[Model]]] = {
     "augmentations": ("augmentation", Augmentation, AugmentationConfig),
     "layers": ("layer", Layer, LayerConfig),
     "losses": ("loss", Loss, LossConfig),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from operator import or_
@@ -66,7 +65,7 @@ def _field(option: Option) -> Any:
     others = [mark.option for mark in option.marks if isinstance(mark, DefaultOf)]
     if others:
         return Field(default_factory=lambda data: data[others[0]], description=option.text)
-    if option.default is inspect.Parameter.empty:
+    if option.is_required:
         return Field(description=option.text)
     # Of an initialiser its name, as it is written.
     default = getattr(option.default, "name", option.default)

@@ -19,7 +19,6 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def test_every_layer_is_drawn() -> None:
-    # A threshold has no gradient; what it learns is tested with the perceptron.
     assert set(DRAWN) == set(LAYERS) - {"heaviside"}
 
 

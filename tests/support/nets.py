@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from dnnstack.common.errors import ShapeError
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
 from dnnstack.layers.layer import Layer
 from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from .declared import drawn_options
 from .nets_composite import composite, drawn
 
 Options = dict[str, Any]
@@ -95,8 +96,12 @@ def _local_norm(draw: DrawFn) -> tuple[tuple[int, ...], Options]:
     }
 
 
-# How to draw (input shape, options) for every layer that a config can name.
-DRAWN: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
+def _declared(kind: str) -> Callable[[DrawFn], tuple[tuple[int, ...], Options]]:
+    return lambda draw: (_any_shape(draw), drawn_options(LAYERS[kind], draw))
+
+
+# How to draw (input shape, options), where the declared options alone do not tell.
+_SPECIAL: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
     "dense": lambda draw: (
         _flat(draw),
         {"units": draw(st.integers(1, 9)), "use_bias": draw(st.booleans())},
@@ -138,6 +143,9 @@ DRAWN: dict[str, Callable[[DrawFn], tuple[tuple[int, ...], Options]]] = {
     "residual": lambda draw: drawn("residual", draw),
     "concat": lambda draw: drawn("concat", draw),
 }
+# Every layer that a config can name but the threshold, which has no gradient: what it learns is
+# tested with the perceptron.
+DRAWN = {kind: _declared(kind) for kind in LAYERS if kind != "heaviside"} | _SPECIAL
 
 
 @st.composite

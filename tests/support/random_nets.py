@@ -10,9 +10,13 @@ import numpy as np
 from dnnstack.common.errors import ShapeError
 from dnnstack.datasets import DatasetInfo, ImageSet
 from dnnstack.graph.graph import Shape
-from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
+from dnnstack.layers.losses import LOSSES
+from dnnstack.optimizers import RULES
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+
+from .declared import drawn_options
 
 Layer = str | dict[str, Any]
 # Numbers of a picture, or of its features, that a layer may make of it.
@@ -23,6 +27,14 @@ ACTIVATIONS = (
     {"leaky_relu": {"negative_slope": 0.3}},
     {"elu": {"alpha": 0.5}},
 )
+# Drawn here by hand, with options for which their declarations are too wide.
+KNOWN = {
+    *("batch_norm", "dropout", "scale", "dense", "conv2d", "max_pool2d", "avg_pool2d", "pad2d"),
+    *("lrn", "lcn", "scaled_subsampling", "global_avg_pool2d", "flatten", "sequential"),
+    *("residual", "concat", "softmax", "rbf", "heaviside"),
+    *(name for name in ACTIVATIONS if isinstance(name, str)),
+}
+FURTHER = sorted(set(LAYERS) - KNOWN)
 # Layers that compute an activation behind them in the same call; one is drawn there often, for
 # layers drawn one by one rarely come in this order.
 FUSED = {"conv2d", "dense", "batch_norm", "residual"}
@@ -130,7 +142,7 @@ def _same_size(draw: DrawFn, shape: Shape) -> list[Layer]:
 
 
 def _layer(draw: DrawFn, shape: Shape, depth: int) -> Layer:
-    kinds = ["activation", "activation", "batch_norm", "dropout", "scale"]
+    kinds = ["activation", "activation", "batch_norm", "dropout", "scale", *FURTHER]
     if len(shape) == 1:
         kind = draw(st.sampled_from([*kinds, "dense", "dense"]))
     else:
@@ -149,6 +161,8 @@ def _layer(draw: DrawFn, shape: Shape, depth: int) -> Layer:
         return _local_norm(draw, kind)
     if kind == "block":
         return _block(draw, shape, depth)
+    if kind in FURTHER:
+        return {kind: drawn_options(LAYERS[kind], draw)}
     return kind if kind in ("global_avg_pool2d", "flatten") else {kind: _options(draw, kind)}
 
 
@@ -215,8 +229,11 @@ ENDS: dict[str, Any] = {
 
 
 def _loss(draw: DrawFn) -> dict[str, Any]:
-    kinds = st.sampled_from(["cross_entropy"] * 4 + list(ENDS)[1:])
-    loss = {"type": draw(kinds), "reduction": draw(st.sampled_from(["mean", "mean", "sum"]))}
+    further = sorted(set(LOSSES) - set(ENDS) - {"perceptron"})
+    kind = draw(st.sampled_from(["cross_entropy"] * 4 + list(ENDS)[1:] + further))
+    loss = {"type": kind, "reduction": draw(st.sampled_from(["mean", "mean", "sum"]))}
+    if kind in further:
+        return {**loss, **drawn_options(LOSSES[kind], draw)}
     if loss["type"] == "cross_entropy":
         loss["label_smoothing"] = draw(st.sampled_from([0.0, 0.1]))
     return loss
@@ -233,11 +250,14 @@ def _rule(draw: DrawFn, kind: str) -> dict[str, Any]:
         options = {"iterations": draw(st.integers(1, 2)), "rescale": draw(st.booleans())}
         return {**rule, "lr": 0.02, "rest": _rule(draw, "sgd"), **options}
     # A denominator that is larger than roundings of a gradient that is zero.
-    return {**rule, "lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-2}
+    rule |= {"lr": 0.01, "eps": 1e-2}
+    if kind in ("adam", "adamw"):
+        return {**rule, "betas": [0.8, 0.95]}
+    return {**drawn_options(RULES[kind], draw), **rule}
 
 
 def _optimizer(draw: DrawFn, kinds: list[Any]) -> dict[str, Any]:
-    chosen = _rule(draw, draw(st.sampled_from(["sgd", "sgd", "sgd", "adam", "adamw", "muon"])))
+    chosen = _rule(draw, draw(st.sampled_from(["sgd", "sgd", *RULES])))
     if draw(st.integers(0, 3)) == 0:
         chosen["clip_norm"] = draw(st.sampled_from([0.1, 1.0]))
     if draw(st.integers(0, 3)) == 0:
@@ -273,7 +293,7 @@ def trainings(draw: DrawFn) -> Training:
     output = shape
     for layer in layers:
         output = shape_after(layer, output)
-    ends = ENDS[loss["type"]](classes)
+    ends = ENDS.get(loss["type"], ENDS["mse"])(classes)
     layers += [*(["flatten"] if len(output) == 3 else []), *ends]
 
     parts = draw(st.sampled_from([1, 1, 1, 2]))

@@ -1,0 +1,71 @@
+"""PReLU: a ReLU whose slope for negative inputs is trained."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ..graph.graph import Graph, Shape, Tensor
+from ..graph.ops import (
+    Activation,
+    ActivationBackward,
+    Add,
+    ChannelScale,
+    ChannelScaleBackward,
+    Scale,
+)
+from .initializers import Initializer
+from .layer import Layer, Parameter, parameter_tensor
+
+
+class Prelu(Layer):
+    """x where positive, slope * x elsewhere; one trained slope for each channel.
+
+    y = relu(x) - a relu(-x). x, y: (N, C, H, W) or (N, C), a: (C,). Source: He et al. 2015,
+    "Delving deep into rectifiers", eq. 1.
+    """
+
+    kind = "prelu"
+
+    def __init__(
+        self,
+        name: str,
+        input_shape: Shape,
+        *,
+        initial_slope: Annotated[float, "First value of the slopes."] = 0.25,
+    ) -> None:
+        super().__init__(name, input_shape, input_shape)
+        slope = parameter_tensor(name, "slope", input_shape[:1])
+        self.slope = Parameter(slope, "scale", Initializer("constant", initial_slope), 1, 1)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return (self.slope,)
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        above, minus, below, sloped = self._tensors(graph, x.shape, "above minus below sloped")
+        graph.keep(self.name, above=above, below=below)
+        graph.add(Activation(x=x, y=above, kind="relu"))
+        graph.add(Scale(x=x, y=minus, factor=-1.0))
+        graph.add(Activation(x=minus, y=below, kind="relu"))
+        graph.add(ChannelScale(x=below, s=self.slope.tensor, y=sloped, factor=-1.0))
+        y = self.output(graph, x)
+        graph.add(Add(terms=(above, sloped), y=y))
+        return y
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        above, below = graph.kept(self.name)["above"], graph.kept(self.name)["below"]
+        slope = self.slope.tensor
+        left, right, kinked, inner = self._tensors(graph, dy.shape, "left right kinked inner")
+        graph.add(ActivationBackward(value=above, dy=dy, dx=right, kind="relu"))
+        graph.add(
+            ChannelScaleBackward(
+                x=below, s=slope, dy=dy, dx=inner, ds=graph.gradient(slope), factor=-1.0
+            )
+        )
+        graph.add(ActivationBackward(value=below, dy=inner, dx=kinked, kind="relu"))
+        graph.add(Scale(x=kinked, y=left, factor=-1.0))
+        dx = self.input_gradient(graph, dy)
+        graph.add(Add(terms=(right, left), y=dx))
+        return dx
+
+    def _tensors(self, graph: Graph, shape: Shape, names: str) -> list[Tensor]:
+        return [graph.tensor(f"{self.name}.{name}", shape) for name in names.split()]
