@@ -16,6 +16,7 @@ from typing import Any
 from ..common.files import atomic_write, cache_dir
 from ..graph.graph import Graph, Op, Tensor
 from ..graph.ops import Accumulate
+from ..graph.ops.formulas import Formula
 from ..graph.ops.updates import ParameterUpdate
 
 _LOG = logging.getLogger("dnnstack.layers")
@@ -154,6 +155,9 @@ def _brief(value: object) -> str:
         return f"{value.name}{shape}{value.dtype}"
     if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
         return ",".join(_brief(item) for item in value)
+    if isinstance(value, Formula):
+        # What a backend compiles of it is no part of the backend's own code.
+        return f"{value!r}{value.cuda}"
     return repr(value)
 
 

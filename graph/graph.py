@@ -99,10 +99,15 @@ class Op:
         """The tensors that the operation changes."""
         return self.tensors((*self.outputs, *self.updates))
 
+    @property
+    def name(self) -> str:
+        """What the operation is called in messages and reports."""
+        return type(self).__name__
+
     def label(self) -> str:
         """A short name for messages: the operation and the layer it works for."""
         layers = dict.fromkeys(origin.layer for origin in self.origin)
-        return f"{type(self).__name__}({', '.join(layers)})"
+        return f"{self.name}({', '.join(layers)})"
 
 
 class Graph:

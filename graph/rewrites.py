@@ -24,9 +24,10 @@ from .ops import (
     Conv2d,
     Conv2dBackwardFilter,
     CrossEntropy,
-    CrossEntropyBackward,
     MatMul,
     Pool2dBackward,
+    RowLoss,
+    RowLossBackward,
     Softmax,
     SoftmaxBackward,
     SoftmaxCrossEntropy,
@@ -181,22 +182,22 @@ def relu_pool(graph: Graph) -> Graph:
 def softmax_cross_entropy(graph: Graph) -> Graph:
     """Softmax and CrossEntropy in one stable operation, and the same for their backward."""
     ops = list(graph.ops)
-    for entropy in [op for op in ops if isinstance(op, CrossEntropy)]:
-        log_p = entropy.log_p
+    for entropy in [op for op in ops if isinstance(op, RowLoss)]:
+        log_p, formula = entropy.x, entropy.formula
         softmax = graph.producer(log_p)
-        if not isinstance(softmax, Softmax) or not softmax.log:
+        if not (isinstance(formula, CrossEntropy) and isinstance(softmax, Softmax) and softmax.log):
             continue
         jacobian = [op for op in graph.consumers(log_p) if isinstance(op, SoftmaxBackward)]
         slopes = [(graph.producer(jump.dy), jump) for jump in jacobian]
-        pairs = [(op, jump) for op, jump in slopes if isinstance(op, CrossEntropyBackward)]
-        if not all(_only_between(graph, first.dlog_p, first, then) for first, then in pairs):
+        pairs = [(op, jump) for op, jump in slopes if isinstance(op, RowLossBackward)]
+        if not all(_only_between(graph, first.dx, first, then) for first, then in pairs):
             continue
         fused = SoftmaxCrossEntropy(
             x=softmax.x,
             target=entropy.target,
             log_p=log_p,
             loss=entropy.loss,
-            label_smoothing=entropy.label_smoothing,
+            label_smoothing=formula.label_smoothing,
             reduction=entropy.reduction,
         )
         _merge(ops, entropy, softmax, fused)
@@ -205,7 +206,7 @@ def softmax_cross_entropy(graph: Graph) -> Graph:
                 log_p=log_p,
                 target=gradient.target,
                 dx=jump.dx,
-                label_smoothing=gradient.label_smoothing,
+                label_smoothing=formula.label_smoothing,
                 reduction=gradient.reduction,
             )
             _merge(ops, jump, gradient, united)

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..graph.graph import Tensor
 from .explain import Call, Explanation, Operation, Total, WholeStep, ratio
-from .fusion import op_name
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
@@ -42,12 +41,11 @@ def _whole(step: WholeStep | None) -> dict[str, Any] | None:
 def _operation(operation: Operation) -> dict[str, Any]:
     op = operation.op
     return {
-        "op": op_name(op),
+        "op": op.name,
         "phase": operation.origin.phase,
         "origins": [vars(origin) for origin in op.origin],
         "replaces": [
-            {"op": op_name(source), "layer": source.origin[0].layer}
-            for source in operation.replaced
+            {"op": source.name, "layer": source.origin[0].layer} for source in operation.replaced
         ],
         "inputs": [_tensor(tensor) for tensor in op.reads()],
         "outputs": [_tensor(tensor) for tensor in op.writes()],

@@ -9,7 +9,6 @@ from dataclasses import replace
 from ..graph.graph import Op
 from ..layers.layer import Layer
 from .explain import Call, Explanation, Operation, WholeStep, ratio
-from .fusion import op_name
 from .units import quantity
 
 _WIDTH = 79
@@ -75,7 +74,7 @@ def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str
         lines += ["", *page.row("most to gain", ("", "", "time", "of limit"))]
     for member in gains:
         layers = ", ".join(dict.fromkeys(origin.layer for origin in member.op.origin))
-        title = f"{op_name(member.op)} of {layers}, {member.origin.phase}"
+        title = f"{member.op.name} of {layers}, {member.origin.phase}"
         title = textwrap.shorten(title, _WIDTH - 2, placeholder=" ...")
         figures = ("", "", _time(member.seconds), _percent(member.limit_seconds, member.seconds))
         lines += page.row(f"  {title}", figures)
@@ -117,7 +116,7 @@ def _body(members: Iterable[Operation], page: _Page) -> list[str]:
     for member in members:
         shown = member.origin.phase if member.origin.phase != phase else ""
         phase = member.origin.phase
-        name, shapes = op_name(member.op), _shapes(member.op)
+        name, shapes = member.op.name, _shapes(member.op)
         title = f"  {shown:<9} {name}  {shapes}"
         if len(title) < page.left:
             lines += page.row(title, _figures(member))
@@ -162,7 +161,7 @@ def _notes(member: Operation) -> list[str]:
 
 def _part(op: Op, source: Op) -> str:
     """A fused operation, with its layer where that is not the one it is listed under."""
-    name = op_name(source)
+    name = source.name
     kind = getattr(source, "kind", "")
     layer = source.origin[0].layer
     title = f"{name} {kind}".strip()

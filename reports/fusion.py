@@ -9,11 +9,6 @@ from ..graph.graph import Graph, Op, Tensor
 from ..graph.ops import Fused
 
 
-def op_name(op: Op) -> str:
-    """What an operation is called: of one that unites several, its kernel's name."""
-    return op.kind if isinstance(op, Fused) else type(op).__name__
-
-
 def replacements(plain: Graph, rewritten: Graph) -> dict[Op, tuple[Op, ...]]:
     """For each operation that rewriting made: the plain operations whose work it does.
 

@@ -128,7 +128,7 @@ class Watch:
         layer = _layer(op, tensor)
         owner = f"layer '{layer}'" if layer in self._layers() else f"the {layer}"
         text = (
-            f"{where}: {type(op).__name__} of {owner} ({op.origin[0].phase}) gave the "
+            f"{where}: {op.name} of {owner} ({op.origin[0].phase}) gave the "
             f"first values that are not finite: {_counts(array)} in '{tensor.name}' {tensor.shape}"
         )
         return Finding(session.step, layer, tensor.name, text)

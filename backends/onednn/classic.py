@@ -11,17 +11,9 @@ from ...graph.ops import (
     ChannelScaleBackward,
     ConnectFilters,
     ConnectFiltersBackward,
-    ExpectedCost,
-    ExpectedCostBackward,
     Heaviside,
-    MapCriterion,
-    MapCriterionBackward,
-    MultiMargin,
-    MultiMarginBackward,
     Pad2d,
     Pad2dBackward,
-    PerceptronError,
-    PerceptronErrorBackward,
     Rbf,
     RbfBackward,
 )
@@ -42,18 +34,7 @@ from .fallback import reference
 from .memory import Descriptor
 from .primitive import Attributes
 
-for _kind in (
-    ExpectedCost,
-    ExpectedCostBackward,
-    Heaviside,
-    MapCriterion,
-    MapCriterionBackward,
-    MultiMargin,
-    MultiMarginBackward,
-    PerceptronError,
-    PerceptronErrorBackward,
-):
-    binds(_kind)(reference)
+binds(Heaviside)(reference)
 
 
 @binds(ChannelScale)

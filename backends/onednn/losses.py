@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph.ops import (
-    CrossEntropy,
-    CrossEntropyBackward,
-    MeanSquaredError,
-    MeanSquaredErrorBackward,
     Metrics,
+    RowLoss,
+    RowLossBackward,
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
@@ -17,8 +15,8 @@ from .bind import Binder, binds
 from .fallback import reference
 from .memory import Descriptor
 
-for _kind in (CrossEntropy, CrossEntropyBackward, MeanSquaredError, MeanSquaredErrorBackward):
-    binds(_kind)(reference)
+binds(RowLoss)(reference)
+binds(RowLossBackward)(reference)
 
 
 @binds(SoftmaxCrossEntropy)

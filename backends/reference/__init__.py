@@ -5,7 +5,6 @@ from __future__ import annotations
 from . import (
     augment,
     classic,
-    classic_losses,
     combine,
     im2col,
     linear,
@@ -20,7 +19,6 @@ from . import (
 __all__ = [
     "augment",
     "classic",
-    "classic_losses",
     "combine",
     "im2col",
     "linear",

@@ -1,4 +1,4 @@
-"""Losses and metrics. A target of -1 masks its sample; see ops/losses.py for the formulas."""
+"""Losses and metrics. A target of -1 masks its sample; the formulas are in layers/losses."""
 
 from __future__ import annotations
 
@@ -6,61 +6,50 @@ import numpy as np
 
 from ...common.errors import DatasetError
 from ...graph.ops import (
-    CrossEntropy,
-    CrossEntropyBackward,
-    MeanSquaredError,
-    MeanSquaredErrorBackward,
     Metrics,
+    RowLoss,
+    RowLossBackward,
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
+    one_hot,
 )
 from ..base import Array
 from .kernels import kernel
 from .pointwise import log_softmax
 
 
-@kernel(CrossEntropy, "multiply")
-def cross_entropy(op: CrossEntropy, log_p: Array, target: Array) -> Array:
-    q = wanted(target, log_p, op.label_smoothing)
-    return reduced(-(q * log_p).sum(1), target, op.reduction)
+@kernel(RowLoss, "sum")
+def row_loss(op: RowLoss, x: Array, target: Array) -> Array:
+    _check_labels(target, x)
+    return _reduced(op.formula.value(x, target), target, op.reduction)
 
 
-@kernel(CrossEntropyBackward, "multiply")
-def cross_entropy_backward(op: CrossEntropyBackward, target: Array) -> Array:
-    # The targets do not tell in which precision the loss is computed: it is that of the output.
-    q = wanted(target, np.empty(op.dlog_p.shape), op.label_smoothing)
-    return np.asarray(-q * weight(target, op.reduction))
+@kernel(RowLossBackward, "multiply")
+def row_loss_backward(op: RowLossBackward, x: Array, target: Array) -> Array:
+    _check_labels(target, x)
+    slopes = np.where((target >= 0)[:, None], op.formula.gradient(x, target), 0.0)
+    factor = op.formula.scale(x.shape[1]) * _weight(target, op.reduction)
+    return np.asarray(factor * slopes, x.dtype)
 
 
 @kernel(SoftmaxCrossEntropy, "exp")
 def softmax_cross_entropy(op: SoftmaxCrossEntropy, x: Array, target: Array) -> tuple[Array, Array]:
+    _check_labels(target, x)
     log_p = log_softmax(x)
-    q = wanted(target, x, op.label_smoothing)
-    return log_p, reduced(-(q * log_p).sum(1), target, op.reduction)
+    q = one_hot(target, x, op.label_smoothing)
+    return log_p, _reduced(-(q * log_p).sum(1), target, op.reduction)
 
 
 @kernel(SoftmaxCrossEntropyBackward, "exp")
 def softmax_cross_entropy_backward(
     op: SoftmaxCrossEntropyBackward, log_p: Array, target: Array
 ) -> Array:
-    q = wanted(target, log_p, op.label_smoothing)
+    _check_labels(target, log_p)
+    q = one_hot(target, log_p, op.label_smoothing)
     counted = (target >= 0)[:, None]
     # e^log_p - q, so that a sure answer's difference keeps its digits.
     away = np.where(q > 0.5, np.expm1(log_p) + (1.0 - q), np.exp(log_p) - q)
-    return weight(target, op.reduction) * np.where(counted, away, 0.0)
-
-
-@kernel(MeanSquaredError, "square")
-def mean_squared_error(op: MeanSquaredError, x: Array, target: Array) -> Array:
-    error = x - wanted(target, x)
-    return reduced((error * error).mean(1), target, op.reduction)
-
-
-@kernel(MeanSquaredErrorBackward, "subtract")
-def mean_squared_error_backward(op: MeanSquaredErrorBackward, x: Array, target: Array) -> Array:
-    counted = (target >= 0)[:, None]
-    factor = 2.0 / x.shape[1] * weight(target, op.reduction)
-    return np.asarray(factor * np.where(counted, x - wanted(target, x), 0.0))
+    return _weight(target, op.reduction) * np.where(counted, away, 0.0)
 
 
 @kernel(Metrics, "argmax")
@@ -71,27 +60,21 @@ def metrics(op: Metrics, scores: Array, target: Array, loss: Array, sums: Array)
     return np.asarray(sums + np.array([total, right, count]))
 
 
-def wanted(target: Array, scores: Array, label_smoothing: float = 0.0) -> Array:
-    """q: (N, K), the probabilities that the target asks for; zeros where it is masked."""
+def _check_labels(target: Array, scores: Array) -> None:
     classes = scores.shape[1]
     if target.size and int(target.max()) >= classes:
         raise DatasetError(
             f"a sample has the label {int(target.max())}, but the network gives {classes} scores; "
             "the labels must lie below the number of classes"
         )
-    q = np.full(scores.shape, label_smoothing / classes, scores.dtype)
-    samples = np.arange(len(target))
-    q[samples, target] += 1.0 - label_smoothing
-    q[target < 0] = 0.0
-    return q
 
 
-def weight(target: Array, reduction: str) -> float:
+def _weight(target: Array, reduction: str) -> float:
     """1 over the count of samples for a mean, 1 for a sum."""
     return 1.0 / max(int((target >= 0).sum()), 1) if reduction == "mean" else 1.0
 
 
-def reduced(each: Array, target: Array, reduction: str) -> Array:
+def _reduced(each: Array, target: Array, reduction: str) -> Array:
     """The losses of the samples that count, averaged or summed; each: (N,) -> (1,)."""
     total = np.where(target >= 0, each, 0.0).sum(keepdims=True)
-    return np.asarray(total * weight(target, reduction))
+    return np.asarray(total * _weight(target, reduction))

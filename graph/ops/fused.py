@@ -40,6 +40,6 @@ class Fused(Op):
         seen = (*self.sources, *self.results, *self.states, *self.states)
         return sum(t.size * ITEM_SIZE[t.dtype] for t in seen)
 
-    def label(self) -> str:
-        layers = dict.fromkeys(origin.layer for origin in self.origin)
-        return f"{self.kind}({', '.join(layers)})"
+    @property
+    def name(self) -> str:
+        return self.kind

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from ..graph import Op, Tensor
+from .formulas import Array, RowFormula, one_hot
 from .rules import need, same
 
 Reduction = Literal["mean", "sum"]
@@ -16,44 +19,87 @@ def _check_loss(op: Op, x: Tensor, target: Tensor) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropy(Op):
-    """loss = mean or sum over n of -sum over k of q[n,k] log_p[n,k].
+class RowLoss(Op):
+    """loss = mean or sum over n of formula(x[n], target[n]).
 
-    q[n,k] = (1 - s) [k = target[n]] + s / K, label smoothing s (Szegedy et al. 2016, section 7).
-    log_p: (N, K) logarithms of probabilities, target: (N,) int32, loss: (1,).
+    x: (N, K), target: (N,) int32, loss: (1,).
     """
 
-    inputs: ClassVar = ("log_p", "target")
+    inputs: ClassVar = ("x", "target")
     outputs: ClassVar = ("loss",)
-    log_p: Tensor
+    x: Tensor
     target: Tensor
     loss: Tensor
-    label_smoothing: float = 0.0
+    formula: RowFormula
     reduction: Reduction = "mean"
 
+    @property
+    def name(self) -> str:
+        return self.formula.name
+
     def check(self) -> None:
-        _check_loss(self, self.log_p, self.target)
+        _check_loss(self, self.x, self.target)
+        need(self, self.loss.shape == (1,), self.loss)
 
     def flops(self) -> int:
-        return 2 * self.log_p.size
+        return self.formula.flops[0] * self.x.size
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropyBackward(Op):
-    """dlog_p = -q, divided by the count of samples where the loss is a mean; dlog_p: (N, K)."""
+class RowLossBackward(Op):
+    """dx[n] = formula's derivative at x[n], divided by the count of samples where it is a mean.
 
-    inputs: ClassVar = ("target",)
-    outputs: ClassVar = ("dlog_p",)
+    dx: (N, K), zero where masked.
+    """
+
+    inputs: ClassVar = ("x", "target")
+    outputs: ClassVar = ("dx",)
+    x: Tensor
     target: Tensor
-    dlog_p: Tensor
-    label_smoothing: float = 0.0
+    dx: Tensor
+    formula: RowFormula
     reduction: Reduction = "mean"
 
+    @property
+    def name(self) -> str:
+        return f"{self.formula.name}Backward"
+
     def check(self) -> None:
-        _check_loss(self, self.dlog_p, self.target)
+        _check_loss(self, self.x, self.target)
+        same(self, self.x, self.dx)
 
     def flops(self) -> int:
-        return self.dlog_p.size
+        return self.formula.flops[1] * self.x.size
+
+
+@dataclass(frozen=True)
+class CrossEntropy(RowFormula):
+    """-sum over k of q[k] x[k], x the logarithms of probabilities; q: see ``one_hot``."""
+
+    of = "log_p"
+    flops = (2, 1)
+    cuda = """
+        __device__ float wanted(Row r, int k) {
+            return (k == r.target ? 1.0f - label_smoothing : 0.0f) + label_smoothing / r.classes;
+        }
+        __device__ float value(Row r) {
+            float loss = 0.0f;
+            for (int k = 0; k < r.classes; ++k) {
+                float q = wanted(r, k);
+                if (q != 0.0f) loss -= q * r.x[k];
+            }
+            return loss;
+        }
+        __device__ float slope(Row r, int k) { return -wanted(r, k); }
+    """
+    label_smoothing: float = 0.0
+
+    def value(self, x: Array, target: Array) -> Array:
+        return np.asarray(-(one_hot(target, x, self.label_smoothing) * x).sum(1))
+
+    def gradient(self, x: Array, target: Array) -> Array:
+        # In float64, so that q is rounded only together with its weight.
+        return np.asarray(-one_hot(target, np.empty(x.shape), self.label_smoothing))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,46 +141,6 @@ class SoftmaxCrossEntropyBackward(Op):
 
     def flops(self) -> int:
         return 3 * self.dx.size
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanSquaredError(Op):
-    """loss = mean or sum over n of (1 / K) sum over k of (x[n,k] - [k = target[n]])^2.
-
-    x: (N, K), target: (N,) int32, loss: (1,).
-    """
-
-    inputs: ClassVar = ("x", "target")
-    outputs: ClassVar = ("loss",)
-    x: Tensor
-    target: Tensor
-    loss: Tensor
-    reduction: Reduction = "mean"
-
-    def check(self) -> None:
-        _check_loss(self, self.x, self.target)
-
-    def flops(self) -> int:
-        return 3 * self.x.size
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeanSquaredErrorBackward(Op):
-    """dx = (2 / K) (x - onehot(target)), divided by the count where the loss is a mean."""
-
-    inputs: ClassVar = ("x", "target")
-    outputs: ClassVar = ("dx",)
-    x: Tensor
-    target: Tensor
-    dx: Tensor
-    reduction: Reduction = "mean"
-
-    def check(self) -> None:
-        _check_loss(self, self.x, self.target)
-        same(self, self.x, self.dx)
-
-    def flops(self) -> int:
-        return 2 * self.x.size
 
 
 @dataclass(frozen=True, kw_only=True)

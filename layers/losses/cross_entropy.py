@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ...graph.graph import Graph, Tensor
-from ...graph.ops import CrossEntropy, CrossEntropyBackward, Reduction, Softmax, SoftmaxBackward
+from ...graph.ops import CrossEntropy, Reduction
 from .loss import Loss
 
 
@@ -18,35 +17,4 @@ class CrossEntropyLoss(Loss):
 
     def __init__(self, *, label_smoothing: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction=reduction)
-        self.label_smoothing = label_smoothing
-
-    def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
-        log_p = graph.tensor("loss.log_p", scores.shape)
-        loss = graph.tensor("loss", (1,))
-        graph.keep("loss", log_p=log_p, target=target)
-        graph.add(Softmax(x=scores, y=log_p, log=True))
-        graph.add(
-            CrossEntropy(
-                log_p=log_p,
-                target=target,
-                loss=loss,
-                label_smoothing=self.label_smoothing,
-                reduction=self.reduction,
-            )
-        )
-        return loss
-
-    def backward(self, graph: Graph) -> Tensor:
-        log_p, target = graph.kept("loss")["log_p"], graph.kept("loss")["target"]
-        dlog_p = graph.tensor("loss.dlog_p", log_p.shape)
-        dx = graph.tensor("loss.dx", log_p.shape)
-        graph.add(
-            CrossEntropyBackward(
-                target=target,
-                dlog_p=dlog_p,
-                label_smoothing=self.label_smoothing,
-                reduction=self.reduction,
-            )
-        )
-        graph.add(SoftmaxBackward(y=log_p, dy=dlog_p, dx=dx, log=True))
-        return dx
+        self.formula = CrossEntropy(label_smoothing)

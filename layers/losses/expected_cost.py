@@ -1,53 +1,68 @@
-"""Losses that are an expected cost: linear in the probabilities."""
+"""Losses that are an expected cost: linear in the probabilities p = softmax(scores).
+
+The softmax belongs to the loss: a final ``softmax`` layer of the network is this one.
+"""
 
 from __future__ import annotations
 
-from ...graph.graph import Graph, Tensor
-from ...graph.ops import CostKind, ExpectedCost, ExpectedCostBackward, Softmax, SoftmaxBackward
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
 
 
-class ExpectedCostLoss(Loss):
-    """An error that is linear in the probabilities p = softmax(scores), averaged over the batch.
+@dataclass(frozen=True)
+class OneMinusP(RowFormula):
+    """1 - x[t], x probabilities."""
 
-    The softmax belongs to the loss: a final ``softmax`` layer of the network is this one.
+    of = "p"
+    cuda = """
+        __device__ float value(Row r) { return 1.0f - r.x[r.target]; }
+        __device__ float slope(Row r, int k) { return -r.right(k); }
     """
 
-    softmax = True
-    cost: CostKind
+    def value(self, x: Array, target: Array) -> Array:
+        return np.asarray(1.0 - (one_hot(target, x) * x).sum(1))
 
-    def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
-        p = graph.tensor("loss.p", scores.shape)
-        loss = graph.tensor("loss", (1,))
-        graph.keep("loss", p=p, target=target)
-        graph.add(Softmax(x=scores, y=p))
-        graph.add(
-            ExpectedCost(x=p, target=target, loss=loss, kind=self.cost, reduction=self.reduction)
-        )
-        return loss
-
-    def backward(self, graph: Graph) -> Tensor:
-        p, target = graph.kept("loss")["p"], graph.kept("loss")["target"]
-        dp = graph.tensor("loss.dp", p.shape)
-        dx = graph.tensor("loss.dx", p.shape)
-        graph.add(
-            ExpectedCostBackward(
-                x=p, target=target, dx=dp, kind=self.cost, reduction=self.reduction
-            )
-        )
-        graph.add(SoftmaxBackward(y=p, dy=dp, dx=dx))
-        return dx
+    def gradient(self, x: Array, target: Array) -> Array:
+        return -one_hot(target, x)
 
 
-class OneMinusPLoss(ExpectedCostLoss):
-    """1 - p[target]."""
+@dataclass(frozen=True)
+class SquaredDistance(RowFormula):
+    """sum over k of x[k] (k - t)^2, x probabilities."""
+
+    of = "p"
+    cuda = """
+        __device__ float slope(Row r, int k) { return (k - r.target) * (k - r.target); }
+        __device__ float value(Row r) {
+            float loss = 0.0f;
+            for (int k = 0; k < r.classes; ++k) loss += r.x[k] * slope(r, k);
+            return loss;
+        }
+    """
+
+    def value(self, x: Array, target: Array) -> Array:
+        return np.asarray((x * self.gradient(x, target)).sum(1))
+
+    def gradient(self, x: Array, target: Array) -> Array:
+        away = np.arange(x.shape[1]) - target[:, None]
+        return np.asarray(away * away, x.dtype)
+
+
+class OneMinusPLoss(Loss):
+    """1 - p[target], averaged over the batch."""
 
     kind = "one_minus_p"
-    cost = "one_minus_p"
+    softmax = True
+    formula = OneMinusP()
 
 
-class SquaredDistanceLoss(ExpectedCostLoss):
+class SquaredDistanceLoss(Loss):
     """sum over k of p[k] (k - target)^2: the classes are numbers, near misses cost less."""
 
     kind = "squared_distance"
-    cost = "squared_distance"
+    softmax = True
+    formula = SquaredDistance()

@@ -2,9 +2,60 @@
 
 from __future__ import annotations
 
-from ...graph.graph import Graph, Tensor
-from ...graph.ops import MultiMargin, MultiMarginBackward, Reduction
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...graph.ops.formulas import Array, RowFormula, one_hot
+from ...graph.ops.losses import Reduction
 from .loss import Loss
+
+
+@dataclass(frozen=True)
+class MultiMargin(RowFormula):
+    """(1 / K) sum over k != t of m[k]^p, m[k] = max(0, margin - x[t] + x[k]); p is 1 or 2.
+
+    dx[k] = p m[k]^(p - 1) [m[k] > 0] / K for k != t, and dx[t] is minus the sum of these.
+    """
+
+    cuda = """
+        __device__ float margin_of(Row r, int k) { return margin - r.x[r.target] + r.x[k]; }
+        __device__ float slope_of(Row r, int k) {
+            float m = margin_of(r, k);
+            return m > 0.0f ? (power == 1 ? 1.0f : power * powf(m, power - 1)) / r.classes : 0.0f;
+        }
+        __device__ float value(Row r) {
+            float loss = 0.0f;
+            for (int k = 0; k < r.classes; ++k) {
+                float m = fmaxf(margin_of(r, k), 0.0f);
+                if (k != r.target) loss += power == 1 ? m : powf(m, power);
+            }
+            return loss / r.classes;
+        }
+        __device__ float common(Row r) {
+            float sum = 0.0f;
+            for (int k = 0; k < r.classes; ++k) sum += k == r.target ? 0.0f : slope_of(r, k);
+            return sum;
+        }
+        __device__ float slope(Row r, int k) { return k == r.target ? -r.common : slope_of(r, k); }
+    """
+    margin: float = 1.0
+    power: int = 1
+
+    def value(self, x: Array, target: Array) -> Array:
+        return np.asarray((self._margins(x, target) ** self.power).mean(1))
+
+    def gradient(self, x: Array, target: Array) -> Array:
+        m = self._margins(x, target)
+        slope = np.where(m > 0, self.power * m ** (self.power - 1), 0.0)
+        dx = slope - one_hot(target, x) * slope.sum(1, keepdims=True)
+        return np.asarray(dx / x.shape[1])
+
+    def _margins(self, x: Array, target: Array) -> Array:
+        """m, 0 for the target itself: (N, K)."""
+        right = one_hot(target, x)
+        own = (right * x).sum(1, keepdims=True)
+        return np.where(right > 0, 0.0, np.maximum(self.margin - own + x, 0.0)).astype(x.dtype)
 
 
 class HingeLoss(Loss):
@@ -20,34 +71,4 @@ class HingeLoss(Loss):
         self, *, margin: float = 1.0, power: int = 1, reduction: Reduction = "mean"
     ) -> None:
         super().__init__(reduction=reduction)
-        self.margin, self.power = margin, power
-
-    def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
-        loss = graph.tensor("loss", (1,))
-        graph.keep("loss", x=scores, target=target)
-        graph.add(
-            MultiMargin(
-                x=scores,
-                target=target,
-                loss=loss,
-                margin=self.margin,
-                power=self.power,
-                reduction=self.reduction,
-            )
-        )
-        return loss
-
-    def backward(self, graph: Graph) -> Tensor:
-        x, target = graph.kept("loss")["x"], graph.kept("loss")["target"]
-        dx = graph.tensor("loss.dx", x.shape)
-        graph.add(
-            MultiMarginBackward(
-                x=x,
-                target=target,
-                dx=dx,
-                margin=self.margin,
-                power=self.power,
-                reduction=self.reduction,
-            )
-        )
-        return dx
+        self.formula = MultiMargin(margin, power)

@@ -1,28 +1,39 @@
-"""The protocol of a loss: the last operations of forward and the first of backward."""
+"""What all losses share: the last operations of forward and the first of backward."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 from typing import ClassVar
 
 from ...common.errors import ShapeError
 from ...graph.graph import Graph, Shape, Tensor
-from ...graph.ops import Metrics, Reduction
+from ...graph.ops import (
+    Metrics,
+    Reduction,
+    RowFormula,
+    RowLoss,
+    RowLossBackward,
+    Softmax,
+    SoftmaxBackward,
+)
 from ..layer import Layer
 
 
 class Loss(ABC):
     """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph.
 
-    ``softmax``: the loss takes a softmax of the scores itself, so that one at the end of the
-    network is this one, and softmax of the scores are the network's probabilities. ``unbounded``:
-    it takes scores of any size, of which the softmax is shown in the place of probabilities.
+    ``formula``: the loss of a sample. ``softmax``: the loss takes a softmax of the scores itself,
+    so that one at the end of the network is this one, and softmax of the scores are the network's
+    probabilities. ``unbounded``: it takes scores of any size, of which the softmax is shown in the
+    place of probabilities. ``gradient`` names what backward returns.
     """
 
     kind: ClassVar[str]
     softmax: ClassVar[bool] = False
     unbounded: ClassVar[bool] = False
+    gradient: ClassVar[str] = "loss.dx"
+    formula: RowFormula
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         self.reduction = reduction
@@ -45,13 +56,33 @@ class Loss(ABC):
                     f"'{layer.kind}' as the last layer"
                 )
 
-    @abstractmethod
     def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
         """Add loss(scores, target); scores: (N, K), target: (N,). Returns loss: (1,)."""
+        x, of = scores, self.formula.of
+        if of != "scores":
+            x = graph.tensor(f"loss.{of}", scores.shape)
+            graph.add(Softmax(x=scores, y=x, log=of == "log_p"))
+        loss = graph.tensor("loss", (1,))
+        graph.keep("loss", x=x, target=target)
+        graph.add(
+            RowLoss(x=x, target=target, loss=loss, formula=self.formula, reduction=self.reduction)
+        )
+        return loss
 
-    @abstractmethod
     def backward(self, graph: Graph) -> Tensor:
         """Add the gradient of the loss with respect to the scores, and return it: (N, K)."""
+        x, target, of = graph.kept("loss")["x"], graph.kept("loss")["target"], self.formula.of
+        dx = slopes = graph.tensor(self.gradient, x.shape)
+        if of != "scores":
+            slopes = graph.tensor(f"loss.d{of}", x.shape)
+        graph.add(
+            RowLossBackward(
+                x=x, target=target, dx=slopes, formula=self.formula, reduction=self.reduction
+            )
+        )
+        if of != "scores":
+            graph.add(SoftmaxBackward(y=x, dy=slopes, dx=dx, log=of == "log_p"))
+        return dx
 
     def metrics(self, graph: Graph, scores: Tensor, target: Tensor, loss: Tensor) -> Tensor:
         """Add the running sums (loss, right answers, samples); returns sums: (3,) float64."""

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from ...graph.graph import Graph, Tensor
-from ...graph.ops import MeanSquaredError, MeanSquaredErrorBackward
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
+
+
+@dataclass(frozen=True)
+class MeanSquaredError(RowFormula):
+    """(1 / K) sum over k of (x[k] - [k = t])^2."""
+
+    flops = (3, 2)
+    cuda = """
+        __device__ float value(Row r) {
+            float loss = 0.0f;
+            for (int k = 0; k < r.classes; ++k) {
+                float gap = r.x[k] - r.right(k);
+                loss += gap * gap / r.classes;
+            }
+            return loss;
+        }
+        __device__ float slope(Row r, int k) { return 2.0f / r.classes * (r.x[k] - r.right(k)); }
+    """
+
+    def value(self, x: Array, target: Array) -> Array:
+        error = x - one_hot(target, x)
+        return np.asarray((error * error).mean(1))
+
+    def gradient(self, x: Array, target: Array) -> Array:
+        return x - one_hot(target, x)
+
+    def scale(self, classes: int) -> float:
+        return 2.0 / classes
 
 
 class MeanSquaredErrorLoss(Loss):
     """(1 / K) sum over k of (output[k] - [k = target])^2, averaged over the batch."""
 
     kind = "mse"
-
-    def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
-        loss = graph.tensor("loss", (1,))
-        graph.keep("loss", x=scores, target=target)
-        graph.add(MeanSquaredError(x=scores, target=target, loss=loss, reduction=self.reduction))
-        return loss
-
-    def backward(self, graph: Graph) -> Tensor:
-        x, target = graph.kept("loss")["x"], graph.kept("loss")["target"]
-        dx = graph.tensor("loss.dx", x.shape)
-        graph.add(MeanSquaredErrorBackward(x=x, target=target, dx=dx, reduction=self.reduction))
-        return dx
+    formula = MeanSquaredError()

@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from ...common.errors import ShapeError
-from ...graph.graph import Graph, Tensor
-from ...graph.ops import PerceptronError, PerceptronErrorBackward
+from ...graph.ops.formulas import Array, RowFormula, one_hot
 from ..layer import Layer
 from .loss import Loss
 
 PERCEPTRON_ERROR = "loss.error"
+
+
+@dataclass(frozen=True)
+class PerceptronError(RowFormula):
+    """sum over k of |x[k] - [k = t]|: wrong units, for x of 0 and 1, as Heaviside makes them.
+
+    What stands for the gradient is none: x[k] - [k = t], which Rosenblatt's rule multiplies with
+    the unit's input.
+    """
+
+    cuda = """
+        __device__ float value(Row r) {
+            float loss = 0.0f;
+            for (int k = 0; k < r.classes; ++k) loss += fabsf(r.x[k] - r.right(k));
+            return loss;
+        }
+        __device__ float slope(Row r, int k) { return r.x[k] - r.right(k); }
+    """
+
+    def value(self, x: Array, target: Array) -> Array:
+        return np.asarray(np.abs(x - one_hot(target, x)).sum(1))
+
+    def gradient(self, x: Array, target: Array) -> Array:
+        return x - one_hot(target, x)
 
 
 class PerceptronLoss(Loss):
@@ -21,6 +47,8 @@ class PerceptronLoss(Loss):
     """
 
     kind = "perceptron"
+    gradient = PERCEPTRON_ERROR
+    formula = PerceptronError()
 
     def check_layers(self, layers: Sequence[Layer]) -> None:
         if not layers or layers[-1].differentiable:
@@ -34,15 +62,3 @@ class PerceptronLoss(Loss):
                 f"({found}); keep one 'dense' before 'heaviside', or use 'sigmoid' and "
                 "'loss: cross_entropy', which train several"
             )
-
-    def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
-        loss = graph.tensor("loss", (1,))
-        graph.keep("loss", x=scores, target=target)
-        graph.add(PerceptronError(x=scores, target=target, loss=loss, reduction=self.reduction))
-        return loss
-
-    def backward(self, graph: Graph) -> Tensor:
-        x, target = graph.kept("loss")["x"], graph.kept("loss")["target"]
-        dx = graph.tensor(PERCEPTRON_ERROR, x.shape)
-        graph.add(PerceptronErrorBackward(x=x, target=target, dx=dx, reduction=self.reduction))
-        return dx

@@ -2,9 +2,53 @@
 
 from __future__ import annotations
 
-from ...graph.graph import Graph, Tensor
-from ...graph.ops import MapCriterion, MapCriterionBackward, Reduction
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...graph.ops.formulas import Array, RowFormula, one_hot
+from ...graph.ops.losses import Reduction
 from .loss import Loss
+
+
+@dataclass(frozen=True)
+class MapCriterion(RowFormula):
+    """-x[t] + log(e^-j + sum over k of e^x[k]), x the negative penalties of RBF units.
+
+    LeCun et al. 1998, eq. 9: e^-j is the weight of a class for what is no known character. Without
+    ``competition`` it is -x[t], eq. 8.
+    """
+
+    cuda = """
+        __device__ float common(Row r) {
+            if (!competition) return 0.0f;
+            float top = -j;
+            for (int k = 0; k < r.classes; ++k) top = fmaxf(top, r.x[k]);
+            float total = expf(-j - top);
+            for (int k = 0; k < r.classes; ++k) total += expf(r.x[k] - top);
+            return top + logf(total);
+        }
+        __device__ float value(Row r) { return r.common - r.x[r.target]; }
+        __device__ float slope(Row r, int k) {
+            return (competition ? expf(r.x[k] - r.common) : 0.0f) - r.right(k);
+        }
+    """
+    j: float = 10.0
+    competition: bool = True
+
+    def value(self, x: Array, target: Array) -> Array:
+        each = -(one_hot(target, x) * x).sum(1)
+        return np.asarray(each + self._log_sum(x)[:, 0] if self.competition else each)
+
+    def gradient(self, x: Array, target: Array) -> Array:
+        dx = -one_hot(target, x)
+        return np.asarray(dx + np.exp(x - self._log_sum(x)) if self.competition else dx)
+
+    def _log_sum(self, x: Array) -> Array:
+        """The logarithm; less the largest exponent, so that nothing overflows: (N, 1)."""
+        top = np.maximum(x.max(1, keepdims=True), -self.j)
+        total = np.exp(-self.j - top) + np.exp(x - top).sum(1, keepdims=True)
+        return np.asarray(top + np.log(total))
 
 
 class RbfMapLoss(Loss):
@@ -21,28 +65,4 @@ class RbfMapLoss(Loss):
         self, *, j: float = 10.0, competition: bool = True, reduction: Reduction = "mean"
     ) -> None:
         super().__init__(reduction=reduction)
-        self.rubbish = j if competition else None
-
-    def forward(self, graph: Graph, scores: Tensor, target: Tensor) -> Tensor:
-        loss = graph.tensor("loss", (1,))
-        graph.keep("loss", x=scores, target=target)
-        graph.add(
-            MapCriterion(
-                x=scores,
-                target=target,
-                loss=loss,
-                rubbish=self.rubbish,
-                reduction=self.reduction,
-            )
-        )
-        return loss
-
-    def backward(self, graph: Graph) -> Tensor:
-        x, target = graph.kept("loss")["x"], graph.kept("loss")["target"]
-        dx = graph.tensor("loss.dx", x.shape)
-        graph.add(
-            MapCriterionBackward(
-                x=x, target=target, dx=dx, rubbish=self.rubbish, reduction=self.reduction
-            )
-        )
-        return dx
+        self.formula = MapCriterion(j, competition)

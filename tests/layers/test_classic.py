@@ -19,15 +19,17 @@ from dnnstack.graph.ops import (
     ConnectFilters,
     Heaviside,
     Im2col,
-    MultiMargin,
     Pad2d,
-    PerceptronErrorBackward,
     Rbf,
+    RowLoss,
+    RowLossBackward,
 )
 from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
 from dnnstack.layers.connections import LENET5
 from dnnstack.layers.conv import Conv2dLayer
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.layers.losses.hinge import MultiMargin
+from dnnstack.layers.losses.perceptron import PerceptronError
 from dnnstack.layers.rbf import DIGITS, RbfLayer, bitmaps
 from dnnstack.layers.whitening import Dirac
 from dnnstack.optimizers.sgd import Sgd
@@ -271,13 +273,13 @@ MISFITS: list[Op] = [
     Heaviside(x=shaped(1, 2), y=shaped(2, 1)),
     Im2col(x=shaped(1, 2, 3, 3), columns=shaped(4, 7), window=Window((2, 2))),
     Col2im(x=shaped(1, 2, 3, 3), columns=shaped(9, 8), window=Window((2, 2))),
-    MultiMargin(x=shaped(3, 2), target=shaped(2), loss=shaped(1)),
-    MultiMargin(x=shaped(3, 2), target=shaped(3), loss=shaped(3)),
-    PerceptronErrorBackward(x=shaped(3, 2), target=shaped(3), dx=shaped(3, 3)),
+    RowLoss(x=shaped(3, 2), target=shaped(2), loss=shaped(1), formula=MultiMargin()),
+    RowLoss(x=shaped(3, 2), target=shaped(3), loss=shaped(3), formula=MultiMargin()),
+    RowLossBackward(x=shaped(3, 2), target=shaped(3), dx=shaped(3, 3), formula=PerceptronError()),
 ]
 
 
-@pytest.mark.parametrize("op", MISFITS, ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("op", MISFITS, ids=lambda op: op.name)
 def test_shape_rules(op: Op) -> None:
-    with pytest.raises(ShapeError, match=f"{type(op).__name__}.*: shapes d"):
+    with pytest.raises(ShapeError, match=f"^{op.name}.*: shapes d"):
         op.check()

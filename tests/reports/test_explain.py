@@ -37,10 +37,10 @@ def test_every_operation_that_is_run_is_there_once(
     expected = rewritten(found.plain, names).ops
     assert [operation.op for operation in found.operations] == expected
     in_json = [op for layer in as_json(found)["layers"] for op in layer["operations"]]
-    assert sorted(op["op"] for op in in_json) == sorted(type(op).__name__ for op in expected)
+    assert sorted(op["op"] for op in in_json) == sorted(op.name for op in expected)
     text = as_text(found)
     for op in expected:
-        assert type(op).__name__ in text
+        assert op.name in text
     if backend.name == "numpy":
         assert all(len(operation.calls) == 1 for operation in found.operations)
     for operation in found.operations:

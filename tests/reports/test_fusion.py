@@ -11,7 +11,7 @@ from dnnstack.configs import RunConfig, parse_config
 from dnnstack.graph.graph import Graph, Op, Origin
 from dnnstack.graph.ops import Fused
 from dnnstack.graph.rewrites import OWN_KERNELS, REWRITES, rewritten
-from dnnstack.reports.fusion import op_name, replacements, same_op
+from dnnstack.reports.fusion import replacements, same_op
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
 
 _STACKS = {
@@ -40,7 +40,7 @@ def _config(layers: str) -> RunConfig:
 
 
 def _names(ops: tuple[Op, ...]) -> list[str]:
-    return [type(op).__name__ for op in ops]
+    return [op.name for op in ops]
 
 
 @pytest.mark.parametrize("layers", _STACKS.values(), ids=_STACKS)
@@ -61,7 +61,7 @@ def test_what_one_kernel_for_several_operations_stands_for() -> None:
     plain = _plain(_config(_STACKS["convolutions"]))
     graph = rewritten(plain, list(REWRITES))
     replaced = replacements(plain, graph)
-    found = {op_name(op): _names(replaced[op]) for op in graph.ops if isinstance(op, Fused)}
+    found = {op.name: _names(replaced[op]) for op in graph.ops if isinstance(op, Fused)}
     assert found["first_conv_pool"] == ["Conv2d", "BiasAdd", "Activation", "Pool2d"]
     assert sorted(found["first_conv_pool_backward"]) == sorted(
         ["Pool2dBackward", "ActivationBackward", "Conv2dBackwardFilter", "BiasGrad"]
@@ -80,9 +80,7 @@ def test_what_each_fusion_stands_for() -> None:
     graph = rewritten(plain, [name for name in REWRITES if name not in OWN_KERNELS])
     replaced = replacements(plain, graph)
     found = [
-        (type(op).__name__, op.origin[0].layer, _names(replaced[op]))
-        for op in graph.ops
-        if op in replaced
+        (op.name, op.origin[0].layer, _names(replaced[op])) for op in graph.ops if op in replaced
     ]
     fused = ["Conv2d", "BiasAdd", "Activation"]
     assert found == [

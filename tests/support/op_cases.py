@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from dnnstack.backends.base import Array
-from dnnstack.graph.graph import Shape, Tensor
+from dnnstack.graph.graph import Shape
 from dnnstack.graph.ops import (
     ACTIVATIONS,
     FROM_OUTPUT,
@@ -20,32 +19,26 @@ from dnnstack.graph.ops import (
     BiasAdd,
     BiasGrad,
     ClipByNorm,
-    CrossEntropy,
-    CrossEntropyBackward,
     GatherBatch,
     GlobalNorm,
     MatMul,
-    MeanSquaredError,
-    MeanSquaredErrorBackward,
-    Metrics,
-    Reduction,
     Reshape,
     Scale,
     SgdUpdate,
     Softmax,
     SoftmaxBackward,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyBackward,
 )
 
 from . import (
     op_cases_augment,
     op_cases_classic,
     op_cases_combine,
+    op_cases_losses,
     op_cases_norm,
     op_cases_updates,
     op_cases_windows,
 )
+from .op_cases_losses import probabilities
 from .op_draft import ALPHA, CASES, Draft, case
 
 __all__ = [
@@ -53,6 +46,7 @@ __all__ = [
     "op_cases_augment",
     "op_cases_classic",
     "op_cases_combine",
+    "op_cases_losses",
     "op_cases_norm",
     "op_cases_updates",
     "op_cases_windows",
@@ -199,88 +193,6 @@ for log in (False, True):
         case(f"{name}-{shape}", softmax, log, *shape)
         case(f"{name}_backward-{shape}", softmax_backward, log, *shape)
     case(f"{name}-large", large_scores, log)
-
-
-# ---------------------------------------------------------------- losses
-
-
-def probabilities(d: Draft, shape: Shape) -> Array:
-    e = np.exp(d.drawn(shape).astype(np.float64))
-    return (e / e.sum(1, keepdims=True)).astype(np.float32)
-
-
-def targets(d: Draft, n: int, classes: int, masks: str) -> Tensor:
-    drawn = d.rng.integers(0, classes, n).astype(np.int32)
-    if masks == "some":
-        drawn[:: max(2, n // 3)] = -1
-    elif masks == "all":
-        drawn[:] = -1
-    return d.given("target", drawn)
-
-
-def cross_entropy(
-    d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: Reduction, backward: bool
-) -> None:
-    d.length = n * k
-    target, rest = targets(d, n, k, masks), {"label_smoothing": smoothing, "reduction": reduction}
-    if backward:
-        d.graph.add(CrossEntropyBackward(target=target, dlog_p=d.out("dlog_p", n, k), **rest))
-    else:
-        log_p = d.given("log_p", np.log(probabilities(d, (n, k))))
-        d.graph.add(CrossEntropy(log_p=log_p, target=target, loss=d.out("loss", 1), **rest))
-
-
-def softmax_cross_entropy(
-    d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: Reduction, backward: bool
-) -> None:
-    d.length = n * k
-    rest = {"label_smoothing": smoothing, "reduction": reduction}
-    target = targets(d, n, k, masks)
-    if backward:
-        p = probabilities(d, (n, k)).astype(np.float64)
-        log_p = d.given("log_p", np.log(p).astype(np.float32))
-        dx = d.out("dx", n, k)
-        d.graph.add(SoftmaxCrossEntropyBackward(log_p=log_p, target=target, dx=dx, **rest))
-    else:
-        x, log_p, loss = d.floats("x", n, k), d.out("log_p", n, k), d.out("loss", 1)
-        d.graph.add(SoftmaxCrossEntropy(x=x, target=target, log_p=log_p, loss=loss, **rest))
-
-
-def mean_squared_error(
-    d: Draft, n: int, k: int, masks: str, smoothing: float, reduction: Reduction, backward: bool
-) -> None:
-    d.length = n * k
-    x, target = d.floats("x", n, k), targets(d, n, k, masks)
-    if backward:
-        dx = d.out("dx", n, k)
-        d.graph.add(MeanSquaredErrorBackward(x=x, target=target, dx=dx, reduction=reduction))
-    else:
-        loss = d.out("loss", 1)
-        d.graph.add(MeanSquaredError(x=x, target=target, loss=loss, reduction=reduction))
-
-
-for loss in (cross_entropy, softmax_cross_entropy, mean_squared_error):
-    for backward in (False, True):
-        name = loss.__name__ + ("_backward" if backward else "")
-        case(f"{name}-plain", loss, 6, 10, "none", 0.0, "mean", backward)
-        case(f"{name}-masked", loss, 7, 5, "some", 0.1, "mean", backward)
-        case(f"{name}-sum", loss, 7, 5, "some", 0.1, "sum", backward)
-        case(f"{name}-nothing_counts", loss, 3, 4, "all", 0.1, "mean", backward)
-        case(f"{name}-one", loss, 1, 2, "none", 0.2, "sum", backward)
-
-
-def metrics(d: Draft, masks: str, reduction: Reduction) -> None:
-    n, k = 9, 4
-    scores, target = d.floats("scores", n, k), targets(d, n, k, masks)
-    loss = d.given("loss", np.array([0.7], np.float32))
-    sums = d.given("sums", np.array([10.5, 3.0, 20.0]), "state")
-    d.graph.add(Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=reduction))
-
-
-case("metrics-mean", metrics, "none", "mean")
-case("metrics-masked", metrics, "some", "mean")
-case("metrics-sum", metrics, "some", "sum")
-case("metrics-nothing_counts", metrics, "all", "mean")
 
 
 # ---------------------------------------------------------------- ends of a step

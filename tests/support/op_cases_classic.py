@@ -1,30 +1,20 @@
-"""Operations of LeNet-5, the perceptron, the older losses, and convolution by im2col."""
+"""Operations of LeNet-5, the perceptron, and convolution by im2col."""
 
 from __future__ import annotations
 
 import numpy as np
-from dnnstack.graph.graph import Op, Tensor
 from dnnstack.graph.ops import (
     ChannelScale,
     ChannelScaleBackward,
     Col2im,
     ConnectFilters,
     ConnectFiltersBackward,
-    ExpectedCost,
-    ExpectedCostBackward,
     Heaviside,
     Im2col,
-    MapCriterion,
-    MapCriterionBackward,
-    MultiMargin,
-    MultiMarginBackward,
     Pad2d,
     Pad2dBackward,
-    PerceptronError,
-    PerceptronErrorBackward,
     Rbf,
     RbfBackward,
-    Reduction,
 )
 from dnnstack.layers.connections import LENET5
 
@@ -158,61 +148,3 @@ def heaviside(d: Draft, *shape: int) -> None:
 
 case("heaviside-flat", heaviside, 5, 3)
 case("heaviside-picture", heaviside, 2, 3, 4, 5)
-
-
-# ---------------------------------------------------------------- losses
-
-LOSSES: dict[str, tuple[type[Op], type[Op], dict[str, object]]] = {
-    "multi_margin": (MultiMargin, MultiMarginBackward, {}),
-    "multi_margin-squared": (MultiMargin, MultiMarginBackward, {"power": 2, "margin": 0.7}),
-    "one_minus_p": (ExpectedCost, ExpectedCostBackward, {"kind": "one_minus_p"}),
-    "squared_distance": (ExpectedCost, ExpectedCostBackward, {"kind": "squared_distance"}),
-    "map": (MapCriterion, MapCriterionBackward, {"rubbish": 0.5}),
-    "map-without_competition": (MapCriterion, MapCriterionBackward, {"rubbish": None}),
-    "perceptron": (PerceptronError, PerceptronErrorBackward, {}),
-}
-
-
-def targets(d: Draft, n: int, classes: int, masks: str) -> Tensor:
-    drawn = d.rng.integers(0, classes, n).astype(np.int32)
-    if masks == "some":
-        drawn[:: max(2, n // 3)] = -1
-    elif masks == "all":
-        drawn[:] = -1
-    return d.given("target", drawn)
-
-
-def loss(
-    d: Draft, name: str, n: int, k: int, masks: str, reduction: Reduction, backward: bool
-) -> None:
-    d.length = n * k
-    x, target = d.floats("x", n, k), targets(d, n, k, masks)
-    forward, back, options = LOSSES[name]
-    out = {"dx": d.out("dx", n, k)} if backward else {"loss": d.out("loss", 1)}
-    kind = back if backward else forward
-    d.graph.add(kind(x=x, target=target, reduction=reduction, **out, **options))
-
-
-for name in LOSSES:
-    for backward in (False, True):
-        title = name + ("-backward" if backward else "")
-        case(f"{title}-plain", loss, name, 6, 10, "none", "mean", backward)
-        case(f"{title}-masked", loss, name, 7, 5, "some", "mean", backward)
-        case(f"{title}-sum", loss, name, 7, 5, "some", "sum", backward)
-        case(f"{title}-nothing_counts", loss, name, 3, 4, "all", "mean", backward)
-
-
-def map_far_away(d: Draft, backward: bool) -> None:
-    """Penalties of LeNet-5's size: exponentials of them underflow or overflow."""
-    x = d.given("x", np.array([[-400.0, -120.0, -90.0], [-1e4, -2e4, -3e4]], np.float32))
-    target = d.given("target", np.array([1, 2], np.int32))
-    if backward:
-        dx = d.out("dx", 2, 3)
-        d.graph.add(MapCriterionBackward(x=x, target=target, dx=dx, rubbish=20.0))
-    else:
-        out = d.out("loss", 1)
-        d.graph.add(MapCriterion(x=x, target=target, loss=out, rubbish=20.0))
-
-
-case("map-far_away", map_far_away, False)
-case("map-far_away-backward", map_far_away, True)

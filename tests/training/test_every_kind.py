@@ -152,7 +152,7 @@ def config_with(tiny: Make, rule: str) -> RunConfig:
 
 
 def resumed(config: RunConfig, backend: Backend) -> tuple[Snapshot, Snapshot, Snapshot]:
-    """What 7 steps end with, and to the bit 3 and 4 with a resume between; and what is there then."""
+    """What 7 steps end with, equal to the bit to 3 and 4 with a resume between; and what 3 give."""
     whole = session_of(config, backend)
     whole.run(7)
     half = session_of(config, backend)

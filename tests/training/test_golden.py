@@ -14,7 +14,6 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses import LOSSES
-from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
@@ -56,9 +55,8 @@ def specified(layers: list[tuple[str, dict[str, Any]]]) -> list[LayerSpec]:
 def train(net: golden_nets.Net, backend: Backend, options: Options) -> list[float]:
     """The loss of every step, the whole run as one list of operations a step."""
     specs = specified(net.layers)
-    loss = LOSSES[net.loss]()
-    if isinstance(loss, CrossEntropyLoss):
-        loss.label_smoothing = net.label_smoothing
+    smoothing = {"label_smoothing": net.label_smoothing} if net.loss == "cross_entropy" else {}
+    loss = LOSSES[net.loss](**smoothing)
     network = Network(build_layers(specs, net.picture), loss, net.picture, golden_nets.CLASSES)
     channels = net.picture[0]
     graph = network.train_graph(

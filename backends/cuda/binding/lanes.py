@@ -8,6 +8,7 @@ from typing import Any
 
 from ....graph.graph import Op
 from ....graph.ops import Advance
+from ....graph.ops.formulas import Formula
 from ....graph.ops.updates import ParameterUpdate
 from ...base import BoundCall
 from ..libraries.cublas import Cublas
@@ -158,13 +159,14 @@ class LaunchList:
         block: Grid = (THREADS,),
         shared: int = 0,
         defines: Defines = (),
+        formula: Formula | None = None,
     ) -> None:
         """Append a launch of one of our kernels: (file, name, activations in bfloat16)."""
-        found = Kernel(*kernel, defines)
+        found = Kernel(*kernel, defines, formula)
         given = (self.here.stream, grid, block, arguments, shared)
         overlaps = self.overlaps and kernel[1] not in self._apart
         behind = found.overlapping(*given) if overlaps else None
-        shown = {**dict(defines), **(details or {})}
+        shown = {**dict(defines), **(vars(formula) if formula else {}), **(details or {})}
         self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)
 
     def early(self, kernel: tuple[str, str, bool], grid: Grid, arguments: Sequence[Any]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
 
+from ....graph.ops.formulas import Formula
 from .. import sources
 from .overlap import overlapping
 from .runtime import cupy
@@ -16,28 +18,53 @@ from .runtime import cupy
 THREADS = 256
 # Enough blocks to fill the largest GPU; kernels loop over what is beyond.
 MAX_BLOCKS = 4096
-HEADERS = ("common.cuh", "activations.cuh")
+HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 
 Grid = tuple[int, ...]
 Defines = tuple[tuple[str, int], ...]
 
 
 @cache
-def _module(file: str, narrow: bool, defines: Defines) -> Any:
-    folder = resources.files(sources)
-    source = "".join(folder.joinpath(name).read_text("utf-8") for name in (*HEADERS, file))
+def _module(file: str, narrow: bool, defines: Defines, formula: Formula | None) -> Any:
+    source = source_of(file, formula)
     switches = (("BFLOAT", int(narrow)), *defines)
     options = ("-std=c++17", *(f"-D{name}={value}" for name, value in switches))
     return cupy().RawModule(code=source, options=options)
 
 
-class Kernel:
-    """One kernel of a file; ``narrow``: activations are bfloat16; defines: its fixed geometry."""
+def source_of(file: str, formula: Formula | None = None) -> str:
+    """A file's source behind what every file begins with, and a formula's functions between."""
+    folder = resources.files(sources)
+    parts = [folder.joinpath(name).read_text("utf-8") for name in (*HEADERS, file)]
+    if formula is not None:
+        parts[-1:-1] = [*map(_constant, vars(formula).items()), dedent(formula.cuda)]
+    return "".join(parts)
 
-    def __init__(self, file: str, name: str, narrow: bool = False, defines: Defines = ()) -> None:
+
+def _constant(option: tuple[str, bool | int | float]) -> str:
+    name, value = option
+    if isinstance(value, bool | int):
+        return f"constexpr {type(value).__name__} {name} = {int(value)};\n"
+    return f"constexpr float {name} = {float(f32(value)).hex()}f;\n"
+
+
+class Kernel:
+    """One kernel of a file; ``narrow``: activations are bfloat16; defines: its fixed geometry.
+
+    formula: that of the kernels of a file that calls one's functions.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        name: str,
+        narrow: bool = False,
+        defines: Defines = (),
+        formula: Formula | None = None,
+    ) -> None:
         self.file = file
         self.name = name
-        self._function = _module(file, narrow, defines).get_function(name)
+        self._function = _module(file, narrow, defines, formula).get_function(name)
 
     def launch(
         self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0

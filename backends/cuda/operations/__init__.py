@@ -5,7 +5,6 @@ from __future__ import annotations
 from . import (  # noqa: F401  # they register
     augment,
     classic,
-    classic_losses,
     combine,
     convolution,
     fused,

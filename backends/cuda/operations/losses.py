@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....graph.graph import Op, Tensor
+from ....graph.graph import Op
 from ....graph.ops import (
-    CrossEntropy,
-    CrossEntropyBackward,
-    MeanSquaredError,
-    MeanSquaredErrorBackward,
     Metrics,
+    RowLoss,
+    RowLossBackward,
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
@@ -18,9 +16,9 @@ from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, Grid, f32, i32, linear_grid
 
 ROWS_A_BLOCK = 4
-LOG_PROBABILITIES, SQUARED_ERROR = 0, 1
-FROM_LOG_SOFTMAX, FROM_TARGET, FROM_OUTPUT = 0, 1, 2
-Backward = CrossEntropyBackward | SoftmaxCrossEntropyBackward | MeanSquaredErrorBackward
+ROWS = "row_loss.cu"
+# Every block of a gradient counts the samples anew.
+MOST_BLOCKS = 64
 
 
 def _kernel(
@@ -50,68 +48,44 @@ def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
         (*arguments, *numbers),
         threads=32 * ROWS_A_BLOCK,
     )
-    _reduce(b, op, losses, target, op.loss)
+    _reduce(b, op, losses, target)
 
 
-def _rows(
-    b: Binder, op: CrossEntropy | MeanSquaredError, x: Tensor, smoothing: float, kind: int
-) -> None:
-    n, classes = x.shape
-    losses = b.scratch(n, "float32")
-    target = b.home(op.target).array
-    numbers = (i32(n), i32(classes), f32(smoothing), i32(kind))
-    _kernel(b, op, "row_losses", linear_grid(n), (b.floats(x).array, target, losses, *numbers))
-    _reduce(b, op, losses, target, op.loss)
+@binds(RowLoss)
+def row_loss(b: Binder, op: RowLoss) -> None:
+    n, classes = op.x.shape
+    losses, target = b.scratch(n, "float32"), b.home(op.target).array
+    arguments = (b.floats(op.x).array, target, losses, i32(n), i32(classes))
+    b.kernel(op, (ROWS, "row_loss", False), linear_grid(n), arguments, formula=op.formula)
+    _reduce(b, op, losses, target)
 
 
-def _reduce(
-    b: Binder,
-    op: CrossEntropy | MeanSquaredError | SoftmaxCrossEntropy,
-    losses: Any,
-    target: Any,
-    loss: Tensor,
-) -> None:
+def _reduce(b: Binder, op: RowLoss | SoftmaxCrossEntropy, losses: Any, target: Any) -> None:
     mean = i32(op.reduction == "mean")
-    arguments = (losses, target, b.output(loss).array, i32(len(losses)), mean)
+    arguments = (losses, target, b.output(op.loss).array, i32(len(losses)), mean)
     _kernel(b, op, "reduce_loss", (1,), arguments, shared=THREADS * 8)
 
 
-@binds(CrossEntropy)
-def cross_entropy(b: Binder, op: CrossEntropy) -> None:
-    _rows(b, op, op.log_p, op.label_smoothing, LOG_PROBABILITIES)
-
-
-@binds(MeanSquaredError)
-def mean_squared_error(b: Binder, op: MeanSquaredError) -> None:
-    _rows(b, op, op.x, 0.0, SQUARED_ERROR)
-
-
-def _backward(
-    b: Binder, op: Backward, x: Tensor | None, dx: Tensor, smoothing: float, kind: int
-) -> None:
-    n, classes = dx.shape
-    target = b.home(op.target).array
-    mean = i32(op.reduction == "mean")
-    numbers = (i32(n), i32(classes), f32(smoothing), mean, i32(kind))
-    source, slopes = None if x is None else b.floats(x).array, b.output(dx).array
-    arguments = (slopes if source is None else source, target, slopes, *numbers)
-    blocks = max(1, min(64, n * classes // 1024))
-    _kernel(b, op, "loss_backward", (blocks,), arguments, shared=THREADS * 8)
+@binds(RowLossBackward)
+def row_loss_backward(b: Binder, op: RowLossBackward) -> None:
+    n, classes = op.x.shape
+    arguments = (
+        *(b.floats(op.x).array, b.home(op.target).array, b.output(op.dx).array),
+        *(i32(n), i32(classes), i32(op.reduction == "mean")),
+    )
+    kernel, grid = (ROWS, "row_loss_backward", False), (min(MOST_BLOCKS, -(-n * 32 // THREADS)),)
+    b.kernel(op, kernel, grid, arguments, shared=THREADS * 8, formula=op.formula)
 
 
 @binds(SoftmaxCrossEntropyBackward)
 def softmax_cross_entropy_backward(b: Binder, op: SoftmaxCrossEntropyBackward) -> None:
-    _backward(b, op, op.log_p, op.dx, op.label_smoothing, FROM_LOG_SOFTMAX)
-
-
-@binds(CrossEntropyBackward)
-def cross_entropy_backward(b: Binder, op: CrossEntropyBackward) -> None:
-    _backward(b, op, None, op.dlog_p, op.label_smoothing, FROM_TARGET)
-
-
-@binds(MeanSquaredErrorBackward)
-def mean_squared_error_backward(b: Binder, op: MeanSquaredErrorBackward) -> None:
-    _backward(b, op, op.x, op.dx, 0.0, FROM_OUTPUT)
+    n, classes = op.dx.shape
+    arguments = (
+        *(b.floats(op.log_p).array, b.home(op.target).array, b.output(op.dx).array),
+        *(i32(n), i32(classes), f32(op.label_smoothing), i32(op.reduction == "mean")),
+    )
+    grid = (max(1, min(MOST_BLOCKS, n * classes // 1024)),)
+    _kernel(b, op, "loss_backward", grid, arguments, shared=THREADS * 8)
 
 
 @binds(Metrics)

@@ -31,26 +31,6 @@ __global__ void log_softmax_loss(const float* x, const int* target, float* log_p
     if (lane == 0) losses[row] = target[row] < 0 ? 0.0f : loss;
 }
 
-// losses[row] for the cross-entropy of log probabilities (kind 0) and for squared error (kind 1).
-__global__ void row_losses(const float* x, const int* target, float* losses, int n, int classes,
-                           float smoothing, int kind) {
-    enter();
-    LINEAR(row, n) {
-        float loss = 0.0f;
-        for (int k = 0; k < classes; ++k) {
-            float value = x[row * classes + k];
-            if (kind == 0) {
-                float q = wanted(k, target[row], classes, smoothing);
-                if (q != 0.0f) loss -= q * value;
-            } else {
-                float gap = value - (k == target[row] ? 1.0f : 0.0f);
-                loss += gap * gap / classes;
-            }
-        }
-        losses[row] = target[row] < 0 ? 0.0f : loss;
-    }
-}
-
 // One block: loss = sum of losses, divided by the number of rows that count where mean is asked.
 __global__ void reduce_loss(const float* losses, const int* target, float* loss, int n, int mean) {
     enter();
@@ -65,10 +45,9 @@ __global__ void reduce_loss(const float* losses, const int* target, float* loss,
     if (threadIdx.x == 0) loss[0] = mean ? sum / fmax(count, 1.0) : sum;
 }
 
-// Gradient of a loss: kind 0 softmax with cross-entropy from log_p, 1 cross-entropy with respect to
-// log_p, where x is not read, 2 squared error from x. One block: every thread needs the number of rows that count.
-__global__ void loss_backward(const float* x, const int* target, float* dx, int n, int classes,
-                              float smoothing, int mean, int kind) {
+// dx = e^log_p - q, over the number of rows that count where mean is asked; every block counts them.
+__global__ void loss_backward(const float* log_p, const int* target, float* dx, int n,
+                                      int classes, float smoothing, int mean) {
     enter();
     extern __shared__ double totals[];
     double count = 0.0;
@@ -76,12 +55,10 @@ __global__ void loss_backward(const float* x, const int* target, float* dx, int 
     count = block_sum(count, totals);
     float weight = mean ? 1.0 / fmax(count, 1.0) : 1.0;
     LINEAR(i, (i64)n * classes) {
-        int k = i % classes, t = target[i / classes];
-        float value = kind == 1 ? 0.0f : x[i], q = wanted(k, t, classes, smoothing), slope;
+        int t = target[i / classes];
+        float value = log_p[i], q = wanted(i % classes, t, classes, smoothing);
         // Of a sure answer e^value - 1 keeps its digits.
-        if (kind == 0) slope = q > 0.5f ? expm1f(value) + (1.0f - q) : expf(value) - q;
-        else if (kind == 1) slope = -q;
-        else slope = 2.0f / classes * (value - (k == t ? 1.0f : 0.0f));
+        float slope = q > 0.5f ? expm1f(value) + (1.0f - q) : expf(value) - q;
         dx[i] = t < 0 ? 0.0f : slope * weight;
     }
 }

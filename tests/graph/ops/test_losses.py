@@ -9,17 +9,18 @@ import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.graph.ops import (
     CrossEntropy,
-    CrossEntropyBackward,
-    MeanSquaredError,
-    MeanSquaredErrorBackward,
     Metrics,
+    RowLoss,
+    RowLossBackward,
     Softmax,
     SoftmaxBackward,
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
+from dnnstack.layers.losses.mean_squared_error import MeanSquaredError
 
 from ...support.by_hand import TARGET, check, compute
+from ...support.formulas import VARIANTS
 
 LOG_P = np.log([[0.25, 0.75], [0.5, 0.5], [0.1, 0.9]]).tolist()
 WANTED = np.array([1, 0, -1], TARGET)
@@ -27,24 +28,26 @@ WANTED = np.array([1, 0, -1], TARGET)
 
 @pytest.mark.parametrize(("reduction", "count"), [("mean", 2), ("sum", 1)])
 def test_cross_entropy(reduction: str, count: int) -> None:
-    fields = {"target": WANTED, "reduction": reduction}
-    loss = compute(CrossEntropy, {"loss": (1,)}, log_p=LOG_P, **fields)["loss"]
+    fields = {"x": LOG_P, "target": WANTED, "reduction": reduction, "formula": CrossEntropy()}
+    loss = compute(RowLoss, {"loss": (1,)}, **fields)["loss"]
     check(loss, [(-math.log(0.75) - math.log(0.5)) / count])
-    dlog_p = compute(CrossEntropyBackward, {"dlog_p": (3, 2)}, **fields)["dlog_p"]
+    dlog_p = compute(RowLossBackward, {"dx": (3, 2)}, **fields)["dx"]
     check(dlog_p, np.array([[0, -1], [-1, 0], [0, 0]]) / count)
 
 
 @pytest.mark.parametrize(("reduction", "count"), [("mean", 2), ("sum", 1)])
 def test_label_smoothing(reduction: str, count: int) -> None:
     """With s = 0.2 and two classes the target is (0.1, 0.9)."""
-    smooth = {"target": WANTED, "reduction": reduction, "label_smoothing": 0.2}
+    fields = {"target": WANTED, "reduction": reduction}
+    plain = {"x": LOG_P, "formula": CrossEntropy(0.2)} | fields
     first = -0.1 * math.log(0.25) - 0.9 * math.log(0.75)
     total = first - math.log(0.5)
-    check(compute(CrossEntropy, {"loss": (1,)}, log_p=LOG_P, **smooth)["loss"], [total / count])
-    dlog_p = compute(CrossEntropyBackward, {"dlog_p": (3, 2)}, **smooth)["dlog_p"]
+    check(compute(RowLoss, {"loss": (1,)}, **plain)["loss"], [total / count])
+    dlog_p = compute(RowLossBackward, {"dx": (3, 2)}, **plain)["dx"]
     check(dlog_p, np.array([[-0.1, -0.9], [-0.9, -0.1], [0, 0]]) / count)
 
     x = (np.array(LOG_P) + np.array([[5.0], [0.0], [-3.0]])).tolist()
+    smooth = {"label_smoothing": 0.2} | fields
     shapes = {"log_p": (3, 2), "loss": (1,)}
     fused = compute(SoftmaxCrossEntropy, shapes, x=x, **smooth)
     check(fused["loss"], [total / count])
@@ -57,18 +60,17 @@ def test_label_smoothing(reduction: str, count: int) -> None:
 @pytest.mark.parametrize(("reduction", "count"), [("mean", 2), ("sum", 1)])
 def test_mean_squared_error(reduction: str, count: int) -> None:
     x = [[0.5, 2.0], [1.0, -3.0], [7.0, 7.0]]
-    fields = {"x": x, "target": WANTED, "reduction": reduction}
-    loss = compute(MeanSquaredError, {"loss": (1,)}, **fields)["loss"]
+    fields = {"x": x, "target": WANTED, "reduction": reduction, "formula": MeanSquaredError()}
+    loss = compute(RowLoss, {"loss": (1,)}, **fields)["loss"]
     check(loss, [((0.25 + 1) / 2 + (0 + 9) / 2) / count])
-    dx = compute(MeanSquaredErrorBackward, {"dx": (3, 2)}, **fields)["dx"]
+    dx = compute(RowLossBackward, {"dx": (3, 2)}, **fields)["dx"]
     check(dx, np.array([[0.5, 1], [0, -3], [0, 0]]) / count)
 
 
 def test_loss_of_masked_samples_alone_is_zero() -> None:
-    masked = np.array([-1, -1, -1], TARGET)
-    check(compute(CrossEntropy, {"loss": (1,)}, log_p=LOG_P, target=masked)["loss"], [0])
-    dlog_p = compute(CrossEntropyBackward, {"dlog_p": (3, 2)}, target=masked)["dlog_p"]
-    check(dlog_p, np.zeros((3, 2)))
+    masked = {"x": LOG_P, "target": np.array([-1, -1, -1], TARGET), "formula": CrossEntropy()}
+    check(compute(RowLoss, {"loss": (1,)}, **masked)["loss"], [0])
+    check(compute(RowLossBackward, {"dx": (3, 2)}, **masked)["dx"], np.zeros((3, 2)))
 
 
 @pytest.mark.parametrize("margin", [10.0, 800.0, 1e30])
@@ -76,17 +78,21 @@ def test_certain_and_wrong_is_a_loss_as_large_as_the_margin(margin: float) -> No
     """Even where the probability of the right class is too small for a float."""
     target = np.array([1], TARGET)
     log_p = compute(Softmax, {"y": (1, 2)}, x=[[margin, 0.0]], log=True)["y"]
-    loss = compute(CrossEntropy, {"loss": (1,)}, log_p=log_p.tolist(), target=target)["loss"]
-    dlog_p = compute(CrossEntropyBackward, {"dlog_p": (1, 2)}, target=target)["dlog_p"]
+    fields = {"x": log_p.tolist(), "target": target, "formula": CrossEntropy()}
+    loss = compute(RowLoss, {"loss": (1,)}, **fields)["loss"]
+    dlog_p = compute(RowLossBackward, {"dx": (1, 2)}, **fields)["dx"]
     slopes = {"y": log_p.tolist(), "dy": dlog_p.tolist(), "log": True}
     dx = compute(SoftmaxBackward, {"dx": (1, 2)}, **slopes)["dx"]
     check(loss, [margin + math.log1p(math.exp(-margin))])
     check(dx, np.array([[1.0, -1.0]]) / (1.0 + math.exp(-margin)))
 
 
-def test_a_label_beyond_the_scores_is_an_error() -> None:
-    with pytest.raises(DatasetError, match="label 2, but the network gives 2 scores"):
-        compute(CrossEntropy, {"loss": (1,)}, log_p=[[-1, -1]], target=np.array([2], TARGET))
+@pytest.mark.parametrize("loss", VARIANTS)
+def test_a_label_beyond_the_scores_is_an_error(loss: str) -> None:
+    fields = {"x": [[-1, -1]], "target": np.array([2], TARGET), "formula": VARIANTS[loss].formula}
+    for kind, out in ((RowLoss, {"loss": (1,)}), (RowLossBackward, {"dx": (1, 2)})):
+        with pytest.raises(DatasetError, match="label 2, but the network gives 2 scores"):
+            compute(kind, out, **fields)
 
 
 @pytest.mark.parametrize(("reduction", "added"), [("mean", 1.5), ("sum", 0.5)])

@@ -29,20 +29,20 @@ from dnnstack.graph.ops import (
     BatchNormBackward,
     Conv2d,
     CrossEntropy,
-    CrossEntropyBackward,
     DivisiveNorm,
     DivisiveNormBackward,
     Lrn,
     LrnBackward,
-    MeanSquaredError,
-    MeanSquaredErrorBackward,
-    MultiMargin,
-    MultiMarginBackward,
+    RowFormula,
+    RowLoss,
+    RowLossBackward,
     Softmax,
     SoftmaxBackward,
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
+from dnnstack.layers.losses.hinge import MultiMargin
+from dnnstack.layers.losses.mean_squared_error import MeanSquaredError
 
 from .. import op_cases
 from ..op_cases_windows import Geometry
@@ -326,23 +326,23 @@ def plain_log_loss(d: Hard, shift: float, smoothing: float) -> None:
     x = scores(d, shift)
     target = d.given("target", np.zeros(len(MARGINS) * 8, np.int32))
     log_p, dlog_p, dx = (d.out(name, *x.shape) for name in ("log_p", "dlog_p", "dx"))
-    rest = {"target": target, "label_smoothing": smoothing}
+    rest: dict[str, Any] = {"x": log_p, "target": target, "formula": CrossEntropy(smoothing)}
     d.graph.add(Softmax(x=x, y=log_p, log=True))
-    d.graph.add(CrossEntropy(log_p=log_p, loss=d.out("loss", 1), **rest))
-    d.graph.add(CrossEntropyBackward(dlog_p=dlog_p, **rest))
+    d.graph.add(RowLoss(loss=d.out("loss", 1), **rest))
+    d.graph.add(RowLossBackward(dx=dlog_p, **rest))
     d.graph.add(SoftmaxBackward(y=log_p, dy=dlog_p, dx=dx, log=True))
     d.each[log_p] = len(MARGINS)
     if not smoothing:
         d.each[dx] = len(MARGINS)
 
 
-def distance(d: Hard, forward: type[Any], back: type[Any], reduction: str, options: Any) -> None:
+def distance(d: Hard, formula: RowFormula, reduction: str) -> None:
     """Losses of scores that are near what is wanted: small differences of numbers."""
     x = d.given("x", (1.0 + d.rng.standard_normal((4096, CLASSES)) / 64).astype(np.float32))
     target = d.given("target", d.rng.integers(0, CLASSES, 4096).astype(np.int32))
-    rest = {"x": x, "target": target, "reduction": reduction, **options}
-    d.graph.add(forward(loss=d.out("loss", 1), **rest))
-    d.graph.add(back(dx=d.out("dx", *x.shape), **rest))
+    rest: dict[str, Any] = {"x": x, "target": target, "formula": formula, "reduction": reduction}
+    d.graph.add(RowLoss(loss=d.out("loss", 1), **rest))
+    d.graph.add(RowLossBackward(dx=d.out("dx", *x.shape), **rest))
 
 
 for shift in (0.0, 100.0, -1000.0):
@@ -357,10 +357,8 @@ for smoothing in (0.0, 0.1):
         named = f"cross_entropy-{shift:g}-{smoothing:g}"
         case(named, plain_log_loss, "normal", shift, smoothing)
 for reduction in ("mean", "sum"):
-    pairs = ((MeanSquaredError, MeanSquaredErrorBackward), (MultiMargin, MultiMarginBackward))
-    for forward, back in pairs:
-        named = f"{forward.__name__}-{reduction}"
-        case(named, distance, "normal", forward, back, reduction, {})
+    for formula in (MeanSquaredError(), MultiMargin()):
+        case(f"{formula.name}-{reduction}", distance, "normal", formula, reduction)
 
 # ---------------------------------------------------------------- updates
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from dnnstack.graph import ops
 from dnnstack.graph.graph import Op, Tensor
+from dnnstack.layers.losses.hinge import MultiMargin
+from dnnstack.layers.losses.mean_squared_error import MeanSquaredError
 from torch.nn import functional as F
 
 aten = torch.ops.aten
@@ -248,53 +250,46 @@ def softmax_cross_entropy(op: ops.SoftmaxCrossEntropy, v: Values) -> None:
 @means(ops.SoftmaxCrossEntropyBackward)
 def softmax_cross_entropy_backward(op: ops.SoftmaxCrossEntropyBackward, v: Values) -> None:
     log_p = v[op.log_p]
-    v[op.dx] = aten._log_softmax_backward_data(_slopes(op, log_p.shape, v), log_p, 1, torch.float32)
+    v[op.dx] = aten._log_softmax_backward_data(
+        _slopes(op, op.label_smoothing, log_p.shape, v), log_p, 1, torch.float32
+    )
 
 
-def _slopes(op: Any, shape: tuple[int, ...], v: Values) -> Value:
+def _slopes(op: Any, smoothing: float, shape: tuple[int, ...], v: Values) -> Value:
     """What autograd makes of nll_loss and of the mean over the classes: (N, K)."""
     n, k = shape
     weight = 1.0 / n if op.reduction == "mean" else 1.0
-    g = torch.full((n, k), -op.label_smoothing / k * weight)
-    g[torch.arange(n), v[op.target].long()] -= (1.0 - op.label_smoothing) * weight
+    g = torch.full((n, k), -smoothing / k * weight)
+    g[torch.arange(n), v[op.target].long()] -= (1.0 - smoothing) * weight
     return g
 
 
-@means(ops.CrossEntropy)
-def cross_entropy(op: ops.CrossEntropy, v: Values) -> None:
-    log_p, s = v[op.log_p], op.label_smoothing
-    chosen = F.nll_loss(log_p, v[op.target].long(), reduction=_reduced(op))
-    v[op.loss] = ((1.0 - s) * chosen - s * log_p.mean(1).mean()).reshape(1)
-
-
-@means(ops.CrossEntropyBackward)
-def cross_entropy_backward(op: ops.CrossEntropyBackward, v: Values) -> None:
-    v[op.dlog_p] = _slopes(op, op.dlog_p.shape, v)
-
-
-def _distance(op: Any, x: Value, v: Values) -> Value:
-    if isinstance(op, ops.MultiMargin | ops.MultiMarginBackward):
-        rest = {"p": op.power, "margin": op.margin, "reduction": _reduced(op)}
-        return F.multi_margin_loss(x, v[op.target].long(), **rest)
-    loss = F.mse_loss(x, _wanted(op, x.shape[1], v), reduction=_reduced(op))
+def _row_loss(op: Any, x: Value, v: Values) -> Value:
+    formula, target, rest = op.formula, v[op.target].long(), {"reduction": _reduced(op)}
+    if isinstance(formula, MultiMargin):
+        return F.multi_margin_loss(x, target, p=formula.power, margin=formula.margin, **rest)
+    if isinstance(formula, ops.CrossEntropy):
+        s = formula.label_smoothing
+        return (1.0 - s) * F.nll_loss(x, target, **rest) - s * x.mean(1).mean()
+    assert isinstance(formula, MeanSquaredError)
+    loss = F.mse_loss(x, _wanted(op, x.shape[1], v), **rest)
     # Ours is a mean over the classes in any case.
     return loss if op.reduction == "mean" else loss / x.shape[1]
 
 
-def distance(op: Any, v: Values) -> None:
-    v[op.loss] = _distance(op, v[op.x], v).reshape(1)
+@means(ops.RowLoss)
+def row_loss(op: ops.RowLoss, v: Values) -> None:
+    v[op.loss] = _row_loss(op, v[op.x], v).reshape(1)
 
 
-def distance_backward(op: Any, v: Values) -> None:
+@means(ops.RowLossBackward)
+def row_loss_backward(op: ops.RowLossBackward, v: Values) -> None:
+    if isinstance(op.formula, ops.CrossEntropy):
+        v[op.dx] = _slopes(op, op.formula.label_smoothing, op.dx.shape, v)
+        return
     x = v[op.x].clone().requires_grad_()
-    _distance(op, x, v).backward()
+    _row_loss(op, x, v).backward()
     v[op.dx] = x.grad
-
-
-for kind in (ops.MultiMargin, ops.MeanSquaredError):
-    FUNCTIONS[kind] = distance
-for kind in (ops.MultiMarginBackward, ops.MeanSquaredErrorBackward):
-    FUNCTIONS[kind] = distance_backward
 
 
 # ---------------------------------------------------------------- updates

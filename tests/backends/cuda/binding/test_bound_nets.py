@@ -19,6 +19,9 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.network import Network
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support.formulas import VARIANTS
+from ....support.op_cases import CASES
+
 SHAPES = ((1, 12, 12), (1, 13, 11), (3, 12, 12), (5, 9, 8))
 LAYOUTS = (
     {"layout": "nhwc", "pad": "1", "lanes": "1"},
@@ -109,6 +112,18 @@ def test_every_kernel_gets_numbers_of_its_types(bound, seed, precision):
     executable.close()
     other, _ = bound(graphs, precision, choices)
     other.close()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_loss_is_a_formula_of_the_same_kernels(bound, name):
+    formula = VARIANTS[name].formula
+    for end, kernels in (("", ["row_loss", "reduce_loss"]), ("_backward", ["row_loss_backward"])):
+        graph = CASES[f"{name}{end}-masked"](np.random.default_rng(1), "normal").graph
+        executable, _ = bound({"one": graph})
+        calls = executable.calls("one")
+        assert [call.function for call in calls] == kernels
+        assert calls[0].arguments.items() >= {(key, str(v)) for key, v in vars(formula).items()}
+        executable.close()
 
 
 AROUND = {

@@ -20,6 +20,8 @@ from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import ACTIVATIONS, Conv2d
 
+from ....support.formulas import VARIANTS
+
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
 CHOICES = {"layout": "nhwc", "pad": "8", "lanes": "2"}
@@ -86,8 +88,7 @@ def test_kernels_compile_and_keep_to_their_registers(
 def test_kernels_that_those_nets_do_not_use(file, kind, narrow):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
-    folder = Path(kernels.__file__).parents[1] / "sources"
-    code = "".join(folder.joinpath(name).read_text("utf-8") for name in (*kernels.HEADERS, file))
+    code = kernels.source_of(file)
     options = ("-std=c++17", f"-DBFLOAT={narrow}", "--gpu-architecture=sm_90", "--ptxas-options=-v")
     if kind is not None:
         options += (f"-DKIND={ACTIVATIONS.index(kind)}",)
@@ -95,6 +96,15 @@ def test_kernels_that_those_nets_do_not_use(file, kind, narrow):
         log = compile_source(library, code, options)
         spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
         assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name}\n{log}"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_formulas_of_losses(name):
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    code = kernels.source_of("row_loss.cu", VARIANTS[name].formula)
+    for library in libraries():
+        compile_source(library, code, ("-std=c++17", "-DBFLOAT=0", "--gpu-architecture=sm_90"))
 
 
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
@@ -110,9 +120,7 @@ def test_direct_convolutions(filters, kernel, dtype, architecture):
     ends = {name: Tensor(name, size, "float32", "activation") for name, size in shapes.items()}
     op = Conv2d(**ends, window=window, activation="gelu")
     y = Layout(shape, (64, 128, *shape[2:]), True, dtype=dtype)
-    folder = Path(kernels.__file__).parents[1] / "sources"
-    names = (*kernels.HEADERS, direct_conv.FILE)
-    code = "".join(folder.joinpath(name).read_text("utf-8") for name in names)
+    code = kernels.source_of(direct_conv.FILE)
     fixed = direct_conv.geometry_of(op, y) | {"BFLOAT": int(dtype == "bfloat16")}
     for numbers in direct_conv.shapes_of(op, y):
         options = [f"-D{name}={value}" for name, value in (fixed | numbers).items()]

@@ -1,0 +1,13 @@
+// What formulas work on. A formula's functions stand between this and the kernel that calls them.
+
+// A sample of a loss: `classes` numbers, the class that is right, and what `common` made of them.
+struct Row {
+    const float* x;
+    int target, classes;
+    float common;
+    __device__ float right(int k) const { return k == target ? 1.0f : 0.0f; }
+};
+
+// What all slopes of a row have in common, of a formula that does not say.
+template <typename R>
+__device__ float common(R) { return 0.0f; }

@@ -1,0 +1,38 @@
+// A loss of rows, always float: value(row), slope(row, k) and common(row) are those of a formula.
+
+extern "C" {
+
+// One thread a row: losses[row], 0 for a masked row.
+__global__ void row_loss(const float* x, const int* target, float* losses, int n, int classes) {
+    enter();
+    LINEAR(i, n) {
+        Row row = {x + i * classes, target[i], classes, 0.0f};
+        float loss = 0.0f;
+        if (row.target >= 0) {
+            row.common = common(row);
+            loss = value(row);
+        }
+        losses[i] = loss;
+    }
+}
+
+// One warp a row: dx, the gradient. Every block counts the rows that are not masked.
+__global__ void row_loss_backward(const float* x, const int* target, float* dx, int n, int classes,
+                                  int mean) {
+    enter();
+    extern __shared__ double totals[];
+    double count = 0.0;
+    for (int row = threadIdx.x; row < n; row += blockDim.x) count += target[row] >= 0;
+    count = block_sum(count, totals);
+    const float weight = mean ? 1.0 / fmax(count, 1.0) : 1.0;
+    const int warps = blockDim.x / 32;
+    for (i64 i = blockIdx.x * warps + threadIdx.x / 32; i < n; i += gridDim.x * warps) {
+        Row row = {x + i * classes, target[i], classes, 0.0f};
+        const bool counts = row.target >= 0;
+        if (counts) row.common = common(row);
+        for (int k = threadIdx.x % 32; k < classes; k += 32)
+            dx[i * classes + k] = counts ? slope(row, k) * weight : 0.0f;
+    }
+}
+
+}  // extern "C"

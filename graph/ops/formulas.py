@@ -1,0 +1,62 @@
+"""What a formula is: the part of an operation that many losses fill in, each in a file of its own.
+
+A formula is a frozen dataclass whose fields are its options, and is said twice: in NumPy, for the
+backends of a CPU, and as ``cuda``, functions in CUDA C++ that a kernel of ours calls and in which
+every option is a constant of its name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class Formula(ABC):
+    """``name`` is what operations with this formula are called."""
+
+    cuda: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+
+class RowFormula(Formula):
+    """The loss of one sample from its row of x: (N, K) and its class, target: (N,).
+
+    A sample of class -1 counts nowhere: what is made of it is thrown away. ``of``: whether x are
+    the scores, the probabilities p = softmax(scores), or their logarithms log_p. ``flops``: those
+    of the value and of the gradient, for each element of x. ``cuda``: value(row), slope(row, k)
+    and, where wanted, common(row), see formulas.cuh.
+    """
+
+    of: ClassVar[Literal["scores", "p", "log_p"]] = "scores"
+    flops: ClassVar[tuple[int, int]] = (3, 3)
+
+    @abstractmethod
+    def value(self, x: Array, target: Array) -> Array:
+        """The loss of each sample, in the type of x: (N,)."""
+
+    @abstractmethod
+    def gradient(self, x: Array, target: Array) -> Array:
+        """The derivative of each sample's loss with respect to its row, over ``scale``: (N, K)."""
+
+    def scale(self, classes: int) -> float:
+        """A factor of the gradient; it is united with that of the mean, which saves a rounding."""
+        return 1.0
+
+
+def one_hot(target: Array, x: Array, label_smoothing: float = 0.0) -> Array:
+    """q[n,k] = (1 - s) [k = target[n]] + s / K, zeros where target is -1; of the type of x: (N, K).
+
+    Label smoothing s: Szegedy et al. 2016, section 7.
+    """
+    q = np.full(x.shape, label_smoothing / x.shape[1], x.dtype)
+    q[np.arange(len(target)), target] += 1.0 - label_smoothing
+    q[target < 0] = 0.0
+    return q
