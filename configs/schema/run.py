@@ -18,7 +18,7 @@ from ...common.options import LARGEST, Count, NotNegative, is_number, is_whole
 from .base import Epochs, Model, Threads, problem, tupled
 from .datasets import Dataset, Folder
 from .layers import WRITTEN, Layer, unique_names
-from .losses import CrossEntropyConfig, Loss
+from .losses import CROSS_ENTROPY, Loss
 from .optimizer import Optimizer
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .training import (
@@ -218,7 +218,7 @@ class RunConfig(Model):
         BeforeValidator(tupled),
         WRITTEN,
     ] = Field(description="The network, from the input to the output.")
-    loss: Loss = Field(default=CrossEntropyConfig(), description="What training makes small.")
+    loss: Loss = Field(default=CROSS_ENTROPY, description="What training makes small.")
     optimizer: Optimizer = Field(description="How the parameters are updated.")
     schedule: Schedule = Field(default=FIXED, description="How the learning rate changes.")
     train: TrainConfig = Field(description="How long to train.")

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from ...common.options import Share
 from ...graph.ops import CrossEntropy, Reduction
 from .loss import Loss
 
 
 class CrossEntropyLoss(Loss):
-    """-log softmax(scores)[target], averaged; with label smoothing against the smoothed target.
+    """-log of the probability of the right class; a final softmax layer is fused with it.
 
-    The softmax belongs to the loss: a final ``softmax`` layer of the network is this one.
+    -log softmax(scores)[target], averaged; with label smoothing against the smoothed target.
     """
 
     kind = "cross_entropy"
     softmax = True
 
-    def __init__(self, *, label_smoothing: float = 0.0, reduction: Reduction = "mean") -> None:
+    def __init__(
+        self,
+        *,
+        label_smoothing: Annotated[
+            Share, "Share of the target spread evenly over all classes."
+        ] = 0.0,
+        reduction: Reduction = "mean",
+    ) -> None:
         super().__init__(reduction=reduction)
         self.formula = CrossEntropy(label_smoothing)

@@ -53,7 +53,7 @@ class SquaredDistance(RowFormula):
 
 
 class OneMinusPLoss(Loss):
-    """1 - p[target], averaged over the batch."""
+    """1 - p[t]; a final softmax layer is fused with it."""
 
     kind = "one_minus_p"
     softmax = True
@@ -61,7 +61,7 @@ class OneMinusPLoss(Loss):
 
 
 class SquaredDistanceLoss(Loss):
-    """sum over k of p[k] (k - target)^2: the classes are numbers, near misses cost less."""
+    """Sum over k of p[k] (k - t) ** 2: classes as numbers; a final softmax is fused with it."""
 
     kind = "squared_distance"
     softmax = True

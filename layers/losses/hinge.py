@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 
+from ...common.options import Positive
 from ...graph.ops.formulas import Array, RowFormula, one_hot
 from ...graph.ops.losses import Reduction
 from .loss import Loss
@@ -59,7 +61,7 @@ class MultiMargin(RowFormula):
 
 
 class HingeLoss(Loss):
-    """(1 / K) sum over k != t of max(0, margin - score[t] + score[k])^power, averaged.
+    """(1 / K) sum over k != t of max(0, margin - s[t] + s[k]) ** power.
 
     The multi-class margin loss of Weston and Watkins 1999, as PyTorch's MultiMarginLoss.
     """
@@ -68,7 +70,11 @@ class HingeLoss(Loss):
     unbounded = True
 
     def __init__(
-        self, *, margin: float = 1.0, power: int = 1, reduction: Reduction = "mean"
+        self,
+        *,
+        margin: Annotated[Positive, "How far the right score should lie above the others."] = 1.0,
+        power: Annotated[Literal[1, 2], "1, or 2 for the squared hinge."] = 1,
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(reduction=reduction)
         self.formula = MultiMargin(margin, power)

@@ -39,7 +39,7 @@ class MeanSquaredError(RowFormula):
 
 
 class MeanSquaredErrorLoss(Loss):
-    """(1 / K) sum over k of (output[k] - [k = target])^2, averaged over the batch."""
+    """Mean of the squared differences to the one-hot target."""
 
     kind = "mse"
     formula = MeanSquaredError()

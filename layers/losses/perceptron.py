@@ -40,10 +40,11 @@ class PerceptronError(RowFormula):
 
 
 class PerceptronLoss(Loss):
-    """The number of wrong units, averaged; backward is Rosenblatt's rule and no gradient.
+    """Rosenblatt's rule for one dense layer before heaviside: w += lr * (wanted - y) * x.
 
-    Each unit k should say [k = target]. What backward returns is y - [k = target], so that plain
-    SGD does w += lr ([k = target] - y) x (Rosenblatt 1958), for the one layer of weights.
+    The loss is the number of wrong units, averaged; backward is no gradient. Each unit k should say
+    [k = target]. What backward returns is y - [k = target], so that plain SGD does
+    w += lr ([k = target] - y) x (Rosenblatt 1958), for the one layer of weights.
     """
 
     kind = "perceptron"

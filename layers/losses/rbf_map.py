@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from ...common.options import NotNegative
 from ...graph.ops.formulas import Array, RowFormula, one_hot
 from ...graph.ops.losses import Reduction
 from .loss import Loss
@@ -52,17 +54,26 @@ class MapCriterion(RowFormula):
 
 
 class RbfMapLoss(Loss):
-    """penalty[t] + log(e^-j + sum over k of e^-penalty[k]), averaged: LeCun et al. 1998, eq. 9.
+    """Penalty of the right class + log(exp(-j) + sum of exp(-penalty)), for an rbf layer.
 
-    The scores are the negative penalties of an ``rbf`` layer. The second term raises the penalties
-    of the other classes, those above j hardly. Without ``competition`` it is left out: eq. 8.
+    The scores are the negative penalties. The second term raises the penalties of the other
+    classes, those above j hardly; without ``competition`` it is left out. Source: LeCun et al.
+    1998, eq. 9 and 8.
     """
 
     kind = "rbf_map"
     softmax = True
 
     def __init__(
-        self, *, j: float = 10.0, competition: bool = True, reduction: Reduction = "mean"
+        self,
+        *,
+        j: Annotated[
+            NotNegative, "Penalties of wrong classes above it are hardly raised further."
+        ] = 10.0,
+        competition: Annotated[
+            bool, "false leaves the logarithm out: the right class's penalty alone."
+        ] = True,
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__(reduction=reduction)
         self.formula = MapCriterion(j, competition)

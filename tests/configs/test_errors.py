@@ -243,8 +243,8 @@ ONE_LINE = [
     ),
     (
         "loss: {label_smoothing: 0.1}",
-        "x.yaml:1:1: loss: the key 'type' is missing (cross_entropy, mse, "
-        "hinge, one_minus_p, squared_distance, rbf_map, perceptron)",
+        "x.yaml:1:1: loss: the key 'type' is missing (cross_entropy, one_minus_p, "
+        "squared_distance, hinge, mse, perceptron, rbf_map)",
     ),
     (
         "loss: {type: mse, label_smoothing: 0.1}",
