@@ -84,7 +84,7 @@ def evaluate(
 
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note, not no_graph)
-    trained_on = trained.checkpoint.state.data_folder
+    trained_on = trained.checkpoint.provenance.data_folder
     root = data_root(data_dir, trained.config.data.root, trained_on)
     images, index = evaluation.load_part(trained, part, root, dataset, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
@@ -100,7 +100,7 @@ def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
 
     if run_of_checkpoint(trained.path) is None:
         return None
-    own = result.dataset == trained.checkpoint.state.dataset
+    own = result.dataset == trained.checkpoint.provenance.dataset
     name = f"eval-{result.part}" if own else f"eval-{result.dataset}-{result.part}"
     return trained.path.parent.parent / name
 

@@ -152,7 +152,7 @@ def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:
     """The data folder of the resumed run, where the config names none."""
     if resumed is None or resumed.checkpoint is None or loaded.config.data.root:
         return ""
-    return resumed.checkpoint.state.data_folder
+    return resumed.checkpoint.provenance.data_folder
 
 
 def _again(

@@ -216,7 +216,7 @@ def evaluate(
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     tta = trained.config.evaluate.tta if tta is None else tta
-    scaling = trained.checkpoint.state.preprocessing
+    scaling = trained.checkpoint.provenance.preprocessing
     graph = evaluation(
         trained.config,
         trained.network,

@@ -16,11 +16,11 @@ from .divergence import Watch
 from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
 from .pace import Pace
-from .records.resume import Resume
+from .records.checkpoint import Checkpoint
+from .records.provenance import Provenance
 from .records.run_log import RunLog
 from .records.runs import Run
 from .records.saver import Saver
-from .records.state import State
 from .records.store import CheckpointWriter
 from .recovery import Diverged, Recovery
 from .session import Session
@@ -39,11 +39,11 @@ class Loop:
         self,
         config: RunConfig,
         session: Session,
-        state: State,
+        provenance: Provenance,
         run: Run,
         log: RunLog,
         listener: Listener,
-        resume: Resume | None,
+        source: Checkpoint | None,
     ) -> None:
         saving = config.checkpoint
         self._patience = config.train.patience
@@ -54,9 +54,12 @@ class Loop:
         self._run = run
         self._log = log
         self._listener = listener
-        self._source = source = resume.checkpoint if resume is not None else None
-        self._writer = CheckpointWriter(run.checkpoints, saving.keep, saving.best, log.sync)
-        self._saver = Saver(state, source, run, log, self._writer, listener.saving)
+        self._source = source
+        self._versions = provenance.versions
+        self._writer = CheckpointWriter(
+            run.checkpoints, provenance, saving.keep, saving.best, log.sync
+        )
+        self._saver = Saver(source, run, log, self._writer, listener.saving)
         self._watch = Watch(session)
         self._recovery = Recovery(
             config.train.on_nan, session, self._watch, self._saver, log, listener
@@ -100,7 +103,7 @@ class Loop:
             fields["checkpoint"] = str(source.path)
         fields["total_steps"] = plan.total_steps
         name = "resume" if source is not None else "start"
-        self._log.event(name, step, **fields, versions=dict(state.versions))
+        self._log.event(name, step, **fields, versions=dict(self._versions))
         self._listener.started(
             Started(
                 run=self._run.path,

@@ -75,7 +75,7 @@ def predict(
     through the network one by one, so an answer never depends on its neighbours.
     """
     graph = trained.network.infer_graph(1)
-    scaling = trained.checkpoint.state.preprocessing
+    scaling = trained.checkpoint.provenance.preprocessing
     scale = np.array(scaling.scale, np.float32)[:, None, None]
     shift = np.array(scaling.shift, np.float32)[:, None, None]
     preparation = _preparation(trained, invert, raw)

@@ -127,10 +127,11 @@ class Session:
         Raises CheckpointError where it does not fit the network, the data or the training's length.
         """
         state, plan = checkpoint.state, self.plan
-        if state.steps_per_epoch != plan.steps_per_epoch:
+        before = checkpoint.provenance.steps_per_epoch
+        if before != plan.steps_per_epoch:
             raise CheckpointError(
-                f"{checkpoint.path}: was made with {state.steps_per_epoch} steps an epoch, now "
-                f"there are {plan.steps_per_epoch}: the data set or the batch size is another"
+                f"{checkpoint.path}: was made with {before} steps an epoch, now there are "
+                f"{plan.steps_per_epoch}: the data set or the batch size is another"
             )
         if state.step > plan.total_steps:
             raise CheckpointError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,11 @@ from .listener import Listener, Silent, Summary
 from .loop import Loop
 from .plan import make_plan
 from .records.disk_space import check_disk_space, checkpoint_bytes
+from .records.provenance import Provenance
 from .records.resume import Resume, check_config
 from .records.run_log import RunLog, cut_log
 from .records.runs import CONFIG, create_run
-from .records.state import State
+from .records.state import START
 from .session import Session
 from .statistics import mean_and_deviation
 
@@ -84,11 +84,11 @@ def train(
         if config.data.normalize.measured:
             # What a checkpoint was trained with holds, should the pictures be others by now.
             scaling = (
-                checkpoint.state.preprocessing
+                checkpoint.provenance.preprocessing
                 if checkpoint is not None
                 else preprocessing(config, info, mean_and_deviation(data.images, plan.train))
             )
-        tuning = checkpoint.state.tuning if checkpoint is not None else None
+        tuning = checkpoint.provenance.tuning if checkpoint is not None else None
         computed = _computed(config, backend) if resume is not None else config
         session = Session(computed, network, scaling, plan, data, backend, tuning, check)
         stack.callback(session.close)
@@ -102,12 +102,8 @@ def train(
         from ..configs import effective_yaml
 
         text = effective_yaml(config)
-        state = State(
-            step=session.step,
+        provenance = Provenance(
             steps_per_epoch=plan.steps_per_epoch,
-            window_start=session.step,
-            sums=(0.0, 0.0, 0.0),
-            best=None,
             config=text,
             dataset=config.data.dataset.type,
             input_shape=network.input_shape,
@@ -117,20 +113,19 @@ def train(
             versions=backend.versions(),
             data_folder=str(data_root.absolute()),
         )
-        if checkpoint is not None:
-            state = _continued(state, checkpoint.state)
         if run is None:
             run = create_run(Path(config.run.dir), config.name, text, heard.notice)
             stack.callback(run.close)
         else:
             # At the end of training nothing will write the line of an open window again.
+            state = checkpoint.state if checkpoint is not None else START
             ended = state.step == plan.total_steps or state.out_of_patience(config.train.patience)
             ended = ended or state.reached(config.train.goal)
             window_start = state.step if ended else state.window_start
             cut_log(run.path, state.step if checkpoint else -1, window_start, state.rollbacks)
             atomic_write(run.path / CONFIG, text.encode())
         log = stack.enter_context(RunLog(run.path))
-        loop = Loop(config, session, state, run, log, heard, resume)
+        loop = Loop(config, session, provenance, run, log, heard, checkpoint)
         return loop.run(backend.name, stop_requested)
 
 
@@ -138,18 +133,3 @@ def _computed(config: RunConfig, backend: Backend) -> RunConfig:
     """The config with a precision that this device has; what is saved keeps the one asked for."""
     precision = precision_or_fp32(backend, config.run.precision)
     return config.model_copy(update={"run": config.run.model_copy(update={"precision": precision})})
-
-
-def _continued(fresh: State, old: State) -> State:
-    """The state of this process, with what a checkpoint says of the training so far."""
-    return replace(
-        fresh,
-        window_start=old.window_start,
-        sums=old.sums,
-        best=old.best,
-        unimproved=old.unimproved,
-        validation_due=old.validation_due,
-        measured=old.measured,
-        rate_factor=old.rate_factor,
-        rollbacks=old.rollbacks,
-    )

@@ -13,6 +13,7 @@ from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.state import Best, State
 
 TINY = """
@@ -87,13 +88,15 @@ def _open(name: str) -> Backend:
 
 @pytest.fixture
 def state() -> State:
-    """What a checkpoint of step 3 says beside its arrays."""
-    return State(
-        step=3,
+    """Where a training stands after step 3."""
+    return State(step=3, window_start=2, sums=(1.0 / 3.0, 2.0, 64.0), best=Best(2, 0.5, 0.1))
+
+
+@pytest.fixture
+def provenance() -> Provenance:
+    """Where that checkpoint comes from."""
+    return Provenance(
         steps_per_epoch=10,
-        window_start=2,
-        sums=(1.0 / 3.0, 2.0, 64.0),
-        best=Best(2, 0.5, 0.1),
         config='name: x\nnote: "\\"sha256\\":\\"' + "0" * 64 + '\\""\n',
         dataset="mnist",
         input_shape=(1, 28, 28),

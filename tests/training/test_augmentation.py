@@ -27,8 +27,8 @@ from dnnstack.training.listener import Summary
 from dnnstack.training.plan import make_plan
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.state import State
 from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.session import Session
 from dnnstack.training.trainer import train
@@ -164,9 +164,9 @@ def _end(summary: Summary) -> dict[str, np.ndarray]:
     return dict(read_checkpoint(summary.checkpoint).arrays)
 
 
-def _state(summary: Summary) -> State:
+def _provenance(summary: Summary) -> Provenance:
     assert summary.checkpoint is not None
-    return read_checkpoint(summary.checkpoint).state
+    return read_checkpoint(summary.checkpoint).provenance
 
 
 def test_the_sheet_shows_epochs(tiny: Tiny) -> None:
@@ -188,12 +188,12 @@ def test_the_sheet_shows_epochs(tiny: Tiny) -> None:
 
 def test_normalisation_is_measured_on_what_is_trained_on(tiny: Tiny, reference: Backend) -> None:
     config = tiny(MEASURED, "run.device=numpy")
-    state = _state(train(config, reference, Path("unused")))
+    provenance = _provenance(train(config, reference, Path("unused")))
     data = load("strokes", "train", root=Path("unused"), options=OPTIONS)
     chosen, held = split_validation(200, 32, config.seed)
     pixels = data.images[chosen] / 255.0
     assert len(held) == 32
-    scaling = state.preprocessing
+    scaling = provenance.preprocessing
     assert scaling.scale[0] == pytest.approx(1 / 255 / pixels.std(), rel=1e-12)
     assert scaling.shift[0] == pytest.approx(-pixels.mean() / pixels.std(), rel=1e-12)
     seen = scaling(data.images[chosen])
@@ -215,7 +215,7 @@ def test_a_resume_takes_the_measured_values_of_the_checkpoint(
     longer = tiny(MEASURED, "run.device=numpy", "train.max_steps=5")
     source = open_resume(first.run, lambda text: None)
     second = train(longer, reference, Path("unused"), resume=source)
-    assert _state(first).preprocessing == _state(second).preprocessing
+    assert _provenance(first).preprocessing == _provenance(second).preprocessing
 
 
 def test_a_channel_that_never_changes_is_only_shifted(tiny: Tiny) -> None:

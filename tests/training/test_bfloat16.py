@@ -67,7 +67,7 @@ def test_a_resume_changes_no_bit(
     assert whole.checkpoint is not None
     assert done.checkpoint is not None
     one, other = (read_checkpoint(each.checkpoint) for each in (whole, done))
-    assert one.state.tuning.environment["precision"] == "bf16"
+    assert one.provenance.tuning.environment["precision"] == "bf16"
     assert set(one.arrays) == set(other.arrays)
     for name, array in one.arrays.items():
         assert array.tobytes() == other.arrays[name].tobytes(), name

@@ -114,14 +114,14 @@ def test_what_a_run_leaves_behind(tiny: Make, backend: Backend) -> None:
 
 def test_the_checkpoint_holds_what_others_need(tiny: Make, backend: Backend) -> None:
     config = tiny()
-    state = newest_checkpoint(train(config, backend, NOWHERE).run / "checkpoints").state
-    assert state.config == effective_yaml(config)
-    assert state.classes == tuple("0123456789")
-    assert state.input_shape == (1, 28, 28)
-    assert state.dataset == "strokes"
-    assert state.preprocessing.scale == (1 / 255,)
-    assert state.tuning.backend == backend.name
-    assert state.versions == backend.versions()
+    found = newest_checkpoint(train(config, backend, NOWHERE).run / "checkpoints").provenance
+    assert found.config == effective_yaml(config)
+    assert found.classes == tuple("0123456789")
+    assert found.input_shape == (1, 28, 28)
+    assert found.dataset == "strokes"
+    assert found.preprocessing.scale == (1 / 255,)
+    assert found.tuning.backend == backend.name
+    assert found.versions == backend.versions()
 
 
 def test_validation_counts_every_sample_once(tiny: Make, backend: Backend) -> None:

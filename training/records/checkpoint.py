@@ -27,10 +27,16 @@ from numpy.typing import NDArray
 from ...common.errors import CheckpointError
 from ...common.files import sha256_bytes
 from ...graph.graph import Shape
+from .provenance import Provenance
 from .state import State
 
 _LOG = logging.getLogger("dnnstack.training")
 FORMAT = 1
+_KEYS = (
+    *("step", "steps_per_epoch", "window_start", "sums", "best", "config", "dataset"),
+    *("input_shape", "classes", "preprocessing", "tuning", "versions", "unimproved"),
+    *("validation_due", "rate_factor", "rollbacks", "measured", "data_folder"),
+)
 _LISTED = 10
 
 _ZEROS = b"0" * 64
@@ -50,6 +56,7 @@ class Checkpoint:
 
     path: Path
     state: State
+    provenance: Provenance
     arrays: Arrays
 
     def parameters(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
@@ -81,14 +88,15 @@ class Checkpoint:
             )
 
 
-def encode(arrays: Arrays, state: State) -> list[bytes | memoryview]:
+def encode(arrays: Arrays, state: State, provenance: Provenance) -> list[bytes | memoryview]:
     """The pieces of the file in order. arrays: float32, of any memory order."""
     from safetensors.numpy import save
 
     for name, array in arrays.items():
         if array.dtype != np.float32:
             raise ValueError(f"'{name}' is {array.dtype}, a checkpoint holds float32")
-    table = {"format": FORMAT, **state.to_json(), "sha256": _ZEROS.decode()}
+    said = {**state.to_json(), **provenance.to_json()}
+    table = {"format": FORMAT, **{key: said[key] for key in _KEYS}, "sha256": _ZEROS.decode()}
     text = json.dumps(table, separators=(",", ":"), allow_nan=False)
     # safetensors writes the memory of a non-contiguous array as if it were contiguous.
     data = save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {"dnnstack": text})
@@ -144,7 +152,8 @@ def _decode(path: Path, data: bytes) -> Checkpoint:
             raise CheckpointError(
                 f"{path}: has format {table['format']}, this version of dnnstack reads {FORMAT}"
             )
-        checkpoint = Checkpoint(path, State.from_json(table), load(data))
+        state, provenance = State.from_json(table), Provenance.from_json(table)
+        checkpoint = Checkpoint(path, state, provenance, load(data))
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: no checkpoint of dnnstack: {error!r}") from None
     wrong = [name for name, a in checkpoint.arrays.items() if a.dtype != np.float32]

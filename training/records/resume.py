@@ -110,9 +110,9 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     """
     from ...configs import differences, effective_yaml, parse_config
 
-    if effective_yaml(config) == checkpoint.state.config:
+    if effective_yaml(config) == checkpoint.provenance.config:
         return
-    before = parse_config(checkpoint.state.config, str(checkpoint.path))
+    before = parse_config(checkpoint.provenance.config, str(checkpoint.path))
     changed = differences(before, config)
     found = [line for line in changed if not _under(line, _FREE)]
     fatal = [line for line in found if _under(line, _FIXED)]

@@ -11,28 +11,26 @@ from ..session import Snapshot
 from .checkpoint import Checkpoint, read_checkpoint
 from .run_log import RunLog
 from .runs import Run
-from .state import State
+from .state import START, State
 from .store import CheckpointWriter, tensors_path
 
 
 class Saver:
     """``state`` is what the next checkpoint will say, but for its step and sums.
 
-    ``source`` is the checkpoint that the state is from, None at the start of a training; where it
-    lies in the run's own folder (``kept``) it need not be saved again.
+    ``source`` is the checkpoint to go on from, None at the start of a training; where it lies in
+    the run's own folder it need not be saved again.
     """
 
     def __init__(
         self,
-        state: State,
         source: Checkpoint | None,
         run: Run,
         log: RunLog,
         writer: CheckpointWriter,
         saving: Callable[[int, Path], None],
     ) -> None:
-        self._state = state
-        self._first = state
+        self._state = self._first = START if source is None else source.state
         self._source = source
         self._folder = run.checkpoints
         self._log = log
@@ -42,7 +40,7 @@ class Saver:
         self._saved: State | None = None
         if source is not None and source.path.parent.resolve() == self._folder.resolve():
             self._noted = source.state.step
-            self._saved = state
+            self._saved = source.state
 
     @property
     def state(self) -> State:
@@ -103,18 +101,7 @@ class Saver:
 
     def go_back(self, good: Checkpoint | None, rate_factor: float) -> State:
         """Take the state of a checkpoint, or of the start, with a lower rate; returns it."""
-        old = self._first if good is None else good.state
-        self._state = replace(
-            self._state,
-            step=old.step,
-            window_start=old.window_start,
-            sums=old.sums,
-            best=old.best,
-            unimproved=old.unimproved,
-            validation_due=old.validation_due,
-            measured=old.measured,
-            rate_factor=rate_factor,
-            rollbacks=self._state.rollbacks + 1,
-        )
-        self._noted = old.step if good is not None else -1
+        state = self._first if good is None else good.state
+        self._state = self._state.rolled_back_to(state, rate_factor)
+        self._noted = state.step if good is not None else -1
         return self._state

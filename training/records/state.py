@@ -1,4 +1,4 @@
-"""State: everything of a checkpoint but its arrays; where training stands."""
+"""State: how far a training has come; what a checkpoint says of it beside its arrays."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ...backends.tuning import Tuning
-from ...graph.graph import Shape
 from ..metrics import Metrics
-from ..preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from ...configs.schema.run import GoalConfig
@@ -26,39 +23,24 @@ class Best:
 
 @dataclass(frozen=True)
 class State:
-    """What a checkpoint says beside its arrays.
+    """Where training stands after ``step`` updates.
 
-    ``step`` counts updates done. ``sums`` are the running (loss, right answers, samples) since the
-    log line of step ``window_start``. ``config`` is the effective YAML. ``unimproved`` counts the
-    validations since ``best``; ``validation_due``: that of this step is still to come. The rates of
-    the schedule are multiplied by ``rate_factor``, lowered at each of the ``rollbacks``.
-    ``measured``: accuracy and loss as last compared with the goal. ``data_folder``: where the data
-    sets lay.
+    ``sums`` are the running (loss, right answers, samples) since the log line of step
+    ``window_start``. ``unimproved`` counts the validations since ``best``; ``validation_due``: that
+    of this step is still to come. The rates of the schedule are multiplied by ``rate_factor``,
+    lowered at each of the ``rollbacks``. ``measured``: accuracy and loss as last compared with the
+    goal.
     """
 
     step: int
-    steps_per_epoch: int
     window_start: int
     sums: tuple[float, ...]
     best: Best | None
-    config: str
-    dataset: str
-    input_shape: Shape
-    classes: tuple[str, ...]
-    preprocessing: Preprocessing
-    tuning: Tuning
-    versions: Mapping[str, str]
     unimproved: int = 0
     validation_due: bool = False
     rate_factor: float = 1.0
     rollbacks: int = 0
     measured: tuple[float, float] | None = None
-    data_folder: str = ""
-
-    @property
-    def epoch(self) -> float:
-        """Passes over the training set."""
-        return self.step / self.steps_per_epoch
 
     def validated(self, found: Metrics) -> State:
         """The state after a validation at this step; it is the best where it beats all before."""
@@ -67,6 +49,10 @@ class State:
             best = Best(self.step, found.accuracy, found.loss)
             return replace(self, best=best, unimproved=0, validation_due=False)
         return replace(self, unimproved=self.unimproved + 1, validation_due=False)
+
+    def rolled_back_to(self, good: State, rate_factor: float) -> State:
+        """The state ``good`` once more, to go on from with another rate."""
+        return replace(good, rate_factor=rate_factor, rollbacks=self.rollbacks + 1)
 
     def out_of_patience(self, patience: int | None) -> bool:
         """Whether so many validations in a row brought no improvement."""
@@ -81,36 +67,31 @@ class State:
         return enough and (goal.loss is None or loss <= goal.loss)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "best": vars(self.best) if self.best else None,
-            "preprocessing": vars(self.preprocessing),
-            "tuning": self.tuning.to_json(),
-            "versions": dict(self.versions),
-        }
+        return {**vars(self), "best": vars(self.best) if self.best else None}
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> State:
         """Raises KeyError, TypeError or ValueError where the table is not one of ours."""
-        table = {
-            field.name: table[field.name]
-            for field in fields(cls)
-            if field.name in table or field.default is MISSING
-        }
-        scaling = table["preprocessing"]
-        return cls(
-            **{
-                **table,
-                "sums": tuple(float(value) for value in table["sums"]),
-                "best": Best(**table["best"]) if table["best"] else None,
-                "measured": _pair(table.get("measured")),
-                "input_shape": tuple(int(side) for side in table["input_shape"]),
-                "classes": tuple(str(name) for name in table["classes"]),
-                "data_folder": str(table.get("data_folder", "")),
-                "preprocessing": Preprocessing(tuple(scaling["scale"]), tuple(scaling["shift"])),
-                "tuning": Tuning.from_json(table["tuning"]),
-            }
-        )
+        own = known(cls, table)
+        own["sums"] = tuple(float(value) for value in own["sums"])
+        own["best"] = Best(**own["best"]) if own["best"] else None
+        own["measured"] = _pair(own.get("measured"))
+        return cls(**own)
+
+
+START = State(0, 0, (0.0, 0.0, 0.0), None)
+
+
+def known(cls: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table says of a dataclass; KeyError where it lacks a field that has no default.
+
+    Fields with defaults came later; what this version does not know is left out.
+    """
+    return {
+        field.name: table[field.name]
+        for field in fields(cls)
+        if field.name in table or field.default is MISSING
+    }
 
 
 def _pair(value: Any) -> tuple[float, float] | None:

@@ -27,6 +27,7 @@ from .checkpoint import (
     read_checkpoint,
     read_manifest,
 )
+from .provenance import Provenance
 from .state import State
 
 _LOG = logging.getLogger("dnnstack.training")
@@ -109,7 +110,12 @@ def named_checkpoint(path: Path) -> Checkpoint:
 
 
 def write_checkpoint(
-    folder: Path, arrays: Arrays, state: State, keep: int, keep_best: bool = True
+    folder: Path,
+    arrays: Arrays,
+    state: State,
+    provenance: Provenance,
+    keep: int,
+    keep_best: bool = True,
 ) -> Path:
     """Save, commit, then delete what is no longer wanted; returns the .safetensors path.
 
@@ -120,7 +126,7 @@ def write_checkpoint(
     begin = time.perf_counter()
     path = tensors_path(folder, state.step)
     manifest = path.with_suffix(".json")
-    pieces = encode(arrays, state)
+    pieces = encode(arrays, state, provenance)
     if manifest.exists():
         _announce(manifest, path, pieces, state.step)
     atomic_write(path, pieces)
@@ -172,19 +178,21 @@ def _steps(folder: Path, kind: str) -> list[int]:
 class CheckpointWriter:
     """Writes checkpoints in one background thread, at most one at a time.
 
-    ``save`` takes arrays that nobody changes any more; ``before`` runs in the thread before each
-    write, and an OSError of it is one of the write. An error of the thread is raised, as
-    CheckpointError, by the next call of ``check``, ``save`` or ``wait``.
+    All of them say ``provenance``. ``save`` takes arrays that nobody changes any more; ``before``
+    runs in the thread before each write, and an OSError of it is one of the write. An error of the
+    thread is raised, as CheckpointError, by the next call of ``check``, ``save`` or ``wait``.
     """
 
     def __init__(
         self,
         folder: Path,
+        provenance: Provenance,
         keep: int,
         keep_best: bool = True,
         before: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
+        self._provenance = provenance
         self._keep = keep
         self._keep_best = keep_best
         self._before = before
@@ -221,6 +229,8 @@ class CheckpointWriter:
         try:
             self._before()
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_checkpoint(self._folder, arrays, state, self._keep, self._keep_best)
+            write_checkpoint(
+                self._folder, arrays, state, self._provenance, self._keep, self._keep_best
+            )
         except Exception as error:
             self._error = error

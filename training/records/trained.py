@@ -35,9 +35,10 @@ class Trained:
         """Raises CheckpointError or ConfigError where the parts do not fit each other."""
         from ...configs import parse_config
 
-        state = checkpoint.state
-        config = parse_config(state.config, f"{checkpoint.path} (its config)")
-        info = DatasetInfo(state.dataset, _picture(state.input_shape), state.classes, None, None)
+        origin = checkpoint.provenance
+        config = parse_config(origin.config, f"{checkpoint.path} (its config)")
+        shape = _picture(origin.input_shape)
+        info = DatasetInfo(origin.dataset, shape, origin.classes, None, None)
         return cls(checkpoint, config, build_network(config, info, checkpoint.path))
 
     @property
@@ -46,12 +47,12 @@ class Trained:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.checkpoint.state.classes
+        return self.checkpoint.provenance.classes
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
         """(C, H, W)."""
-        return _picture(self.checkpoint.state.input_shape)
+        return _picture(self.checkpoint.provenance.input_shape)
 
     def compile(self, backend: Backend, graph: Graph) -> Executable:
         """The one section ``graph``, holding the checkpoint's parameters and statistics.

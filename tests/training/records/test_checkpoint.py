@@ -10,38 +10,45 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
 from dnnstack.training.records.checkpoint import encode, manifest_text, read_checkpoint
+from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.state import State
 
 SHAPES = {"dense_1.weight": (3, 2), "dense_1.bias": (3,), "momentum/dense_1.weight": (3, 2)}
 
 
 @pytest.fixture
-def saved(tmp_path: Path, arrays: dict[str, np.ndarray], state: State) -> Path:
+def saved(
+    tmp_path: Path, arrays: dict[str, np.ndarray], state: State, provenance: Provenance
+) -> Path:
     path = tmp_path / "step-3.safetensors"
-    pieces = encode(arrays, state)
+    pieces = encode(arrays, state, provenance)
     path.write_bytes(b"".join(pieces))
     path.with_suffix(".json").write_bytes(manifest_text(3, path, pieces))
     return path
 
 
-def test_round_trip(saved: Path, arrays: dict[str, np.ndarray], state: State) -> None:
+def test_round_trip(
+    saved: Path, arrays: dict[str, np.ndarray], state: State, provenance: Provenance
+) -> None:
     found = read_checkpoint(saved)
-    assert found.state == state
+    assert (found.state, found.provenance) == (state, provenance)
     assert set(found.arrays) == set(arrays)
     for name, array in arrays.items():
         np.testing.assert_array_equal(found.arrays[name], array)
     assert read_checkpoint(saved.with_suffix(".json")).path == saved
 
 
-def test_without_a_best_value(tmp_path: Path, arrays: dict, state: State) -> None:
+def test_without_a_best_value(
+    tmp_path: Path, arrays: dict, state: State, provenance: Provenance
+) -> None:
     path = tmp_path / "x.safetensors"
-    path.write_bytes(b"".join(encode(arrays, replace(state, best=None))))
+    path.write_bytes(b"".join(encode(arrays, replace(state, best=None), provenance)))
     assert read_checkpoint(path).state.best is None
 
 
-def test_same_content_same_bytes(arrays: dict, state: State) -> None:
-    once = b"".join(encode(arrays, state))
-    assert once == b"".join(encode(dict(reversed(arrays.items())), state))
+def test_same_content_same_bytes(arrays: dict, state: State, provenance: Provenance) -> None:
+    once = b"".join(encode(arrays, state, provenance))
+    assert once == b"".join(encode(dict(reversed(arrays.items())), state, provenance))
 
 
 def test_other_libraries_can_read_the_arrays(saved: Path, arrays: dict) -> None:
@@ -88,8 +95,10 @@ def test_a_file_cut_short_or_grown_is_found(saved: Path, manifest: bool) -> None
             read_checkpoint(saved)
 
 
-def test_a_manifest_of_another_file_is_obeyed(saved: Path, arrays: dict, state: State) -> None:
-    other = encode(arrays, replace(state, step=4))
+def test_a_manifest_of_another_file_is_obeyed(
+    saved: Path, arrays: dict, state: State, provenance: Provenance
+) -> None:
+    other = encode(arrays, replace(state, step=4), provenance)
     saved.with_suffix(".json").write_bytes(manifest_text(3, saved, other))
     with pytest.raises(CheckpointError, match="SHA-256 is not that of its manifest"):
         read_checkpoint(saved)
@@ -112,11 +121,15 @@ def test_a_file_of_other_libraries_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused(
-    tmp_path: Path, arrays: dict, state: State, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    arrays: dict,
+    state: State,
+    provenance: Provenance,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "x.safetensors"
     monkeypatch.setattr("dnnstack.training.records.checkpoint.FORMAT", 2)
-    path.write_bytes(b"".join(encode(arrays, state)))
+    path.write_bytes(b"".join(encode(arrays, state, provenance)))
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="has format 2, this version of dnnstack reads 1"):
         read_checkpoint(path)
@@ -127,9 +140,9 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / "x.safetensors")
 
 
-def test_only_float32_is_stored(state: State) -> None:
+def test_only_float32_is_stored(state: State, provenance: Provenance) -> None:
     with pytest.raises(ValueError, match="float64"):
-        encode({"a": np.zeros(3)}, state)
+        encode({"a": np.zeros(3)}, state, provenance)
 
 
 def test_arrays_that_fit(saved: Path) -> None:
@@ -172,11 +185,11 @@ def test_the_manifest_says_what_it_vouches_for(saved: Path) -> None:
 
 
 def test_of_many_differences_the_first_are_listed_in_order(
-    tmp_path: Path, arrays: dict[str, np.ndarray], state: State
+    tmp_path: Path, arrays: dict[str, np.ndarray], state: State, provenance: Provenance
 ) -> None:
     path = tmp_path / "x.safetensors"
     more = {f"momentum/extra_{n}": np.ones(1, np.float32) for n in range(40)}
-    path.write_bytes(b"".join(encode({**arrays, **more}, state)))
+    path.write_bytes(b"".join(encode({**arrays, **more}, state, provenance)))
     with pytest.raises(CheckpointError) as caught:
         read_checkpoint(path).everything(SHAPES)
     lines = str(caught.value).splitlines()

@@ -89,7 +89,9 @@ class Continued:
 
 def state_table(checkpoint: Checkpoint) -> dict[str, Any]:
     """All but what depends on the libraries."""
-    table: dict[str, Any] = json.loads(json.dumps(checkpoint.state.to_json()))
+    table: dict[str, Any] = json.loads(
+        json.dumps({**checkpoint.state.to_json(), **checkpoint.provenance.to_json()})
+    )
     del table["tuning"], table["versions"]
     return table
 
@@ -113,7 +115,7 @@ def test_the_format_is_the_same(name: str) -> None:
     """What is read from a file and written again is that file."""
     path = OLDER / name
     found = read_checkpoint(path)
-    assert b"".join(encode(found.arrays, found.state)) == path.read_bytes()
+    assert b"".join(encode(found.arrays, found.state, found.provenance)) == path.read_bytes()
 
 
 def test_a_checkpoint_evaluates_to_the_same_numbers(continued: Continued) -> None:

@@ -17,6 +17,7 @@ import pytest
 from dnnstack.common import files
 from dnnstack.common.errors import CheckpointError
 from dnnstack.training.records import store as checkpoint_store
+from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.state import Best, State
 from dnnstack.training.records.store import (
     CheckpointWriter,
@@ -38,13 +39,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def save(folder: Path, state: State) -> Save:
+def save(folder: Path, state: State, provenance: Provenance) -> Save:
     """Save a step whose one array holds the step; ``best`` is the best step so far."""
 
     def call(step: int, best: int | None = None, keep: int = 100) -> Path:
         value = Best(best, 0.5, 0.1) if best is not None else None
         arrays = {"a": np.full(3, step, np.float32)}
-        return write_checkpoint(folder, arrays, replace(state, step=step, best=value), keep)
+        return write_checkpoint(
+            folder, arrays, replace(state, step=step, best=value), provenance, keep
+        )
 
     return call
 
@@ -130,11 +133,15 @@ def test_the_last_k_and_the_best_are_kept(folder: Path, save: Save) -> None:
     assert checkpoint_steps(folder) == [8]
 
 
-def test_the_best_can_be_let_go(folder: Path, save: Save, state: State) -> None:
+def test_the_best_can_be_let_go(
+    folder: Path, save: Save, state: State, provenance: Provenance
+) -> None:
     save(1, best=1)
     save(2, best=1)
     third = replace(state, step=3, best=Best(1, 0.5, 0.1))
-    write_checkpoint(folder, {"a": np.full(3, 3, np.float32)}, third, 1, keep_best=False)
+    write_checkpoint(
+        folder, {"a": np.full(3, 3, np.float32)}, third, provenance, 1, keep_best=False
+    )
     assert checkpoint_steps(folder) == [3]
 
 
@@ -260,9 +267,11 @@ def test_a_failing_deletion_is_no_failure(
     assert taken(folder) == (2, [])
 
 
-def test_the_writer_works_in_the_background(tmp_path: Path, state: State) -> None:
+def test_the_writer_works_in_the_background(
+    tmp_path: Path, state: State, provenance: Provenance
+) -> None:
     folder = tmp_path / "new" / "checkpoints"
-    writer = CheckpointWriter(folder, keep=2)
+    writer = CheckpointWriter(folder, provenance, keep=2)
     for step in (1, 2, 3):
         writer.save({"a": np.full(3, step, np.float32)}, replace(state, step=step, best=None))
     writer.wait()
@@ -270,7 +279,7 @@ def test_the_writer_works_in_the_background(tmp_path: Path, state: State) -> Non
 
 
 def test_at_most_one_write_is_outstanding(
-    folder: Path, state: State, monkeypatch: pytest.MonkeyPatch
+    folder: Path, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, running, most = threading.Event(), [], []
 
@@ -282,7 +291,7 @@ def test_at_most_one_write_is_outstanding(
         return folder
 
     monkeypatch.setattr(checkpoint_store, "write_checkpoint", slow)
-    writer = CheckpointWriter(folder, keep=2)
+    writer = CheckpointWriter(folder, provenance, keep=2)
     writer.save({}, state)
     threading.Timer(0.05, go.set).start()
     writer.save({}, state)
@@ -292,13 +301,13 @@ def test_at_most_one_write_is_outstanding(
 
 @pytest.mark.parametrize("call", ["check", "wait", "save"])
 def test_an_error_of_the_writer_is_raised_at_the_next_call(
-    folder: Path, state: State, monkeypatch: pytest.MonkeyPatch, call: str
+    folder: Path, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def full(*args: Any) -> Path:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint_store, "write_checkpoint", full)
-    writer = CheckpointWriter(folder, keep=2)
+    writer = CheckpointWriter(folder, provenance, keep=2)
     writer.save({}, state)
     assert writer._thread is not None
     writer._thread.join()
@@ -323,14 +332,14 @@ def test_a_damaged_file_that_was_named_gives_way_to_what_is_there(
 
 
 def test_the_same_step_is_replaced_without_a_moment_in_which_none_counts(
-    folder: Path, state: State, monkeypatch: pytest.MonkeyPatch
+    folder: Path, state: State, provenance: Provenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a rollback does: equal step, another state. Any call may be the last."""
 
     def put(factor: float) -> None:
         arrays = {"a": np.full(3, 3, np.float32)}
         changed = replace(state, step=3, best=None, rate_factor=factor)
-        write_checkpoint(folder, arrays, changed, 3)
+        write_checkpoint(folder, arrays, changed, provenance, 3)
 
     put(1.0)
     failures, found = 0, set()
@@ -383,9 +392,13 @@ def test_a_manifest_that_announces_two_files_takes_no_third(folder: Path, save: 
         newest_checkpoint(folder)
 
 
-def test_the_writer_does_first_what_it_is_told(folder: Path, state: State) -> None:
+def test_the_writer_does_first_what_it_is_told(
+    folder: Path, state: State, provenance: Provenance
+) -> None:
     done: list[int] = []
-    writer = CheckpointWriter(folder, 2, True, lambda: done.append(len(checkpoint_steps(folder))))
+    writer = CheckpointWriter(
+        folder, provenance, 2, True, lambda: done.append(len(checkpoint_steps(folder)))
+    )
     for step in (1, 2):
         writer.save({"a": np.full(3, step, np.float32)}, replace(state, step=step, best=None))
     writer.wait()
@@ -394,7 +407,7 @@ def test_the_writer_does_first_what_it_is_told(folder: Path, state: State) -> No
     def full() -> None:
         raise OSError(28, "No space left on device")
 
-    writer = CheckpointWriter(folder, 2, True, full)
+    writer = CheckpointWriter(folder, provenance, 2, True, full)
     writer.save({"a": np.zeros(3, np.float32)}, replace(state, step=3))
     with pytest.raises(CheckpointError, match="No space left"):
         writer.wait()

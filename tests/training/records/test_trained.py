@@ -70,8 +70,8 @@ _PARTS: tuple[Part, Part] = ("train", "validation")
 
 
 def test_another_set_must_fit(trained: Trained, tmp_path: Path) -> None:
-    state = replace(trained.checkpoint.state, input_shape=(1, 14, 14))
-    other = replace(trained, checkpoint=replace(trained.checkpoint, state=state))
+    provenance = replace(trained.checkpoint.provenance, input_shape=(1, 14, 14))
+    other = replace(trained, checkpoint=replace(trained.checkpoint, provenance=provenance))
     with pytest.raises(DatasetError, match=r"pictures 1x28x28 of 10 classes; .* takes 1x14x14"):
         load_part(other, "test", tmp_path, "mnist")
 
@@ -166,16 +166,16 @@ def test_the_latest_run_is_found_and_named(trained: Trained, tmp_path: Path) -> 
 def test_the_best_on_validation_is_taken_not_the_newest(
     trained: Trained, reference: Backend, tmp_path: Path
 ) -> None:
-    state = trained.checkpoint.state
+    state, provenance = trained.checkpoint.state, trained.checkpoint.provenance
     assert state.best is not None
     worse = replace(state, step=state.step + 5)
-    write_checkpoint(trained.path.parent, trained.checkpoint.arrays, worse, keep=3)
+    write_checkpoint(trained.path.parent, trained.checkpoint.arrays, worse, provenance, keep=3)
     heard: list[str] = []
     found = find_trained("tiny", None, tmp_path / "runs", heard.append)
     assert found.path == trained.path
     assert "(best on validation)" in heard[-1]
     none = replace(state, step=state.step + 9, best=None)
-    write_checkpoint(trained.path.parent, trained.checkpoint.arrays, none, keep=3)
+    write_checkpoint(trained.path.parent, trained.checkpoint.arrays, none, provenance, keep=3)
     found = find_trained("tiny", None, tmp_path / "runs", heard.append)
     assert found.path.name == f"step-{state.step + 9}.safetensors"
     assert "(the newest)" in heard[-1]
