@@ -79,6 +79,7 @@ class Ours:
         from dnnstack.training.plan import make_plan
         from dnnstack.training.preprocessing import Prepared
         from dnnstack.training.session import Session
+        from dnnstack.training.setup import Setup
 
         config = self._config(seed)
         info = describe("cifar10")
@@ -92,7 +93,9 @@ class Ours:
             validation=np.arange(self._count, total, dtype=np.int32),
             evaluation_batch_size=config.data.evaluation_batch_size,
         )
-        session = Session(config, network, scaling, plan, self._data, self._backend, self._tuning)
+        session = Session(
+            Setup(config, network, scaling, plan, self._data), self._backend, self._tuning
+        )
         try:
             self._tuning = session.executable.tuning
             session.initialize()

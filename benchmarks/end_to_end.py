@@ -31,19 +31,15 @@ def bare_images_per_second(options: argparse.Namespace, seconds: float) -> float
     from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
     from dnnstack.training.plan import make_plan
     from dnnstack.training.session import Session
+    from dnnstack.training.setup import Setup
 
     config = load_config(options.config, options.overrides).config
     info = describe_data(config)
     data = load_data(config, "train", data_root(None, config.data.root))
     plan = make_plan(config, len(data))
-    session = Session(
-        config,
-        build_network(config, info),
-        preprocessing(config, info),
-        plan,
-        data,
-        open_backend(options.device, options.threads),
-    )
+    network = build_network(config, info)
+    setup = Setup(config, network, preprocessing(config, info), plan, data)
+    session = Session(setup, open_backend(options.device, options.threads))
     session.initialize()
     session.run(20)
     executable, step = session.executable, session.executable.graphs["train"]["step"]

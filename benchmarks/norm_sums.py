@@ -24,6 +24,7 @@ from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.plan import make_plan
 from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.session import Session
+from dnnstack.training.setup import Setup
 
 WAYS = {
     "exact": {kind: bind.KERNELS[kind] for kind in (BatchNorm, BatchNormBackward)},
@@ -45,7 +46,7 @@ def compiled(name: str, threads: int, way: str) -> Callable[[], float]:
     scaling = Preprocessing.standardize([0.5] * info.shape[0], [0.25] * info.shape[0])
     plan = make_plan(config, count)
     backend = open_backend("cpu", threads, print)
-    session = Session(config, build_network(config, info), scaling, plan, data, backend)
+    session = Session(Setup(config, build_network(config, info), scaling, plan, data), backend)
     session.initialize()
 
     start = session.snapshot()

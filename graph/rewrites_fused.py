@@ -7,7 +7,7 @@ it belongs to the meaning, not to the count of operations.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .graph import Graph, Op, Origin, Tensor
 from .ops import (
@@ -128,13 +128,88 @@ def dense_tail(graph: Graph) -> Graph:
     operation, that may run beside the others.
     """
     for entropy in [op for op in graph.ops if isinstance(op, SoftmaxCrossEntropy)]:
-        tail = _tail(graph, entropy)
+        tail = _found(graph, entropy)
         if tail is not None:
-            graph = graph.with_ops(tail)
+            graph = graph.with_ops(tail.fused_in(graph))
     return graph
 
 
-def _tail(graph: Graph, entropy: SoftmaxCrossEntropy) -> list[Op] | None:
+@dataclass(frozen=True)
+class _Tail:
+    """The operations of a dense tail: hidden layer, output layer, loss, and their gradients.
+
+    ``weight`` and ``data`` are the output layer's gradients, ``slope`` is that of the activation
+    between the layers, ``first`` the gradient of the hidden layer's weights.
+    """
+
+    hidden: MatMul
+    out: MatMul
+    entropy: SoftmaxCrossEntropy
+    metrics: tuple[Metrics, ...]
+    back: SoftmaxCrossEntropyBackward
+    weight: MatMul
+    data: MatMul
+    slope: ActivationBackward
+    first: MatMul
+
+    def fused_in(self, graph: Graph) -> list[Op]:
+        """The graph's operations with the product, the tail and its gradients in their places."""
+        tail, gradients = self._forth_and_back(), self._gradients()
+        ops = list(graph.ops)
+        _replace_ops(ops, [self.hidden], self._product())
+        gone = [self.entropy, self.out, self.back, self.data, self.slope, *self.metrics]
+        _replace_ops(ops, gone, tail, at=self.slope)
+        _replace_ops(ops, [self.weight], gradients)
+        if self.first.bias_grad is not None:
+            _replace_ops(ops, [self.first], replace(self.first, bias_grad=None))
+        # The second half reads what the first leaves, so it moves behind it.
+        ops.remove(gradients)
+        ops.insert(ops.index(tail) + 1, gradients)
+        return ops
+
+    @property
+    def _pre(self) -> Tensor:
+        """What the hidden layer's product alone gives."""
+        return replace(self.hidden.c, name=f"{self.hidden.c.name}.product")
+
+    def _product(self) -> MatMul:
+        return replace(self.hidden, bias=None, activation=None, activation_alpha=0.0, c=self._pre)
+
+    def _head(self) -> tuple[Op, ...]:
+        """The rest of the hidden layer."""
+        hidden, source = self.hidden, self._pre
+        assert hidden.activation is not None
+        if hidden.bias is None:
+            return (Activation(x=source, y=hidden.c, kind=hidden.activation),)
+        biased = replace(hidden.c, name=f"{hidden.c.name}.biased")
+        return (
+            BiasAdd(x=source, b=hidden.bias, y=biased),
+            Activation(x=biased, y=hidden.c, kind=hidden.activation),
+        )
+
+    def _forth_and_back(self) -> Fused:
+        entropy, dx = self.entropy, self.slope.dx
+        rows = replace(entropy.loss, name=f"{entropy.loss.name}.rows")
+        chain = (self.out, replace(entropy, loss=rows), self.back, self.data, self.slope)
+        return replace(
+            _fused(TAIL, (*self._head(), *chain), narrow=(dx,)),
+            results=(entropy.x, self.back.dx, dx),
+            origin=_origins((self.hidden, self.out, entropy, self.back, self.data, self.slope)),
+        )
+
+    def _gradients(self) -> Fused:
+        """Those of the output layer and of both biases, the loss and the metrics."""
+        parts: list[Op] = [self.entropy, *self.metrics, self.weight]
+        if self.first.bias_grad is not None:
+            parts.append(BiasGrad(dy=self.slope.dx, db=self.first.bias_grad))
+        return replace(
+            _fused(TAIL_GRADIENTS, tuple(parts), given=self._head(), narrow=(self.slope.dx,)),
+            origin=_origins((*parts, self.first)),
+        )
+
+
+def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
+    """The tail that ends in this loss, where nobody else reads what it keeps to itself."""
     out = graph.producer(entropy.x)
     if not isinstance(out, MatMul) or not _is_dense(out) or out.activation is not None:
         return None
@@ -152,7 +227,7 @@ def _tail(graph: Graph, entropy: SoftmaxCrossEntropy) -> list[Op] | None:
     if weight is None or data is None or len(products) != 2 or data.b != out.b:
         return None
     slope = _only(graph, data.c, ActivationBackward)
-    metrics: list[Op] = [op for op in graph.consumers(entropy.x) if isinstance(op, Metrics)]
+    metrics = tuple(op for op in graph.consumers(entropy.x) if isinstance(op, Metrics))
     if not isinstance(slope, ActivationBackward) or slope.value != out.a:
         return None
     seen = [out, weight, slope], [entropy, *metrics]
@@ -166,54 +241,7 @@ def _tail(graph: Graph, entropy: SoftmaxCrossEntropy) -> list[Op] | None:
     inner = (out.a, data.c, entropy.log_p)
     if any(tensor in graph.results.values() for tensor in inner):
         return None
-    return _tail_ops(graph, hidden, out, entropy, back, weight, data, slope, metrics, first)
-
-
-def _tail_ops(
-    graph: Graph,
-    hidden: MatMul,
-    out: MatMul,
-    entropy: SoftmaxCrossEntropy,
-    back: SoftmaxCrossEntropyBackward,
-    weight: MatMul,
-    data: MatMul,
-    slope: ActivationBackward,
-    metrics: list[Op],
-    first: MatMul,
-) -> list[Op]:
-    pre = replace(hidden.c, name=f"{hidden.c.name}.product")
-    biased = replace(hidden.c, name=f"{hidden.c.name}.biased")
-    product = replace(hidden, bias=None, activation=None, activation_alpha=0.0, c=pre)
-    head: list[Op] = []
-    if hidden.bias is not None:
-        head.append(BiasAdd(x=pre, b=hidden.bias, y=biased))
-    assert hidden.activation is not None
-    source = biased if hidden.bias is not None else pre
-    head.append(Activation(x=source, y=hidden.c, kind=hidden.activation))
-    summed: list[Op] = []
-    if first.bias_grad is not None:
-        summed.append(BiasGrad(dy=slope.dx, db=first.bias_grad))
-    private = replace(entropy, loss=replace(entropy.loss, name=f"{entropy.loss.name}.rows"))
-    origin = _origins((hidden, out, entropy, back, data, slope))
-    tail = replace(
-        _fused(TAIL, (*head, out, private, back, data, slope), narrow=(slope.dx,)), origin=origin
-    )
-    tail = replace(tail, results=(entropy.x, back.dx, slope.dx))
-    gradients = replace(
-        _fused(TAIL_GRADIENTS, (entropy, *metrics, weight, *summed), given=tuple(head)),
-        origin=_origins((entropy, *metrics, weight, *summed, first)),
-        narrow=(slope.dx,),
-    )
-    ops = list(graph.ops)
-    _replace_ops(ops, [hidden], product)
-    _replace_ops(ops, [entropy, out, back, data, slope, *metrics], tail, at=slope)
-    _replace_ops(ops, [weight], gradients)
-    if first.bias_grad is not None:
-        _replace_ops(ops, [first], replace(first, bias_grad=None))
-    # The second half reads what the first leaves, so it moves behind it.
-    ops.remove(gradients)
-    ops.insert(ops.index(tail) + 1, gradients)
-    return ops
+    return _Tail(hidden, out, entropy, metrics, back, weight, data, slope, first)
 
 
 def _is_dense(op: MatMul) -> bool:

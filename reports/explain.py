@@ -20,6 +20,7 @@ from ..training.network import Network
 from ..training.phases import Phase
 from ..training.plan import make_plan
 from ..training.session import Session
+from ..training.setup import Setup
 from .fusion import replacements, same_op
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def explain(
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
-    session = Session(config, network, scaling, plan, data, backend)
+    session = Session(Setup(config, network, scaling, plan, data), backend)
     try:
         executable = session.executable
         for text in executable.notices:

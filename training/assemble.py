@@ -21,6 +21,7 @@ from ..datasets import (
     files,
     load,
 )
+from ..graph.graph import Tensor
 from ..layers.build import LayerSpec, build_layers
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
@@ -141,6 +142,12 @@ def optimizer(config: RunConfig) -> Optimizer:
         lookahead=chosen.lookahead is not None,
         parts=config.train.accumulate,
     )
+
+
+def saved_tensors(config: RunConfig, network: Network) -> tuple[Tensor, ...]:
+    """What a checkpoint holds: what is learned, then the optimizer's state."""
+    state = optimizer(config).state(network.parameters(), network.running())
+    return (*network.learned(), *state)
 
 
 def _rule(chosen: OptimizerConfig, rest_tables: frozenset[str]) -> Rule:

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..backends.base import Backend
 from .divergence import Watch
 from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
 from .pace import Pace
-from .records.checkpoint import Checkpoint
-from .records.provenance import Provenance
 from .records.run_log import RunLog
-from .records.runs import Run
 from .records.saver import Saver
-from .records.store import CheckpointWriter
 from .recovery import Diverged, Recovery
 from .session import Session
 
@@ -39,37 +36,25 @@ class Loop:
         self,
         config: RunConfig,
         session: Session,
-        provenance: Provenance,
-        run: Run,
+        saver: Saver,
         log: RunLog,
         listener: Listener,
-        source: Checkpoint | None,
     ) -> None:
-        saving = config.checkpoint
-        self._patience = config.train.patience
-        self._goal = config.train.goal
-        self._keep_best = saving.best
+        self._config = config.train
+        self._keep_best = config.checkpoint.best
         self._session = session
         self._plan = session.plan
-        self._run = run
+        self._saver = saver
         self._log = log
         self._listener = listener
-        self._source = source
-        self._versions = provenance.versions
-        self._writer = CheckpointWriter(
-            run.checkpoints, provenance, saving.keep, saving.best, log.sync
-        )
-        self._saver = Saver(source, run, log, self._writer, listener.saving)
         self._watch = Watch(session)
-        self._recovery = Recovery(
-            config.train.on_nan, session, self._watch, self._saver, log, listener
-        )
+        self._recovery = Recovery(config.train.on_nan, session, self._watch, saver, log, listener)
         self._training: Metrics | None = None
         self._validation: Metrics | None = None
         self._pace = Pace(session.plan.batch_size)
         self._untold: list[Callable[[], None]] = []
 
-    def run(self, backend: str, stop_requested: Callable[[], bool]) -> Summary:
+    def run(self, backend: Backend, stop_requested: Callable[[], bool]) -> Summary:
         """Train to the end, or to the first chunk after which a stop is requested.
 
         Raises NonFiniteError, CheckpointError, LibraryError; the log then says that it failed.
@@ -79,7 +64,7 @@ class Loop:
             with _prompt_threads():
                 while (ended := self._attempt(stop_requested)) is None:
                     pass
-                self._writer.wait()
+                self._saver.wait()
         except BaseException as error:
             self._failed(error)
             raise
@@ -95,19 +80,19 @@ class Loop:
         )
         return summary
 
-    def _start(self, backend: str) -> None:
+    def _start(self, backend: Backend) -> None:
         plan, step, state = self._plan, self._session.step, self._saver.state
-        fields: dict[str, Any] = {"time": time(), "backend": backend}
-        source = self._source
+        fields: dict[str, Any] = {"time": time(), "backend": backend.name}
+        source = self._saver.source
         if source is not None:
             fields["checkpoint"] = str(source.path)
         fields["total_steps"] = plan.total_steps
         name = "resume" if source is not None else "start"
-        self._log.event(name, step, **fields, versions=dict(self._versions))
+        self._log.event(name, step, **fields, versions=dict(backend.versions()))
         self._listener.started(
             Started(
-                run=self._run.path,
-                backend=backend,
+                run=self._saver.run.path,
+                backend=backend.name,
                 step=step,
                 total_steps=plan.total_steps,
                 steps_per_epoch=plan.steps_per_epoch,
@@ -124,12 +109,12 @@ class Loop:
                 f"training is already at its end, step {step}; "
                 "raise train.epochs or train.max_steps to go on"
             )
-        elif self._out_of_patience():
+        elif state.out_of_patience(self._config.patience):
             self._listener.notice(
                 f"training has already ended early: {state.unimproved} validations without "
                 "improvement; raise train.patience to go on"
             )
-        elif state.reached(self._goal):
+        elif state.reached(self._config.goal):
             self._listener.notice(
                 "training has already reached its goal; set train.goal further, or take it out, "
                 "to go on"
@@ -161,7 +146,7 @@ class Loop:
                 return "finished"
             if stop_requested():
                 return "interrupted"
-            self._writer.check()
+            self._saver.check()
             # Short chunks keep the answer to a stop and the moving bar within a fraction of a
             # second; how the steps are cut changes no bit of what they compute.
             steps = min(plan.next_stop(session.step) - session.step, pace.chunk)
@@ -263,7 +248,7 @@ class Loop:
     def _failed(self, error: BaseException) -> None:
         """Let the writer end and note the failure; the first error is the one to show."""
         with contextlib.suppress(Exception):
-            self._writer.wait()
+            self._saver.wait()
         with contextlib.suppress(Exception):
             self._tell()
         with contextlib.suppress(Exception):
@@ -278,17 +263,14 @@ class Loop:
                 error=what,
             )
 
-    def _out_of_patience(self) -> bool:
-        return self._saver.state.out_of_patience(self._patience)
-
     def _ends_early(self) -> bool:
-        return self._out_of_patience() or self._saver.state.reached(self._goal)
+        return self._saver.state.ends_early(self._config)
 
     def _measure(self, found: Metrics) -> None:
         """Note for the goal what covers all samples once at least."""
         plan = self._plan
         everything = len(plan.validation) or plan.steps_per_epoch * plan.batch_size
-        if self._goal is not None and found.count >= everything:
+        if self._config.goal is not None and found.count >= everything:
             self._saver.measured(found)
 
     def _rate(self) -> float:
@@ -309,22 +291,23 @@ class Loop:
 
     def _summary(self, ended: EndState) -> Summary:
         step, plan, pace = self._session.step, self._plan, self._pace
+        saver, goal = self._saver, self._config.goal
         return Summary(
             state=ended,
             early=ended == "finished" and step < plan.total_steps,
-            goal=None if self._goal is None else self._saver.state.reached(self._goal),
-            run=self._run.path,
-            checkpoint=self._saver.last_path(),
+            goal=None if goal is None else saver.state.reached(goal),
+            run=saver.run.path,
+            checkpoint=saver.last_path(),
             step=step,
             total_steps=plan.total_steps,
             epoch=step / plan.steps_per_epoch,
             training=self._training,
             validation=self._validation,
-            best=self._saver.state.best,
+            best=saver.state.best,
             training_seconds=pace.training_seconds,
             validation_seconds=pace.validation_seconds,
             images_per_second=pace.overall_images_per_second,
-            resumed_from=self._source.path if self._source is not None else None,
+            resumed_from=saver.source.path if saver.source is not None else None,
         )
 
 

@@ -58,10 +58,13 @@ class Network:
         """All running statistics in the order of the layers."""
         return tuple(s for layer in self.layers for s in layer.statistics())
 
+    def running(self) -> tuple[Tensor, ...]:
+        """The tensors of the running statistics."""
+        return tuple(statistic.tensor for statistic in self.statistics())
+
     def learned(self) -> tuple[Tensor, ...]:
         """What a trained network consists of: all parameters, then all running statistics."""
-        trained = tuple(parameter.tensor for parameter in self.parameters())
-        return (*trained, *(statistic.tensor for statistic in self.statistics()))
+        return (*(parameter.tensor for parameter in self.parameters()), *self.running())
 
     def initial_values(
         self, seed: int, pictures: FirstPictures | None = None, threads: int = 1
@@ -153,9 +156,9 @@ class Network:
         steps_per_epoch: int,
         first_step: int,
     ) -> None:
-        statistics = tuple(statistic.tensor for statistic in self.statistics())
+        parameters, statistics = self.parameters(), self.running()
         optimizer.update(
-            graph, self.parameters(), statistics, step, total_steps, steps_per_epoch, first_step
+            graph, parameters, statistics, step, total_steps, steps_per_epoch, first_step
         )
 
     def evaluate_graph(

@@ -70,10 +70,7 @@ class Recovery:
             raise self._explained(error) from None
         good = saver.last_good()
         state = saver.go_back(good, saver.state.rate_factor * RATE_FACTOR)
-        if good is None:
-            self._session.initialize()
-        else:
-            self._session.restore(good)
+        self._session.begin(good)
         self._session.set_rate_factor(state.rate_factor)
         self._log.cut(state.step, state.window_start, count)
         finding = error.finding

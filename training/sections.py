@@ -68,8 +68,7 @@ def make_sections(
     if not steps:
         return Sections(phases, None)
     evaluate = evaluation(config, network, scaling, SOURCE, count, batch, steps)
-    statistics = tuple(statistic.tensor for statistic in network.statistics())
-    return Sections(phases, rule.evaluated(evaluate, parameters, statistics))
+    return Sections(phases, rule.evaluated(evaluate, parameters, network.running()))
 
 
 def evaluation(

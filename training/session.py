@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -14,21 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import Backend, Executable, Options
-from ..backends.select import available_threads
 from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError
-from ..datasets import ImageSet, epoch_order, evaluation_order
+from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape
 from ..optimizers.groups import RATES
-from .assemble import optimizer
+from .assemble import saved_tensors
 from .metrics import Metrics
-from .network import Network
+from .orders import EpochOrders
 from .pace import next_chunk
 from .phases import phase_at
-from .plan import Plan
-from .preprocessing import Prepared, Preprocessing
 from .records.checkpoint import Checkpoint
-from .sections import make_sections
+from .setup import Setup
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
@@ -55,71 +51,38 @@ class Session:
 
     def __init__(
         self,
-        config: RunConfig,
-        network: Network,
-        scaling: Preprocessing,
-        plan: Plan,
-        data: ImageSet,
+        setup: Setup,
         backend: Backend,
         tuning: Tuning | None = None,
         interrupt: Callable[[], None] = lambda: None,
     ) -> None:
-        self.plan = plan
-        self.network = network
-        self.rates = plan.rates
-        self._rate_factor = np.float32(1.0)
+        self.setup = setup
+        self.network, self.plan = setup.network, setup.plan
         self.step = 0
-        self._seed = config.seed
-        self._threads = config.run.threads or available_threads()
-        self._data = data
-        self._scaling = scaling
-        self._epoch = -1
-        self._worker = ThreadPoolExecutor(1, "dnnstack-order")
-        self._ahead: dict[int, Future[NDArray[np.int32]]] = {}
-        rule = optimizer(config)
-        parameters = network.parameters()
-        statistics = tuple(statistic.tensor for statistic in network.statistics())
-        made = make_sections(config, network, scaling, plan, len(data))
-        sections = made.graphs()
-        self.phases, self._evaluate = made.phases, made.evaluate
-        self._train = self.phases[0].train
-        self._evaluation_order = evaluation_order(plan.validation, plan.evaluation_batch_size)
-        self._evaluation_steps = len(self._evaluation_order) // plan.evaluation_batch_size
-        options = Options(
-            precision=config.run.precision,
-            fusion=config.run.fusion,
-            deterministic=config.run.deterministic,
-            tuning=tuning,
-            tune=config.run.tune is not False,
-            tune_seconds=inf if config.run.tune is True else None,
-            residency=config.data.residency,
-            interrupt=interrupt,
-        )
-        begin = perf_counter()
-        self.executable = backend.compile(sections, options)
-        seconds = perf_counter() - begin
-        _LOG.info("compiled %s for %s in %.2f s", " and ".join(sections), backend.name, seconds)
-        self._learned = network.learned()
-        self._averages = rule.averages(parameters, statistics)
-        self._state = rule.state(parameters, statistics)
+        self.rates, self._rate_factor = self.plan.rates, np.float32(1.0)
         self._sums: NDArray[np.float64] | None = None
-        self._feed(self.executable, sections)
+        self._saved = saved_tensors(setup.config, setup.network)
+        self.orders, self._epoch = EpochOrders(self.plan, setup.config.seed), -1
+        batch = self.plan.evaluation_batch_size
+        self._evaluation_order = evaluation_order(self.plan.validation, batch)
+        self._evaluation_steps = len(self._evaluation_order) // batch
+        sections = setup.sections()
+        self.phases, self._evaluate = sections.phases, sections.evaluate
+        self._train = self.phases[0].train
+        options = _options(setup.config, tuning, interrupt)
+        self.executable = _compiled(backend, sections.graphs(), options)
+        self._feed(self.executable, sections.graphs())
+
+    def begin(self, checkpoint: Checkpoint | None) -> None:
+        """From a checkpoint, or from step 0."""
+        if checkpoint is None:
+            self.initialize()
+        else:
+            self.restore(checkpoint)
 
     def initialize(self) -> None:
         """Fresh parameters and statistics, averages equal to them, other state zero, step 0."""
-        fresh = self.network.initial_values(self._seed, self._pictures, self._threads)
-        for tensor, values in fresh.items():
-            self.executable.write(tensor, values)
-        for tensor in self._state:
-            of = self._averages.get(tensor)
-            start = np.zeros(tensor.shape, np.float32) if of is None else fresh[of]
-            self.executable.write(tensor, start)
-        self.set_sums(np.zeros(3))
-        self._go_to(0)
-
-    def _pictures(self, count: int) -> Prepared:
-        """The first pictures to train on, normalised."""
-        return Prepared(self._data.images, self.plan.train[:count], self._scaling)
+        self.put(Snapshot(0, np.zeros(3), self.setup.fresh()))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Parameters, statistics, optimizer state, sums and step of a checkpoint.
@@ -144,7 +107,7 @@ class Session:
 
     def shapes(self) -> dict[str, Shape]:
         """Names and shapes of what a checkpoint holds: what is learned, then optimizer state."""
-        return {t.name: t.shape for t in (*self._learned, *self._state)}
+        return {tensor.name: tensor.shape for tensor in self._saved}
 
     def run(self, steps: int, wait: bool = True) -> None:
         """Do so many updates, all within one epoch; see ``Executable.run`` for ``wait``."""
@@ -152,7 +115,7 @@ class Session:
         if done + steps > self.plan.steps_per_epoch:
             raise ValueError(f"{steps} steps from step {self.step} leave epoch {epoch}")
         if epoch != self._epoch:
-            self.executable.write(self._train["order"], self._next_order(epoch))
+            self.executable.write(self._train["order"], self.orders.begin(epoch))
             self._epoch = epoch
         self._sums = None
         end = self.step + steps
@@ -204,7 +167,7 @@ class Session:
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """A snapshot of parameters, statistics and optimizer state by name."""
-        return {t.name: self.executable.read(t) for t in (*self._learned, *self._state)}
+        return {tensor.name: self.executable.read(tensor) for tensor in self._saved}
 
     def set_rate_factor(self, factor: float) -> None:
         """Multiply the rates of the schedule by ``factor`` from now on."""
@@ -239,7 +202,7 @@ class Session:
             self._put_arrays(executable, at.arrays)
             if section == "train":
                 epoch = at.step // self.plan.steps_per_epoch
-                executable.write(self._train["order"], self._order(epoch))
+                executable.write(self._train["order"], self.orders.of(epoch))
                 executable.write(self._train["sums"], np.zeros(3))
                 phase.go_to(executable, at.step)
             else:
@@ -259,7 +222,7 @@ class Session:
 
     def close(self) -> None:
         """Free the executable."""
-        self._worker.shutdown(cancel_futures=True)
+        self.orders.close()
         self.executable.close()
 
     def _go_to(self, step: int) -> None:
@@ -268,23 +231,11 @@ class Session:
         # An epoch's order is written when its first step runs.
         self._epoch = -1
 
-    def _order(self, epoch: int) -> NDArray[np.int32]:
-        return epoch_order(self.plan.train, self._seed, epoch, self.plan.batch_size)
-
-    def _next_order(self, epoch: int) -> NDArray[np.int32]:
-        """The order of an epoch; that of the next is computed while this one trains."""
-        ahead, following = self._ahead.pop(epoch, None), epoch + 1
-        order = self._order(epoch) if ahead is None else ahead.result()
-        self._ahead.clear()
-        if following * self.plan.steps_per_epoch < self.plan.total_steps:
-            self._ahead[following] = self._worker.submit(self._order, following)
-        return order
-
     def _put_arrays(
         self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]
     ) -> None:
         held = {t for graph in executable.graphs.values() for t in graph.tensors()}
-        for tensor in (*self._learned, *self._state):
+        for tensor in self._saved:
             if tensor in held:
                 executable.write(tensor, arrays[tensor.name])
 
@@ -292,8 +243,8 @@ class Session:
         """Write what stays the same: pictures, labels, tables and the order of the validation."""
         for graph in graphs.values():
             if "images" in graph.results:
-                executable.write(graph["images"], self._data.images)
-                executable.write(graph["labels"], self._data.labels)
+                executable.write(graph["images"], self.setup.data.images)
+                executable.write(graph["labels"], self.setup.data.labels)
             if graph is self._evaluate:
                 executable.write(graph["order"], self._evaluation_order)
         self._feed_tables(executable, graphs)
@@ -311,3 +262,25 @@ class Session:
         graph = self.graph("evaluate")
         executable.write(graph["step"], np.array([batch], np.int64))
         executable.write(graph["sums"], np.zeros(3))
+
+
+def _options(config: RunConfig, tuning: Tuning | None, interrupt: Callable[[], None]) -> Options:
+    run = config.run
+    return Options(
+        precision=run.precision,
+        fusion=run.fusion,
+        deterministic=run.deterministic,
+        tuning=tuning,
+        tune=run.tune is not False,
+        tune_seconds=inf if run.tune is True else None,
+        residency=config.data.residency,
+        interrupt=interrupt,
+    )
+
+
+def _compiled(backend: Backend, sections: Mapping[str, Graph], options: Options) -> Executable:
+    begin = perf_counter()
+    executable = backend.compile(sections, options)
+    seconds = perf_counter() - begin
+    _LOG.info("compiled %s for %s in %.2f s", " and ".join(sections), backend.name, seconds)
+    return executable

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
 from ..common.files import atomic_write
-from ..datasets import Downloads
+from ..datasets import DatasetInfo, Downloads, ImageSet
 from . import interrupt
-from .assemble import build_network, describe_data, load_data, optimizer, preprocessing
+from .assemble import (
+    build_network,
+    describe_data,
+    load_data,
+    optimizer,
+    preprocessing,
+    saved_tensors,
+)
 from .augmentation import augmentations
 from .listener import Listener, Silent, Summary
 from .loop import Loop
+from .network import Network
 from .plan import make_plan
+from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
 from .records.provenance import Provenance
 from .records.resume import Resume, check_config
 from .records.run_log import RunLog, cut_log
-from .records.runs import CONFIG, create_run
+from .records.runs import CONFIG, Run, create_run
+from .records.saver import Saver
 from .records.state import START
+from .records.store import CheckpointWriter
 from .session import Session
+from .setup import Setup
 from .statistics import mean_and_deviation
 
 if TYPE_CHECKING:
@@ -51,85 +64,113 @@ def train(
     training diverges, CheckpointError when saving fails.
     """
     heard = listener or Silent()
+    checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
 
     def check() -> None:
         interrupt.check(stop_requested)
 
     with contextlib.ExitStack() as stack:
-        checkpoint = None
         if resume is not None:
             stack.callback(resume.close)
-            checkpoint = resume.checkpoint
         if checkpoint is not None:
             check_config(checkpoint, config, heard.notice)
         info = describe_data(config, data_root)
         network = build_network(config, info, file)
-        scaling = preprocessing(config, info)
-        augmentations(config, info.shape)
-        run = resume.run if resume is not None else None
-        saving = config.checkpoint
-        statistics = [statistic.tensor for statistic in network.statistics()]
-        rule, parameters = optimizer(config), network.parameters()
-        state_tensors = rule.state(parameters, statistics)
-        saved = {tensor.name: tensor.shape for tensor in (*network.learned(), *state_tensors)}
-        one = checkpoint_bytes(saved)
-        check_disk_space(run.path if run else Path(config.run.dir), one, saving.keep + saving.best)
+        _check_unread(config, network, info, run)
         check()
         data = interrupt.interruptible(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
-        plan = make_plan(config, len(data))
-        if parameters and not rule.assigned(parameters):
-            heard.notice("all parameters are frozen (optimizer.groups): none of them is trained")
-        if config.data.normalize.measured:
-            # What a checkpoint was trained with holds, should the pictures be others by now.
-            scaling = (
-                checkpoint.provenance.preprocessing
-                if checkpoint is not None
-                else preprocessing(config, info, mean_and_deviation(data.images, plan.train))
-            )
-        tuning = checkpoint.provenance.tuning if checkpoint is not None else None
-        computed = _computed(config, backend) if resume is not None else config
-        session = Session(computed, network, scaling, plan, data, backend, tuning, check)
+        setup = _set_up(config, network, info, data, checkpoint, heard)
+        session = _compiled(setup, backend, resume, check)
         stack.callback(session.close)
         for text in session.executable.notices:
             heard.notice(text)
-        if checkpoint is not None:
-            session.restore(checkpoint)
-        else:
-            session.initialize()
+        session.begin(checkpoint)
         check()
-        from ..configs import effective_yaml
-
-        text = effective_yaml(config)
-        provenance = Provenance(
-            steps_per_epoch=plan.steps_per_epoch,
-            config=text,
-            dataset=config.data.dataset.type,
-            input_shape=network.input_shape,
-            classes=data.classes,
-            preprocessing=scaling,
-            tuning=session.executable.tuning,
-            versions=backend.versions(),
-            data_folder=str(data_root.absolute()),
-        )
+        provenance = _provenance(setup, session, backend, data_root)
         if run is None:
-            run = create_run(Path(config.run.dir), config.name, text, heard.notice)
+            run = create_run(Path(config.run.dir), config.name, provenance.config, heard.notice)
             stack.callback(run.close)
         else:
-            # At the end of training nothing will write the line of an open window again.
-            state = checkpoint.state if checkpoint is not None else START
-            ended = state.step == plan.total_steps or state.out_of_patience(config.train.patience)
-            ended = ended or state.reached(config.train.goal)
-            window_start = state.step if ended else state.window_start
-            cut_log(run.path, state.step if checkpoint else -1, window_start, state.rollbacks)
-            atomic_write(run.path / CONFIG, text.encode())
+            _go_on_in(run, setup, checkpoint, provenance)
         log = stack.enter_context(RunLog(run.path))
-        loop = Loop(config, session, provenance, run, log, heard, checkpoint)
-        return loop.run(backend.name, stop_requested)
+        saving = config.checkpoint
+        writer = CheckpointWriter(run.checkpoints, provenance, saving.keep, saving.best, log.sync)
+        saver = Saver(run, log, writer, checkpoint, heard.saving)
+        return Loop(config, session, saver, log, heard).run(backend, stop_requested)
 
 
-def _computed(config: RunConfig, backend: Backend) -> RunConfig:
-    """The config with a precision that this device has; what is saved keeps the one asked for."""
-    precision = precision_or_fp32(backend, config.run.precision)
-    return config.model_copy(update={"run": config.run.model_copy(update={"precision": precision})})
+def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: Run | None) -> None:
+    """Raise for what would not do, before data is read: the lists of channels, the disk."""
+    preprocessing(config, info)
+    augmentations(config, info.shape)
+    saved = {tensor.name: tensor.shape for tensor in saved_tensors(config, network)}
+    folder = run.path if run is not None else Path(config.run.dir)
+    kept = config.checkpoint.keep + config.checkpoint.best
+    check_disk_space(folder, checkpoint_bytes(saved), kept)
+
+
+def _set_up(
+    config: RunConfig,
+    network: Network,
+    info: DatasetInfo,
+    data: ImageSet,
+    checkpoint: Checkpoint | None,
+    heard: Listener,
+) -> Setup:
+    """The plan, and the pictures' mean and deviation where they are to be measured."""
+    plan = make_plan(config, len(data))
+    if network.parameters() and not optimizer(config).assigned(network.parameters()):
+        heard.notice("all parameters are frozen (optimizer.groups): none of them is trained")
+    if not config.data.normalize.measured:
+        scaling = preprocessing(config, info)
+    elif checkpoint is not None:
+        # What it was trained with holds, should the pictures be others by now.
+        scaling = checkpoint.provenance.preprocessing
+    else:
+        scaling = preprocessing(config, info, mean_and_deviation(data.images, plan.train))
+    return Setup(config, network, scaling, plan, data)
+
+
+def _compiled(
+    setup: Setup, backend: Backend, resume: Resume | None, check: Callable[[], None]
+) -> Session:
+    """A resumed training has the checkpoint's tuning, and a precision that this device has."""
+    if resume is None:
+        return Session(setup, backend, interrupt=check)
+    run = setup.config.run
+    run = run.model_copy(update={"precision": precision_or_fp32(backend, run.precision)})
+    # What is saved keeps the precision that was asked for.
+    computed = replace(setup, config=setup.config.model_copy(update={"run": run}))
+    source = resume.checkpoint
+    tuning = source.provenance.tuning if source is not None else None
+    return Session(computed, backend, tuning, check)
+
+
+def _provenance(setup: Setup, session: Session, backend: Backend, data_root: Path) -> Provenance:
+    from ..configs import effective_yaml
+
+    return Provenance(
+        steps_per_epoch=setup.plan.steps_per_epoch,
+        config=effective_yaml(setup.config),
+        dataset=setup.config.data.dataset.type,
+        input_shape=setup.network.input_shape,
+        classes=setup.data.classes,
+        preprocessing=setup.scaling,
+        tuning=session.executable.tuning,
+        versions=backend.versions(),
+        data_folder=str(data_root.absolute()),
+    )
+
+
+def _go_on_in(
+    run: Run, setup: Setup, checkpoint: Checkpoint | None, provenance: Provenance
+) -> None:
+    """Take back the records that will be written again, and write the config of now."""
+    state, train = checkpoint.state if checkpoint is not None else START, setup.config.train
+    # At the end of training nothing will write the line of an open window again.
+    ended = state.step == setup.plan.total_steps or state.ends_early(train)
+    window_start = state.step if ended else state.window_start
+    cut_log(run.path, state.step if checkpoint else -1, window_start, state.rollbacks)
+    atomic_write(run.path / CONFIG, provenance.config.encode())

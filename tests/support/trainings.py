@@ -11,6 +11,7 @@ from dnnstack.training.listener import Summary
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.session import Session
+from dnnstack.training.setup import Setup
 from dnnstack.training.trainer import train
 
 NOWHERE = Path("unused")
@@ -21,7 +22,7 @@ def session_of(config: RunConfig, backend: Backend) -> Session:
     network = build_network(config, info)
     data = load_data(config, "train", NOWHERE)
     plan = make_plan(config, len(data))
-    session = Session(config, network, preprocessing(config, info), plan, data, backend)
+    session = Session(Setup(config, network, preprocessing(config, info), plan, data), backend)
     session.initialize()
     return session
 

@@ -31,6 +31,7 @@ from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.session import Session
+from dnnstack.training.setup import Setup
 from dnnstack.training.trainer import train
 
 Tiny = Callable[..., RunConfig]
@@ -107,7 +108,7 @@ def with_session(config: RunConfig, backend: Backend, use: Callable[[Session], N
     info = describe("strokes", options=OPTIONS)
     data = load("strokes", "train", root=Path("unused"), options=OPTIONS)
     network, scaling = build_network(config, info), preprocessing(config, info)
-    session = Session(config, network, scaling, make_plan(config, len(data)), data, backend)
+    session = Session(Setup(config, network, scaling, make_plan(config, len(data)), data), backend)
     try:
         session.initialize()
         use(session)
@@ -124,7 +125,7 @@ def test_a_sample_is_the_same_in_batches_of_any_size(tiny: Tiny, backend: Backen
         epochs: list[dict[int, bytes]] = []
         for epoch in range(2):
             found: dict[int, bytes] = {}
-            order = session._order(epoch)
+            order = session.orders.of(epoch)
             for step in range(session.plan.steps_per_epoch):
                 session.run(1)
                 x = session.executable.read(graph["x"])
@@ -245,7 +246,7 @@ def test_whitening_filters_decorrelate_the_patches(tiny: Tiny, reference: Backen
     def check(session: Session) -> None:
         filters = session.arrays()["conv2d_1.weight"]
         np.testing.assert_array_equal(filters[4:], -filters[:4])
-        pictures = session._scaling(session._data.images[session.plan.train[:100]])
+        pictures = session.setup.scaling(session.setup.data.images[session.plan.train[:100]])
         # Plainly: every patch, one after the other.
         patches = [
             picture[0, y : y + 2, x : x + 2].reshape(-1)
@@ -269,10 +270,10 @@ def test_a_resume_does_not_whiten_again(
     whole = train(tiny(*options, "name=whole", "train.max_steps=6"), reference, Path("unused"))
     first = train(tiny(*options, "name=part", "train.max_steps=3"), reference, Path("unused"))
 
-    def never(session: Session, count: int) -> None:
+    def never(setup: Setup, count: int) -> None:
         raise AssertionError("whitened again")
 
-    monkeypatch.setattr(Session, "_pictures", never)
+    monkeypatch.setattr(Setup, "_first_pictures", never)
     source = open_resume(first.run, lambda text: None)
     longer = tiny(*options, "name=part", "train.max_steps=6")
     second = train(longer, reference, Path("unused"), resume=source)
@@ -397,7 +398,7 @@ def test_an_image_set_is_not_changed(tiny: Tiny, onednn: Backend) -> None:
     """Augmentation writes into its own memory."""
 
     def check(session: Session) -> None:
-        data: ImageSet = session._data
+        data: ImageSet = session.setup.data
         before = data.images.copy()
         session.run(10)
         np.testing.assert_array_equal(data.images, before)

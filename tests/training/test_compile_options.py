@@ -14,6 +14,7 @@ from dnnstack.graph.graph import Graph
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session
+from dnnstack.training.setup import Setup
 
 
 class Recorder(ReferenceBackend):
@@ -50,7 +51,7 @@ def test_options_of_the_training(
     data = load_data(config, "train", tmp_path)
     backend = Recorder()
     network, scaling = build_network(config, info), preprocessing(config, info)
-    Session(config, network, scaling, make_plan(config, len(data)), data, backend).close()
+    Session(Setup(config, network, scaling, make_plan(config, len(data)), data), backend).close()
     found = backend.options
     for name in ("precision", "fusion", "deterministic", "tune", "tune_seconds", "residency"):
         assert getattr(found, name) == getattr(wanted, name)

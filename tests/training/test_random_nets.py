@@ -20,6 +20,7 @@ from dnnstack.graph.graph import Graph
 from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session, Snapshot
+from dnnstack.training.setup import Setup
 from hypothesis import HealthCheck, assume, given, settings
 
 from ..support.random_nets import Training, trainings
@@ -88,7 +89,7 @@ def session_of(training: Training, backend: Any) -> Session:
     network = build_network(config, training.info)
     plan = make_plan(config, len(training.data))
     scaling = preprocessing(config, training.info)
-    session = Session(config, network, scaling, plan, training.data, backend)
+    session = Session(Setup(config, network, scaling, plan, training.data), backend)
     session.initialize()
     return session
 

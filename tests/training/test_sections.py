@@ -21,6 +21,7 @@ from dnnstack.training.assemble import build_network, describe_data, preprocessi
 from dnnstack.training.plan import make_plan
 from dnnstack.training.sections import expected_sections
 from dnnstack.training.session import Session
+from dnnstack.training.setup import Setup
 
 FREEZE = "optimizer.groups=[{parameters: conv2d_1.*, freeze_after_epoch: 2}]"
 VARIED = {
@@ -62,7 +63,7 @@ def compiled(config: RunConfig, info: DatasetInfo) -> dict[str, Graph]:
     backend: Any = SimpleNamespace(name="none", compile=compile_)
     scaling, plan = preprocessing(config, info), make_plan(config, count)
     with pytest.raises(Stopped):
-        Session(config, network, scaling, plan, data, backend)
+        Session(Setup(config, network, scaling, plan, data), backend)
     return seen
 
 

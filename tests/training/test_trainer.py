@@ -164,15 +164,15 @@ def test_training_metrics_are_those_of_the_batches(tiny: Make, reference: Backen
 
 def test_epochs_are_ordered_anew(tiny: Make, reference: Backend, monkeypatch: Any) -> None:
     epochs: list[int] = []
-    from dnnstack.training import session
+    from dnnstack.training import orders
 
-    real = session.epoch_order
+    real = orders.epoch_order
 
     def note(index: Any, seed: int, epoch: int, batch_size: int) -> Any:
         epochs.append(epoch)
         return real(index, seed, epoch, batch_size)
 
-    monkeypatch.setattr(session, "epoch_order", note)
+    monkeypatch.setattr(orders, "epoch_order", note)
     train(tiny(), reference, NOWHERE)
     assert epochs == [0, 1, 2]
 

@@ -24,14 +24,15 @@ class Saver:
 
     def __init__(
         self,
-        source: Checkpoint | None,
         run: Run,
         log: RunLog,
         writer: CheckpointWriter,
+        source: Checkpoint | None,
         saving: Callable[[int, Path], None],
     ) -> None:
+        self.run = run
+        self.source = source
         self._state = self._first = START if source is None else source.state
-        self._source = source
         self._folder = run.checkpoints
         self._log = log
         self._writer = writer
@@ -77,6 +78,14 @@ class Saver:
         self._saved = self._state
         self._saving(step, path)
 
+    def check(self) -> None:
+        """Raise the CheckpointError of a save that has failed; does not wait."""
+        self._writer.check()
+
+    def wait(self) -> None:
+        """The same once the outstanding save is done."""
+        self._writer.wait()
+
     def needs_saving(self, step: int) -> bool:
         """Whether the state after ``step`` updates is in no checkpoint of the run."""
         return self._saved is None or self._saved != replace(
@@ -90,14 +99,14 @@ class Saver:
         """
         self._writer.wait()
         if self._saved is None:
-            return self._source
+            return self.source
         return read_checkpoint(tensors_path(self._folder, self._saved.step))
 
     def last_path(self) -> Path | None:
         """The file of the last checkpoint."""
         if self._saved is not None:
             return tensors_path(self._folder, self._saved.step)
-        return self._source.path if self._source is not None else None
+        return self.source.path if self.source is not None else None
 
     def go_back(self, good: Checkpoint | None, rate_factor: float) -> State:
         """Take the state of a checkpoint, or of the start, with a lower rate; returns it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..metrics import Metrics
 
 if TYPE_CHECKING:
-    from ...configs.schema.run import GoalConfig
+    from ...configs.schema.run import GoalConfig, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ class State:
     def out_of_patience(self, patience: int | None) -> bool:
         """Whether so many validations in a row brought no improvement."""
         return patience is not None and self.unimproved >= patience
+
+    def ends_early(self, train: TrainConfig) -> bool:
+        """Whether training is over before its last step: without improvement, or at its goal."""
+        return self.out_of_patience(train.patience) or self.reached(train.goal)
 
     def reached(self, goal: GoalConfig | None) -> bool:
         """Whether the last measurement reaches the goal."""

@@ -13,6 +13,7 @@ from dnnstack.graph.rewrites import rewritten
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session
+from dnnstack.training.setup import Setup
 
 FEW = ("data.batch_size=4", "data.evaluation_batch_size=3", "run.tune=false")
 LAYOUTS = (
@@ -46,7 +47,7 @@ def session(name, backend, *overrides):
     data = ImageSet(f"{info.name}/train", images, labels, info.classes)
     plan = make_plan(config, count)
     network = build_network(config, info)
-    return Session(config, network, preprocessing(config, info), plan, data, backend)
+    return Session(Setup(config, network, preprocessing(config, info), plan, data), backend)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])

@@ -1,0 +1,38 @@
+"""In which order the pictures are trained on, epoch by epoch."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..datasets import epoch_order
+from .plan import Plan
+
+
+class EpochOrders:
+    """Every epoch's own order; while one trains, a thread draws that of the next."""
+
+    def __init__(self, plan: Plan, seed: int) -> None:
+        self._plan = plan
+        self._seed = seed
+        self._worker = ThreadPoolExecutor(1, "dnnstack-order")
+        self._ahead: dict[int, Future[NDArray[np.int32]]] = {}
+
+    def of(self, epoch: int) -> NDArray[np.int32]:
+        """Indices into the training set: (steps_per_epoch * batch_size,) int32."""
+        return epoch_order(self._plan.train, self._seed, epoch, self._plan.batch_size)
+
+    def begin(self, epoch: int) -> NDArray[np.int32]:
+        """The same for an epoch that begins now, so that the next is asked for soon."""
+        ahead, following = self._ahead.pop(epoch, None), epoch + 1
+        order = self.of(epoch) if ahead is None else ahead.result()
+        self._ahead.clear()
+        if following * self._plan.steps_per_epoch < self._plan.total_steps:
+            self._ahead[following] = self._worker.submit(self.of, following)
+        return order
+
+    def close(self) -> None:
+        """End the thread."""
+        self._worker.shutdown(cancel_futures=True)

@@ -1,0 +1,56 @@
+"""Setup: what is trained, and on what; a session brings it to a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.select import available_threads
+from ..datasets import ImageSet
+from .assemble import optimizer, saved_tensors
+from .network import Network
+from .plan import Plan
+from .preprocessing import Prepared, Preprocessing
+from .sections import Sections, make_sections
+
+if TYPE_CHECKING:
+    from ..configs.schema.run import RunConfig
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is trained, and on what: all that a session needs but a device.
+
+    ``scaling`` is how the pictures of ``data``, the training set, are preprocessed.
+    """
+
+    config: RunConfig
+    network: Network
+    scaling: Preprocessing
+    plan: Plan
+    data: ImageSet
+
+    def sections(self) -> Sections:
+        return make_sections(self.config, self.network, self.scaling, self.plan, len(self.data))
+
+    def fresh(self) -> dict[str, NDArray[np.float32]]:
+        """What a checkpoint holds, before the first step.
+
+        Averages are equal to what they are of; the other state of the optimizer is zero.
+        """
+        network, config = self.network, self.config
+        threads = config.run.threads or available_threads()
+        learned = network.initial_values(config.seed, self._first_pictures, threads)
+        averages = optimizer(config).averages(network.parameters(), network.running())
+        values = {}
+        for tensor in saved_tensors(config, network):
+            start = learned.get(averages.get(tensor, tensor))
+            values[tensor.name] = np.zeros(tensor.shape, np.float32) if start is None else start
+        return values
+
+    def _first_pictures(self, count: int) -> Prepared:
+        """The first pictures to train on, normalised."""
+        return Prepared(self.data.images, self.plan.train[:count], self.scaling)
