@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of all tensors of a section, no two in the same place, unpadded.
+    """Bytes of all tensors of a section, no two in the same place, unpadded, numbers in float32.
 
     ``statistics``: running ones, as of batch norm. A backend adds padding and copies in other
     layouts. The data set itself is not in it.
@@ -145,7 +146,9 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     usual = tuple(name for name in REWRITES if name not in OWN_KERNELS and config.run.fusion)
     phases = [[rewritten(graph, usual) for graph in phase.graphs()] for phase in sections.phases]
     train, *updates = phases[0]
-    needs = [_memory(graphs, network) for graphs in phases]
+    # The state of what is frozen for a while is held all the time.
+    optimizer = _memory(list(chain.from_iterable(phases)), network).optimizer
+    needs = [replace(_memory(graphs, network), optimizer=optimizer) for graphs in phases]
     return NetworkSummary(
         config=str(file),
         dataset=info.name,
