@@ -21,6 +21,8 @@ from ..graph.ops.updates import ParameterUpdate
 
 _LOG = logging.getLogger("dnnstack.layers")
 UNEQUAL = "results are right, but not equal to the last bit to those before"
+# Finds choices, and says whether the next start may take them too.
+Search = Callable[[], tuple[Mapping[str, str], bool]]
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def settle(
     present: Tuning,
     given: Tuning | None,
     trains: bool,
-    search: Callable[[], Mapping[str, str]] | None,
+    search: Search | None,
     thorough: bool = False,
 ) -> tuple[Tuning, tuple[str, ...]]:
     """The table to compile with, and what the user should know of it.
@@ -94,11 +96,15 @@ def settle(
     found = cached(present, thorough)
     if found is None:
         begin = time.perf_counter()
-        found = replace(present, choices=dict(search()))
+        choices, keep = search()
+        found = replace(present, choices=dict(choices))
         seconds = time.perf_counter() - begin
         path = _path(found, thorough)
         _LOG.info("tuning: %s, timed in %.1f s, now in %s", _counted(found), seconds, path)
         store(found, thorough)
+        if not keep:
+            # Beside a program that held the memory, perhaps: the next start searches again.
+            forget(found)
     else:
         _LOG.info("tuning: %s, from the cache", _counted(found))
     return found, notes

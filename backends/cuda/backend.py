@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from math import inf
 from typing import Any
 
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...graph.graph import Graph
-from ...graph.rewrites import REWRITES, rewritten
+from ...graph.rewrites import REWRITES
 from ..base import Limits, Options
 from ..base import Precision as PrecisionName
-from ..tuning import UNEQUAL, Tuning, code_digest, fingerprint, forget, settle, training_sections
+from ..compiling import Choices, Plan, Sections, compiled
+from ..tuning import Tuning, code_digest
 from .binding.bind import Precision
 from .binding.lanes import Lane
 from .countable import check_countable
@@ -25,13 +25,14 @@ from .libraries.runtime import cupy, device, frontend, module_version, synchroni
 from .memory_plan import check_fits, choose_residency, free_bytes
 from .tuner import search
 
-NAME = "cuda"
 # What is taken without a search: channels padded to what tensor cores like.
 DEFAULT_CHOICES: dict[str, dict[str, str]] = {
     "fp32": {"layout": "nhwc", "pad": "4"},
     "tf32": {"layout": "nhwc", "pad": "8"},
     "bf16": {"layout": "nhwc", "pad": "32"},
 }
+# How a library says that a plan cannot be had; a damaged number raises the latter two.
+REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.
 REFUSABLE = ("overlap", "apart")
 
@@ -43,7 +44,7 @@ class CudaBackend:
     cuDNN's frontend is missing.
     """
 
-    name = NAME
+    name = "cuda"
     waiting_threads = 0
     rewrites = tuple(REWRITES)
 
@@ -70,68 +71,39 @@ class CudaBackend:
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> CudaExecutable:
         options = options or Options()
-        chosen = self.precision(options.precision)
-        precision = Precision(
-            chosen == "fp32", chosen == "bf16", options.deterministic, options.fusion
-        )
-        names = self.rewrites if options.fusion else ()
-        graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
 
-        check_countable(graphs)
-        free = free_bytes()
-        streamed, plan = choose_residency(graphs, options.precision, options.residency, free)
-        check_fits(plan, free, self.device.name)
+        def planned(
+            graphs: Sections, trained: Sections, chosen: PrecisionName
+        ) -> Plan[CudaExecutable]:
+            precision = Precision(
+                chosen == "fp32", chosen == "bf16", options.deterministic, options.fusion
+            )
+            check_countable(graphs)
+            free = free_bytes()
+            streamed, memory = choose_residency(graphs, options.precision, options.residency, free)
+            check_fits(memory, free, self.device.name)
 
-        def build(graphs: Mapping[str, Graph], tuning: Tuning, notes: Sequence[str] = ()) -> Any:
-            count = int(tuning.choices.get("lanes", "1"))
-            lanes = [self._lane(i, chosen == "tf32") for i in range(count)]
-            return CudaExecutable(graphs, tuning, lanes, precision, notes, self._capture, streamed)
+            def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:
+                count = int(tuning.choices.get("lanes", "1"))
+                lanes = [self._lane(i, chosen == "tf32") for i in range(count)]
+                capture = self._capture
+                return CudaExecutable(graphs, tuning, lanes, precision, notes, capture, streamed)
 
-        trained = training_sections(graphs)
-        mark = fingerprint(trained, options.deterministic) if trained else ""
-        environment = {**self.versions(), "dnnstack": _digest(), "precision": chosen}
-        present = Tuning(NAME, environment, mark, DEFAULT_CHOICES[chosen])
+            def trial(choices: Choices) -> CudaExecutable:
+                return build(trained, Tuning(self.name, choices=dict(choices)), ())
 
-        complete = True
+            return Plan(
+                build=build,
+                refusals=REFUSALS,
+                choices=DEFAULT_CHOICES[chosen],
+                search=lambda: search(trial, chosen, options),
+                thorough=options.tune_seconds == inf,
+                code=_digest(),
+                extra=(options.deterministic,),
+                training_only=REFUSABLE,
+            )
 
-        def find() -> Mapping[str, str]:
-            nonlocal complete
-
-            def trial(choices: Mapping[str, str]) -> CudaExecutable:
-                found: CudaExecutable = build(trained, replace(present, choices=dict(choices)))
-                return found
-
-            choices, complete = search(trial, chosen, options)
-            return choices
-
-        wanted = find if options.tune else None
-
-        def settled(given: Tuning | None) -> tuple[Tuning, tuple[str, ...]]:
-            found = settle(present, given, bool(trained), wanted, options.tune_seconds == inf)
-            if not complete:
-                # Beside a program that held the memory, perhaps: the next start searches again.
-                forget(present)
-            return found
-
-        tuning, notices = settled(options.tuning)
-        if not trained:
-            # The table may be of another machine.
-            choices = {k: v for k, v in tuning.choices.items() if k not in REFUSABLE}
-            tuning = replace(tuning, choices=choices)
-        executable: CudaExecutable
-        try:
-            executable = build(graphs, tuning, notices)
-        except (CudnnError, CublasError, ValueError, ArithmeticError) as error:
-            if tuning.choices == present.choices:
-                raise
-            # A damaged table, or one of another version of ours: what it names is not there.
-            notices = (*notices, f"{UNEQUAL}: a choice of the tuning cannot be had now: {error}")
-        else:
-            return executable
-        forget(present)
-        tuning, _ = settled(None)
-        executable = build(graphs, tuning, notices)
-        return executable
+        return compiled(self, sections, options, planned)
 
     def precision(self, wanted: PrecisionName) -> PrecisionName:
         if wanted == "auto":

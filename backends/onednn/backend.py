@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from ...common.errors import BackendUnavailableError
 from ...graph.graph import Graph
-from ...graph.rewrites import OWN_KERNELS, REWRITES, rewritten
+from ...graph.rewrites import OWN_KERNELS, REWRITES
 from ..base import Limits, Options, Precision
-from ..tuning import UNEQUAL, Tuning, code_digest, fingerprint, forget, settle, training_sections
+from ..compiling import ChoiceError, Choices, Plan, Sections, compiled
+from ..tuning import Tuning, code_digest
 from .constants import DST, SRC, WEIGHTS
 from .executable import OneDnnExecutable
 from .library import library
@@ -18,7 +19,6 @@ from .memory import Descriptor, Memory
 from .primitive import Primitive, PrimitiveDesc, reorder_desc
 from .tuner import convolutions, default_choices, search
 
-NAME = "onednn"
 # What a choice can be.
 LAYOUTS = ("nhwc", "nchw", "nChw8c", "nChw16c")
 
@@ -29,7 +29,7 @@ class OneDnnBackend:
     Raises BackendUnavailableError where oneDNN or libgomp is missing.
     """
 
-    name = NAME
+    name = "onednn"
     rewrites = tuple(name for name in REWRITES if name not in OWN_KERNELS)
 
     def __init__(self, threads: int) -> None:
@@ -44,52 +44,39 @@ class OneDnnBackend:
         self, sections: Mapping[str, Graph], options: Options | None = None
     ) -> OneDnnExecutable:
         options = options or Options()
-        precision = self.precision(options.precision)
-        names = self.rewrites if options.fusion else ()
-        graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
-        tuning, notices = self._tuned(graphs, options, precision)
-        narrow, share = precision == "bf16", options.share_memory
-        return OneDnnExecutable(graphs, tuning, self.threads, notices, narrow, share)
 
-    def _tuned(
-        self, graphs: Mapping[str, Graph], options: Options, precision: Precision
-    ) -> tuple[Tuning, tuple[str, ...]]:
-        trained = training_sections(graphs)
-        mark = fingerprint(trained) if trained else ""
-        choices = default_choices(graphs.values())
-        environment = {**self.versions(), "dnnstack": _digest(), "precision": precision}
-        present = Tuning(NAME, environment, mark, choices)
+        def planned(
+            graphs: Sections, trained: Sections, precision: Precision
+        ) -> Plan[OneDnnExecutable]:
+            narrow = precision == "bf16"
+            defaults = default_choices(graphs.values())
 
-        def seconds(graph: Graph, choices: Mapping[str, str], repeats: int) -> float:
-            options.interrupt()
-            return self._seconds(graph, choices, repeats, precision)
+            def build(graphs: Sections, tuning: Tuning, notices: Sequence[str]) -> OneDnnExecutable:
+                _check_layouts(tuning)
+                share = options.share_memory
+                return OneDnnExecutable(graphs, tuning, self.threads, notices, narrow, share)
 
-        def find() -> Mapping[str, str]:
-            return search(next(iter(trained.values())), choices, seconds)
+            def seconds(graph: Graph, choices: Choices, repeats: int) -> float:
+                """Of one step; data calls left out."""
+                options.interrupt()
+                tuning = Tuning(self.name, choices=choices)
+                trial = OneDnnExecutable({graph.name: graph}, tuning, self.threads, narrow=narrow)
+                found = trial.step_seconds(graph.name, repeats)
+                trial.close()
+                return found
 
-        worth = options.tune and any(convolutions(g) for g in trained.values())
-        wanted = find if worth else None
-        tuning, notices = settle(present, options.tuning, bool(trained), wanted)
-        unknown = {name: each for name, each in tuning.choices.items() if each not in LAYOUTS}
-        if unknown:
-            # A damaged table, in the cache or in a checkpoint.
-            forget(present)
-            tuning, _ = settle(present, None, bool(trained), wanted)
-            name, layout = next(iter(unknown.items()))
-            reason = f"a choice of the tuning cannot be had now: {layout!a} for {name!a}"
-            notices = (*notices, f"{UNEQUAL}: {reason}")
-        return tuning, notices
+            def find() -> tuple[Choices, bool]:
+                return search(next(iter(trained.values())), defaults, seconds), True
 
-    def _seconds(
-        self, graph: Graph, choices: Mapping[str, str], repeats: int, precision: Precision
-    ) -> float:
-        """Seconds of one step of a section compiled with these choices; data calls left out."""
-        tuning = Tuning(NAME, choices=choices)
-        narrow = precision == "bf16"
-        executable = OneDnnExecutable({graph.name: graph}, tuning, self.threads, narrow=narrow)
-        seconds = executable.step_seconds(graph.name, repeats)
-        executable.close()
-        return seconds
+            return Plan(
+                build=build,
+                refusals=(ChoiceError,),
+                choices=defaults,
+                search=find if any(map(convolutions, trained.values())) else None,
+                code=_digest(),
+            )
+
+        return compiled(self, sections, options, planned)
 
     def precision(self, wanted: Precision) -> Precision:
         if wanted in ("auto", "fp32"):
@@ -126,6 +113,13 @@ class OneDnnBackend:
             "processor": _processor(),
             "threads": str(self.threads),
         }
+
+
+def _check_layouts(tuning: Tuning) -> None:
+    """Raises ChoiceError where a table, in the cache or in a checkpoint, is damaged."""
+    for name, layout in tuning.choices.items():
+        if layout not in LAYOUTS:
+            raise ChoiceError(f"{layout!a} for {name!a}")
 
 
 @cache

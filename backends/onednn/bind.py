@@ -14,6 +14,7 @@ from ...common.errors import DnnlError, ShapeError
 from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
 from ...graph.ops import Reshape
 from ..base import BoundCall
+from ..registry import Registry
 from .constants import DST, SRC
 from .library import library
 from .memory import Descriptor, Memory
@@ -24,7 +25,7 @@ from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
 Kernel = Callable[["Binder", Any], None]
-KERNELS: dict[type[Op], Kernel] = {}
+KERNELS: Registry[Kernel] = Registry("cpu")
 # The operations whose kernels can be bound in bfloat16; the others compute in float32.
 NARROW: set[type[Op]] = set()
 
@@ -116,7 +117,7 @@ class Binder:
             self._position = position
             self._flush({*op.reads(), *op.writes()})
             self.dtype = "bfloat16" if self.narrow and type(op) in NARROW else "float32"
-            KERNELS[type(op)](self, op)
+            KERNELS.of(op)(self, op)
         self._flush()
 
     # ------------------------------------------------------------ tensors

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...graph.graph import Op, Tensor
-from ..reference.kernels import KERNELS
-from . import bind
-from .bind import Binder
+from ..reference import kernels
+from .bind import KERNELS, Binder
 from .memory import Descriptor
 
 NOT_FAST = "oneDNN has no fast kernel for it"
@@ -21,10 +20,10 @@ def reference(b: Binder, op: Op, reason: str = NOT_FAST) -> None:
     """
     if b.dtype != "float32":
         b.dtype = "float32"
-        return bind.KERNELS[type(op)](b, op)
+        return KERNELS.of(op)(b, op)
     fetch = [_fetcher(b, getattr(op, field)) for field in (*op.inputs, *op.updates)]
     store = [_writer(b, getattr(op, field)) for field in (*op.outputs, *op.updates)]
-    kernel = KERNELS[type(op)]
+    kernel = kernels.KERNELS.of(op)
 
     def run() -> None:
         values = kernel.compute(op, *[get() for get in fetch])
@@ -32,6 +31,9 @@ def reference(b: Binder, op: Op, reason: str = NOT_FAST) -> None:
             put(value)
 
     return b.host(op, run, kernel.function, {"reason": reason})
+
+
+KERNELS.fall_back(reference, kernels.KERNELS)
 
 
 def _fetcher(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[], Any]:

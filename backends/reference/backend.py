@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from ...common.errors import BackendUnavailableError, UsageError
 from ...graph.graph import Graph
-from ...graph.rewrites import REWRITES, rewritten
+from ...graph.rewrites import REWRITES
 from ..base import Executable, Limits, Options, Precision
-from ..tuning import Tuning, fingerprint, settle, training_sections
+from ..compiling import Plan, Sections, compiled
 from . import blas
 from .executable import ReferenceExecutable
 
@@ -41,16 +42,14 @@ class ReferenceBackend:
 
         Raises BackendUnavailableError for a precision other than auto, fp32 and fp64.
         """
-        options = options or Options()
-        precision = self.precision(options.precision)
-        names = self.rewrites if options.fusion else ()
-        graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
-        trained = training_sections(graphs)
-        environment = {**self.versions(), "precision": precision}
-        present = Tuning(self.name, environment, fingerprint(trained))
-        tuning, notices = settle(present, options.tuning, bool(trained), None)
-        floating = np.dtype(np.float64 if precision == "fp64" else np.float32)
-        return ReferenceExecutable(graphs, floating, tuning, notices)
+
+        def planned(
+            graphs: Sections, trained: Sections, precision: Precision
+        ) -> Plan[ReferenceExecutable]:
+            floating = np.dtype(np.float64 if precision == "fp64" else np.float32)
+            return Plan(build=partial(ReferenceExecutable, floating=floating))
+
+        return compiled(self, sections, options or Options(), planned)
 
     def precision(self, wanted: Precision) -> Precision:
         if wanted not in ("auto", "fp32", "fp64"):

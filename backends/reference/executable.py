@@ -27,9 +27,9 @@ class ReferenceExecutable:
     def __init__(
         self,
         graphs: Mapping[str, Graph],
-        floating: np.dtype[Any],
         tuning: Tuning,
         notices: Sequence[str],
+        floating: np.dtype[Any],
     ) -> None:
         self.tuning = tuning
         self.graphs = dict(graphs)
@@ -117,7 +117,7 @@ class ReferenceExecutable:
                 self._compute(part)
             return
         arguments = [self._argument(getattr(op, field)) for field in (*op.inputs, *op.updates)]
-        result = KERNELS[type(op)].compute(op, *arguments)
+        result = KERNELS.of(op).compute(op, *arguments)
         fields = (*op.outputs, *op.updates)
         for field, value in zip(fields, result if len(fields) > 1 else (result,), strict=True):
             self._store(getattr(op, field), value)
@@ -148,7 +148,7 @@ class ReferenceExecutable:
 def _function(op: Op) -> str:
     if isinstance(op, Fused):
         return " ".join(dict.fromkeys(_function(part) for part in op.parts))
-    return KERNELS[type(op)].function
+    return KERNELS.of(op).function
 
 
 def _arguments(op: Op) -> dict[str, str]:

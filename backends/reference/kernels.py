@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ...graph.graph import Op
+from ..registry import Registry
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,7 +27,7 @@ class Kernel:
     function: str
 
 
-KERNELS: dict[type[Op], Kernel] = {}
+KERNELS: Registry[Kernel] = Registry("numpy")
 
 
 def kernel(op: type[Op], function: str) -> Callable[[Function], Function]:

@@ -72,9 +72,9 @@ def test_a_thorough_search_comes_before_a_short_one() -> None:
 def test_settling_searches_again_where_only_a_short_search_is_known() -> None:
     wanted, asked = replace(TUNING, choices={}), []
 
-    def search() -> dict[str, str]:
+    def search() -> tuple[dict[str, str], bool]:
         asked.append(1)
-        return {"search": str(len(asked))}
+        return {"search": str(len(asked))}, True
 
     for thorough in (False, False, True, True, False):
         settle(wanted, None, True, search, thorough)

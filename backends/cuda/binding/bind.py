@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ....common.errors import BackendUnavailableError, ShapeError
+from ....common.errors import ShapeError
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
 from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
 from ....graph.rewrites_fused import TAIL_GRADIENTS
+from ...registry import Registry
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas_lt import LtProduct
@@ -26,7 +27,7 @@ from .store import Buffer, Store
 
 OpT = TypeVar("OpT", bound=Op)
 Bind = Callable[["Binder", Any], None]
-KERNELS: dict[type[Op], Bind] = {}
+KERNELS: Registry[Bind] = Registry("cuda")
 # What of an operation can run at the beginning of the step, on the last lane.
 EARLY: dict[type[Op], Bind] = {}
 
@@ -119,11 +120,7 @@ class Binder(LaunchList):
             if self._needs_sums(op):
                 self.add_up()
             self._wait_for(op)
-            if type(op) not in KERNELS:
-                raise BackendUnavailableError(
-                    f"device 'cuda': {op.label()} has no kernel there; use --device cpu"
-                )
-            KERNELS[type(op)](self, op)
+            KERNELS.of(op)(self, op)
             self._writers.update(dict.fromkeys(op.writes(), self.lane))
         self.lane = 0
         self.add_up()

@@ -1,0 +1,86 @@
+"""Compiling: rewrite the graphs, settle what is decided by timing, build; alike on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from ..graph.graph import Graph
+from ..graph.rewrites import rewritten
+from .base import Backend, Options, Precision
+from .tuning import UNEQUAL, Search, Tuning, fingerprint, forget, settle, training_sections
+
+Sections = Mapping[str, Graph]
+Choices = Mapping[str, str]
+ExecutableT = TypeVar("ExecutableT")
+
+
+class ChoiceError(ValueError):
+    """A tuning names what this backend has not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Generic[ExecutableT]):
+    """What a backend gives to compile certain graphs in a certain precision.
+
+    ``build(graphs, tuning, notices)`` makes the executable; by ``refusals`` it says that a choice
+    of the tuning cannot be had. ``choices`` are taken without a search; ``search`` and ``thorough``
+    are those of ``settle``, None where there is nothing to search. ``code`` marks the backend's
+    code, and ``extra`` is what else the choices depend on. ``training_only``: choices that are left
+    out where nothing trains.
+    """
+
+    build: Callable[[Sections, Tuning, Sequence[str]], ExecutableT]
+    refusals: tuple[type[Exception], ...] = ()
+    choices: Choices = field(default_factory=dict)
+    search: Search | None = None
+    thorough: bool = False
+    code: str = ""
+    extra: tuple[object, ...] = ()
+    training_only: Collection[str] = ()
+
+
+def compiled(
+    backend: Backend,
+    sections: Sections,
+    options: Options,
+    planned: Callable[[Sections, Sections, Precision], Plan[ExecutableT]],
+) -> ExecutableT:
+    """The sections as an executable, with the tuning that was given, is known, or is found now.
+
+    ``planned(graphs, trained, precision)``: the backend's part, of all sections after the rewrites
+    and of those among them that train. Where a choice of the tuning cannot be had, it is replaced
+    by another tuning, and the executable's notices say so.
+    """
+    precision = backend.precision(options.precision)
+    names = backend.rewrites if options.fusion else ()
+    graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
+    trained = training_sections(graphs)
+    plan = planned(graphs, trained, precision)
+    code = {"dnnstack": plan.code} if plan.code else {}
+    environment = {**backend.versions(), **code, "precision": precision}
+    mark = fingerprint(trained, *plan.extra) if trained else ""
+    present = Tuning(backend.name, environment, mark, plan.choices)
+
+    def settled(given: Tuning | None) -> tuple[Tuning, tuple[str, ...]]:
+        search = plan.search if options.tune else None
+        found, notes = settle(present, given, bool(trained), search, plan.thorough)
+        if not trained:
+            # The table may be of another machine.
+            kept = {k: v for k, v in found.choices.items() if k not in plan.training_only}
+            found = replace(found, choices=kept)
+        return found, notes
+
+    tuning, notices = settled(options.tuning)
+    try:
+        return plan.build(graphs, tuning, notices)
+    except plan.refusals as error:
+        if tuning.choices == present.choices:
+            raise
+        # A damaged table, or one of another version of ours: what it names is not there.
+        notices = (*notices, f"{UNEQUAL}: a choice of the tuning cannot be had now: {error}")
+    # Behind the handler: the error's traceback keeps alive what was half built.
+    forget(present)
+    tuning, _ = settled(None)
+    return plan.build(graphs, tuning, notices)

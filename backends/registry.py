@@ -1,0 +1,38 @@
+"""The registry of kernels: what computes an operation on a device, by the operation's type."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+
+from ..common.errors import BackendUnavailableError
+from ..graph.graph import Op
+
+KernelT = TypeVar("KernelT")
+
+
+class Registry(dict[type[Op], KernelT]):
+    """The kernels of a device; nothing but what ``fall_back`` names is ever computed elsewhere."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self._device = device
+        self._default: KernelT | None = None
+        self._covered: Collection[type[Op]] = ()
+
+    def fall_back(self, kernel: KernelT, kinds: Collection[type[Op]]) -> None:
+        """Let a kernel compute those of ``kinds`` that have none of their own."""
+        self._default, self._covered = kernel, kinds
+
+    def find(self, kind: type[Op]) -> KernelT | None:
+        """The kernel of operations of this type; None where there is none."""
+        return self.get(kind, self._default if kind in self._covered else None)
+
+    def of(self, op: Op) -> KernelT:
+        """The kernel of an operation. Raises BackendUnavailableError where there is none."""
+        kernel = self.find(type(op))
+        if kernel is None:
+            raise BackendUnavailableError(
+                f"device '{self._device}': {op.label()} has no kernel there; use --device cpu"
+            )
+        return kernel
