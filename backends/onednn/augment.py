@@ -1,15 +1,14 @@
-"""Gathering with augmentation, and views: NumPy moves pixels, oneDNN scales them."""
+"""Gathering with augmentation: NumPy moves pixels, oneDNN scales them."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...graph.augmentations import stages
-from ...graph.ops import AverageViews, GatherAugmented, Views
+from ...graph.ops import GatherAugmented
 from ..base import Array
 from ..reference.augment import augmented, decisions
 from .bind import Binder, binds
-from .fallback import reference
 from .memory import Descriptor
 from .step import rows_of_step, scale_pixels
 
@@ -53,13 +52,3 @@ class _Plan:
             self._drawn = decisions(self._op, np.arange(count), epoch)
             self._known = epoch, count
         return [drawn[rows] for drawn in self._drawn]
-
-
-@binds(Views)
-def views(b: Binder, op: Views) -> None:
-    reference(b, op)
-
-
-@binds(AverageViews)
-def average_views(b: Binder, op: AverageViews) -> None:
-    reference(b, op)

@@ -1,22 +1,8 @@
-"""What LeNet-5 and the perceptron need: one scale a channel by oneDNN, the rest by NumPy."""
+"""What LeNet-5 needs: one scale a channel and its tanh by oneDNN, the border by NumPy."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from ...graph.ops import (
-    Activation,
-    ActivationBackward,
-    ChannelScale,
-    ChannelScaleBackward,
-    ConnectFilters,
-    ConnectFiltersBackward,
-    Heaviside,
-    Pad2d,
-    Pad2dBackward,
-    Rbf,
-    RbfBackward,
-)
+from ...graph.ops import Activation, ActivationBackward, ChannelScale, Pad2d
 from .bind import Binder, attempt, binds, channel_shape
 from .constants import (
     ATTR_SCALES,
@@ -33,8 +19,6 @@ from .constants import (
 from .fallback import reference
 from .memory import Descriptor
 from .primitive import Attributes
-
-binds(Heaviside)(reference)
 
 
 @binds(ChannelScale)
@@ -55,50 +39,6 @@ def channel_scale(b: Binder, op: ChannelScale) -> None:
     return b.primitive(op, desc, memories, {"factor": op.factor})
 
 
-@binds(ChannelScaleBackward)
-def channel_scale_backward(b: Binder, op: ChannelScaleBackward) -> None:
-    n, c = op.x.shape[:2]
-    x, dy = (b.plain(t).array((n, c, op.x.size // (n * c))) for t in (op.x, op.dy))
-    s = b.home(op.s).array()
-    dx = b.output(op.dx, Descriptor.of(op.dx.shape)).array(x.shape)
-    ds = b.output(op.ds, Descriptor.of(op.ds.shape)).array()
-    scales, channels = b.scratch_array((c, 1)), range(c)
-
-    def run() -> None:
-        np.multiply(s[:, None], op.factor, out=scales)
-        np.multiply(dy, scales, out=dx)
-        for channel in channels:
-            ds[channel] = op.factor * np.einsum("np,np->", x[:, channel], dy[:, channel])
-
-    b.host(op, run, "multiply, einsum")
-
-
-@binds(ConnectFilters)
-def connect_filters(b: Binder, op: ConnectFilters) -> None:
-    outputs, inputs = (np.array(side) for side in zip(*op.pairs, strict=True))
-    weights = b.plain(op.weights).array(op.weights.shape)
-    filters = b.output(op.filters, Descriptor.of(op.filters.shape)).array(op.filters.shape)
-
-    def run() -> None:
-        filters[...] = 0.0
-        filters[outputs, inputs] = weights
-
-    b.host(op, run, "put", {"connections": str(len(op.pairs))})
-
-
-@binds(ConnectFiltersBackward)
-def connect_filters_backward(b: Binder, op: ConnectFiltersBackward) -> None:
-    outputs, inputs = (np.array(side) for side in zip(*op.pairs, strict=True))
-    dfilters = b.plain(op.dfilters).array(op.dfilters.shape)
-    shape = op.dweights.shape
-    dweights = b.output(op.dweights, Descriptor.of(shape)).array(shape)
-
-    def run() -> None:
-        dweights[...] = dfilters[outputs, inputs]
-
-    b.host(op, run, "take", {"connections": str(len(op.pairs))})
-
-
 @binds(Pad2d)
 def pad2d(b: Binder, op: Pad2d) -> None:
     top, bottom, left, right = op.padding
@@ -116,39 +56,6 @@ def pad2d(b: Binder, op: Pad2d) -> None:
             side[...] = op.value
 
     b.host(op, run, "copy", {"border": f"{op.padding} of {op.value:g}"})
-
-
-binds(Pad2dBackward)(reference)
-
-
-@binds(Rbf)
-def rbf(b: Binder, op: Rbf) -> None:
-    centres = np.array(op.centres, np.float32)
-    x = b.plain(op.x).array(op.x.shape)
-    y = b.output(op.y, Descriptor.of(op.y.shape)).array(op.y.shape)
-    away = b.scratch_array((*op.y.shape, op.x.shape[1]))
-
-    def run() -> None:
-        np.subtract(x[:, None], centres, out=away)
-        np.einsum("nki,nki->nk", away, away, out=y)
-        np.negative(y, out=y)
-
-    b.host(op, run, "subtract, einsum")
-
-
-@binds(RbfBackward)
-def rbf_backward(b: Binder, op: RbfBackward) -> None:
-    centres = np.array(op.centres, np.float32)
-    x = b.plain(op.x).array(op.x.shape)
-    dy = b.plain(op.dy).array(op.dy.shape)
-    dx = b.output(op.dx, Descriptor.of(op.dx.shape)).array(op.dx.shape)
-
-    def run() -> None:
-        np.matmul(dy, centres, out=dx)
-        np.subtract(dx, dy.sum(1, keepdims=True) * x, out=dx)
-        np.multiply(dx, 2.0, out=dx)
-
-    b.host(op, run, "matmul")
 
 
 def scaled_tanh(b: Binder, op: Activation) -> None:

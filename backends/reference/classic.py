@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 
 from ...graph.ops import (
@@ -51,27 +54,36 @@ def channel_scale_backward(
 @kernel(ConnectFilters, "put")
 def connect_filters(op: ConnectFilters, weights: Array) -> Array:
     filters = np.zeros(op.filters.shape, weights.dtype)
-    outputs, inputs = zip(*op.pairs, strict=True)
-    filters[outputs, inputs] = weights
+    filters[_connected(op.pairs)] = weights
     return filters
 
 
 @kernel(ConnectFiltersBackward, "take")
 def connect_filters_backward(op: ConnectFiltersBackward, dfilters: Array) -> Array:
-    outputs, inputs = zip(*op.pairs, strict=True)
-    return np.asarray(dfilters[outputs, inputs])
+    return np.asarray(dfilters[_connected(op.pairs)])
+
+
+@lru_cache
+def _connected(pairs: tuple[tuple[int, int], ...]) -> tuple[Array, ...]:
+    """The outputs, and the inputs: arrays, for lists would be converted in every step."""
+    return tuple(np.array(pairs).T)
 
 
 @kernel(Rbf, "subtract, square")
 def rbf(op: Rbf, x: Array) -> Array:
-    away = x[:, None, :] - np.asarray(op.centres, x.dtype)
+    away = x[:, None, :] - _centres(op.centres, x.dtype)
     return np.asarray(-(away * away).sum(2))
 
 
 @kernel(RbfBackward, "matmul")
 def rbf_backward(op: RbfBackward, x: Array, dy: Array) -> Array:
-    centres = np.asarray(op.centres, x.dtype)
+    centres = _centres(op.centres, x.dtype)
     return np.asarray(2.0 * (dy @ centres - dy.sum(1, keepdims=True) * x))
+
+
+@lru_cache
+def _centres(centres: tuple[tuple[float, ...], ...], dtype: np.dtype[Any]) -> Array:
+    return np.array(centres, dtype)
 
 
 @kernel(Heaviside, "greater")

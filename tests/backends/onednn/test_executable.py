@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.onednn import executable as module
 from dnnstack.backends.onednn.steps import Step
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, DnnlError, ShapeError
@@ -198,21 +197,6 @@ def test_closing_frees_memory(make):
     executable.close()
     with pytest.raises(KeyError):
         executable.run("train")
-
-
-def test_module_registers_every_operation():
-    from dnnstack.backends.onednn.bind import KERNELS
-    from dnnstack.graph import ops
-    from dnnstack.graph.graph import Op
-
-    every = {
-        value
-        for value in vars(ops).values()
-        if isinstance(value, type) and issubclass(value, Op) and value is not Op
-    }
-    assert module.OneDnnExecutable
-    # What only the kernels of a GPU unite.
-    assert set(KERNELS) == every - {ops.Fused}
 
 
 def test_two_threads_agree_with_one(make, onednn):

@@ -1,0 +1,91 @@
+"""Which operations have a kernel where; it takes no device to know."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+from dnnstack.backends.cuda import executable as cuda_executable  # its import enters the kernels
+from dnnstack.backends.cuda.binding import bind as cuda
+from dnnstack.backends.cuda.operations import fused
+from dnnstack.backends.onednn import bind as onednn
+from dnnstack.backends.onednn import executable as onednn_executable
+from dnnstack.backends.onednn.fallback import reference as numpy_in_onednn
+from dnnstack.backends.reference import kernels as reference
+from dnnstack.backends.registry import Registry
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph import ops, rewrites_fused
+from dnnstack.graph.graph import Op, Origin, Tensor
+
+REGISTRIES = {"numpy": reference.KERNELS, "cpu": onednn.KERNELS, "cuda": cuda.KERNELS}
+# Only a GPU's kernels unite several operations; the reference takes them apart.
+LACKING = {"numpy": {ops.Fused}, "cpu": {ops.Fused}, "cuda": set[type[Op]]()}
+CUDA = cuda_executable.__name__.removesuffix("executable") + "operations."
+assert onednn_executable
+
+
+OPERATIONS = {
+    each
+    for each in vars(ops).values()
+    if isinstance(each, type) and issubclass(each, Op) and each is not Op
+}
+
+
+def test_ops_gives_every_operation_of_its_modules() -> None:
+    """All but what operations are only derived from."""
+    for module in pkgutil.iter_modules(ops.__path__, f"{ops.__name__}."):
+        import_module(module.name)
+
+    def last(kind: type[Op]) -> Iterator[type[Op]]:
+        derived = kind.__subclasses__()
+        for each in derived:
+            yield from last(each)
+        if not derived and kind.__module__.startswith(f"{ops.__name__}."):
+            yield kind
+
+    assert set(last(Op)) <= OPERATIONS
+
+
+@pytest.mark.parametrize("device", REGISTRIES)
+def test_every_operation_has_a_kernel(device: str) -> None:
+    registry = REGISTRIES[device]
+    lacking = {kind for kind in OPERATIONS if registry.find(kind) is None}
+    assert {kind.__name__ for kind in lacking} == {kind.__name__ for kind in LACKING[device]}
+
+
+@pytest.mark.parametrize("device", REGISTRIES)
+def test_no_kernel_is_for_an_operation_that_there_is_not(device: str) -> None:
+    assert not {kind.__name__ for kind in set(REGISTRIES[device]) - OPERATIONS}
+
+
+def test_every_kind_of_united_operations_has_a_kernel() -> None:
+    kinds = {value for name, value in vars(rewrites_fused).items() if name.isupper()}
+    assert set(fused._BY_KIND) == {kind for kind in kinds if isinstance(kind, str)}
+
+
+def test_what_onednn_has_not_numpy_computes() -> None:
+    """And only there: a GPU that fell back to the host would be slow without a word."""
+    for kind in (ops.Rbf, ops.Views):
+        assert kind not in onednn.KERNELS
+        assert onednn.KERNELS.find(kind) is numpy_in_onednn
+        assert cuda.KERNELS.find(kind) is cuda.KERNELS[kind]
+    for kind in (ops.MatMul, ops.Advance):
+        assert onednn.KERNELS.find(kind) is onednn.KERNELS[kind]
+    assert all(kernel.__module__.startswith(CUDA) for kernel in cuda.KERNELS.values())
+
+
+def test_of_an_operation_its_own_kernel_comes_first() -> None:
+    registry: Registry[str] = Registry("abacus")
+    registry[ops.Scale] = "own"
+    registry.fall_back("default", {ops.Scale, ops.Softmax})
+    x, y, step = Tensor("x", (1,)), Tensor("y", (1,)), Tensor("step", (1,), "int64", "state")
+    assert registry.of(ops.Scale(x=x, y=y, factor=2.0)) == "own"
+    assert registry.find(ops.Softmax) == "default"
+    assert registry.find(ops.Advance) is None
+    with pytest.raises(BackendUnavailableError) as caught:
+        registry.of(ops.Advance(step=step, origin=(Origin("sgd", "update"),)))
+    assert str(caught.value) == (
+        "device 'abacus': Advance(sgd) has no kernel there; use --device cpu"
+    )
