@@ -21,6 +21,7 @@ from ..libraries.kernels import i64, linear_grid
 from ..libraries.layout import BFLOAT, FLOAT, Layout, plain
 from ..libraries.overlap import available
 from ..libraries.runtime import cupy
+from .decisions import Decisions
 from .lanes import Lane, LaunchList
 from .numbers import narrow_tensors
 from .store import Buffer, Store
@@ -28,8 +29,8 @@ from .store import Buffer, Store
 OpT = TypeVar("OpT", bound=Op)
 Bind = Callable[["Binder", Any], None]
 KERNELS: Registry[Bind] = Registry("cuda")
-# What of an operation can run at the beginning of the step, on the last lane.
-EARLY: dict[type[Op], Bind] = {}
+# What an operation needs that depends on no other of the step: bound first, on the last lane.
+PREPARATIONS: dict[type[Op], Bind] = {}
 
 
 def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
@@ -90,8 +91,7 @@ class Binder(LaunchList):
         self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
         self.tails: dict[str, Callable[[int], float]] = {}
         self.products: dict[str, LtProduct] = {}
-        self.done: set[int] = set()
-        self.private: dict[object, Any] = {}
+        self.decisions = Decisions()
         self._narrow = narrow_tensors(graph) if precision.narrow else frozenset[Tensor]()
         self._workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
         self._op: Op = graph.ops[0] if graph.ops else Op()
@@ -105,12 +105,12 @@ class Binder(LaunchList):
         turn = 0
         self.lane = len(self.lanes) - 1
         for op in self.graph.ops:
-            if type(op) in EARLY:
+            if type(op) in PREPARATIONS:
                 self._op = op
                 self.join([0])
-                EARLY[type(op)](self, op)
+                PREPARATIONS[type(op)](self, op)
         for op in self.graph.ops:
-            if id(op) in self.done:
+            if op in self.decisions.merged:
                 continue
             self.lane = 0
             if id(op) in aside and len(self.lanes) > 1:
@@ -310,19 +310,12 @@ class Binder(LaunchList):
         if not self.precision.fusion:
             return None
         for op in self.graph.ops:
-            if id(op) in self.private.get("summed", ()):
+            if op in self.decisions.summed:
                 continue
             summed, result = _sum_of_rows(op)
             if result is not None and summed == dy:
                 return op, result
         return None
-
-    def mark_summed(self, op: Op) -> None:
-        """Say that an operation's bias gradient needs no launch of its own."""
-        self.private.setdefault("summed", set()).add(id(op))
-
-    def is_summed(self, op: Op) -> bool:
-        return id(op) in self.private.get("summed", ())
 
 
 def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:

@@ -11,7 +11,8 @@ from ....graph.geometry import Window
 from ....graph.graph import Tensor
 from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
 from ...known import Kind
-from ..binding.bind import EARLY, Binder, binds
+from ..binding.bind import PREPARATIONS, Binder, binds
+from ..binding.decisions import Ending, Rotated
 from ..binding.parameters import FEWEST_CHANNELS
 from ..binding.store import Buffer
 from ..libraries.conv_graph import ConvGraph
@@ -85,7 +86,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
         chosen = b.choices.get(key, "")
         if chosen.startswith(BARE):
             bias = 0 if op.bias is None else b.home(op.bias).array
-            b.private[("late", op.y)] = (bias, relu)
+            b.decisions.endings[op.y] = Ending(bias, relu)
             graph = _bare(b, op, ends)
             graph.choose(int(chosen.removeprefix(BARE)))
             return _launch(b, op, graph, ends, key)
@@ -134,10 +135,10 @@ def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
     numbers = (i32(outer), i32(inner), i32(height), i32(width))
     kernel = ("elementwise.cu", "rotate_filters", w.narrow)
     b.kernel(op, kernel, linear_grid(w.layout.size), (w.array, turned.array, *numbers))
-    b.private[("rotated", op.w)] = (turned, b.mark() if b.lane else None)
+    b.decisions.rotated[op.w] = Rotated(turned, b.mark() if b.lane else None)
 
 
-EARLY[Conv2dBackwardData] = rotate_filters
+PREPARATIONS[Conv2dBackwardData] = rotate_filters
 
 
 def _turned(b: Binder, op: Conv2dBackwardData, w: Buffer) -> Buffer:
@@ -183,7 +184,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     key = _key(b, op, "data")
     chosen = b.choices.get(key, "")
     if chosen.startswith(AS_FORWARD):
-        turned, mark = b.private[("rotated", op.w)]
+        turned, mark = b.decisions.rotated[op.w]
         if mark is not None:
             b.wait_for_mark(mark)
         graph = _as_forward(b, op, turned)
@@ -217,7 +218,7 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
         through = ends | {"w": near}
         _launch(b, op, _graph(b, op, "filter", through), through, _key(b, op, "filter"))
         b.convert(near, target, op.dw.name)
-    if op.bias_grad is not None and not b.is_summed(op):
+    if op.bias_grad is not None and op not in b.decisions.summed:
         column_sums(b, op, op.dy, op.bias_grad)
 
 

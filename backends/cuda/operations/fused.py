@@ -24,6 +24,7 @@ from ....graph.ops import (
 )
 from ....graph.rewrites_fused import FIRST_CONV, FIRST_CONV_BACKWARD, TAIL, TAIL_GRADIENTS
 from ..binding.bind import Binder, binds
+from ..binding.decisions import Maxima
 from ..libraries.kernels import Defines, f32, i32
 from ..libraries.layout import Layout, plain
 from ..libraries.runtime import cupy
@@ -87,7 +88,7 @@ def _first_conv_pool(b: Binder, op: Fused) -> None:
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     y = b.output(pool.y, layout)
     index = b.keep(cupy().zeros(layout.size, "uint8"))
-    b.private[("index", conv.y, pool.y)] = (index, layout)
+    b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout)
     values = _first_geometry(conv, pool, layout.stored[1])
     # The same module serves forward and backward, so both are compiled with all numbers.
     values |= _backward_numbers(conv, pool)
@@ -118,7 +119,7 @@ def _backward_numbers(conv: Conv2d, pool: Pool2d) -> dict[str, int]:
 def _first_conv_pool_backward(b: Binder, op: Fused) -> None:
     conv, pool, filters = part(op, Conv2d), part(op, Pool2d), part(op, Conv2dBackwardFilter)
     mask = part(op, ActivationBackward)
-    index, layout = b.private[("index", conv.y, pool.y)]
+    index, layout = b.decisions.maxima[conv.y, pool.y]
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
@@ -168,7 +169,7 @@ def _dense_tail(b: Binder, op: Fused) -> None:
     dpre_layout = Layout(slope.dx.shape, held.layout.stored, dtype=b.number(slope.dx))
     dpre = b.output(slope.dx, dpre_layout)
     rows = b.keep(cupy().zeros(2 * n, "float32"))
-    b.private[("rows", entropy.x)] = rows
+    b.decisions.row_sums[entropy.x] = rows
     arguments = (
         *(held.array, _bias(b, bias), b.home(out.b).array),
         0 if out.bias is None else b.home(out.bias).array,
@@ -195,7 +196,7 @@ def _dense_tail_gradients(b: Binder, op: Fused) -> None:
     outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
     arguments = (
         *(b.home(pre).array, _bias(b, bias), b.home(weight.a).array, dpre.array),
-        *(b.private[("rows", entropy.x)], b.home(entropy.target).array, *outs),
+        *(b.decisions.row_sums[entropy.x], b.home(entropy.target).array, *outs),
         *(i32(n), b.output(entropy.loss).array),
         0 if metrics is None else b.home(metrics.sums).array,
         i32(entropy.reduction == "mean"),

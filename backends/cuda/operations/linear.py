@@ -66,7 +66,7 @@ def matmul(b: Binder, op: MatMul) -> None:
         b.add(op, "cuBLAS", "cublasSgemm", partial(cublas.sgemm, product), product.shown())
     if op.bias is not None or op.activation is not None:
         finish(b, op, c, op.bias)
-    if op.bias_grad is not None and not b.is_summed(op):
+    if op.bias_grad is not None and op not in b.decisions.summed:
         column_sums(b, op, op.a, op.bias_grad)
 
 
@@ -138,7 +138,7 @@ def _numbered(layout: Layout, dtype: str) -> Layout:
 
 @binds(BiasGrad)
 def bias_grad(b: Binder, op: BiasGrad) -> None:
-    if not b.is_summed(op):
+    if op not in b.decisions.summed:
         column_sums(b, op, op.dy, op.db)
 
 

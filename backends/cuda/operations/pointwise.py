@@ -77,7 +77,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     Where the sum of dx over its rows is a bias's gradient, it is taken on the way.
     """
     if _left_to_pool(b, op):
-        b.private.setdefault("masks", set()).add(id(op))
+        b.decisions.masked.add(op)
         return
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
     value, dy, dx = b.want(op.value, layout), b.want(op.dy, layout), b.output(op.dx, layout)
@@ -104,7 +104,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     given = (value.array, dy.array, dx.array, i64(rows), i32(groups), f32(op.alpha), sums)
     kernel = ("activation.cu", "activation_backward_sums", narrow)
     b.kernel(op, kernel, (blocks,), given, {"kind": op.kind, "sums": db.name}, defines=fixed)
-    b.mark_summed(owner)
+    b.decisions.summed.add(owner)
     return b.slices(op, sums, 0, blocks, stored, db, db.size)
 
 
@@ -116,7 +116,7 @@ def _left_to_pool(b: Binder, op: ActivationBackward) -> bool:
         op.kind == "relu"
         and isinstance(pool, Pool2dBackward)
         and pool.y == op.value
-        and ("index", pool.x, pool.y) in b.private
+        and (pool.x, pool.y) in b.decisions.maxima
     )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from ....graph.ops import ActivationBackward, Pool2d, Pool2dBackward, Reshape
 from ..binding.bind import Binder, binds
+from ..binding.decisions import Ending, Maxima
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, Defines, i32, i64, linear_grid
 from ..libraries.layout import BFLOAT, Layout
@@ -113,11 +114,11 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     layout = geometry(b).picture(op.y.shape, x.layout.dtype, compact=bool(flat) and not others)
     y = b.output(op.y, layout)
     index = b.keep(cupy().zeros(layout.size, "uint8"))
-    b.private[("index", op.x, op.y)] = (index, layout)
+    b.decisions.maxima[op.x, op.y] = Maxima(index, layout)
     outs = op.y.shape[0] * op.y.shape[2] * op.y.shape[3]
-    bias, relu = b.private.get(("late", op.x), (0, False))
+    ending = b.decisions.endings.get(op.x, Ending())
     windows = _windows(b, op, x.layout, layout)
-    arguments = (x.array, y.array, index, i32(outs), windows, bias, i32(relu))
+    arguments = (x.array, y.array, index, i32(outs), windows, ending.bias, i32(ending.relu))
     kernel = ("max_pool.cu", "max_pool", x.narrow)
     fixed = _shape(op, x.layout, layout)
     grid = linear_grid(outs * x.layout.stored[1] // dict(fixed)["EACH"])
@@ -127,7 +128,7 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
 @binds(Pool2dBackward)
 def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     """An own kernel: cuDNN's maximum may break a tie otherwise, and is slow at scale."""
-    kept = b.private.get(("index", op.x, op.y))
+    kept = b.decisions.maxima.get((op.x, op.y))
     if kept is not None:
         return _max_pool_backward(b, op, *kept)
     dtype = b.number(op.dx)
@@ -167,7 +168,7 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
         isinstance(mask, ActivationBackward)
         and mask.kind == "relu"
         and mask.value == op.y
-        and id(mask) in b.private.get("masks", ())
+        and mask in b.decisions.masked
     )
     dy_tensor = mask.dy if masks and isinstance(mask, ActivationBackward) else op.dy
     dtype = layout.dtype
@@ -191,5 +192,5 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
     fixed = _shape(op, dx_layout, layout)
     b.kernel(op, ("max_pool.cu", name, dx.narrow), (blocks,), arguments, shown, defines=fixed)
     if found is not None:
-        b.mark_summed(found[0])
+        b.decisions.summed.add(found[0])
         b.slices(op, sums, 0, blocks, stored, found[1], found[1].size)

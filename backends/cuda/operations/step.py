@@ -118,7 +118,7 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     narrow = b.store.narrow_arena()[start:stop] if b.store.has_narrow else 0
     done, advance = 0, _last_advance(b, op)
     if b.precision.fusion and advance is not None:
-        b.done.add(id(advance))
+        b.decisions.merged.add(advance)
         done = b.counter()
     fours = (stop - start) // 4
     arguments = (

@@ -1,0 +1,63 @@
+"""What kernels decide while they are bound, for those of the same section that are bound later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ....graph.graph import Op, Tensor
+from ..libraries.layout import Layout
+from .store import Buffer
+
+
+class Operations:
+    """A set of operations, each known by itself: others may be equal to it."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Op] = {}
+
+    def add(self, op: Op) -> None:
+        self._known[id(op)] = op
+
+    def __contains__(self, op: Op) -> bool:
+        return id(op) in self._known
+
+
+class Maxima(NamedTuple):
+    """Where in its window each maximum was found: uint8 on the device, as ``layout`` lies."""
+
+    places: Any
+    layout: Layout
+
+
+class Ending(NamedTuple):
+    """What a convolution leaves to the max-pool behind it; bias: a device array, 0 for none."""
+
+    bias: Any = 0
+    relu: bool = False
+
+
+class Rotated(NamedTuple):
+    """Filters turned by half a circle; ``ready``: the event to wait for, None on the same lane."""
+
+    filters: Buffer
+    ready: Any
+
+
+@dataclass
+class Decisions:
+    """Of one section. ``merged``: operations whose work is done by another's kernel. ``summed``:
+    those whose bias gradient is. ``masked``: ReLU's gradients that a max-pool's takes along.
+
+    ``maxima``: by a max-pool's x and y. ``endings``: by a convolution's y. ``rotated``: by the
+    filters. ``row_sums``: by the scores of a dense tail, (2 n,) float32 on the device, from its
+    first kernel to its second.
+    """
+
+    merged: Operations = field(default_factory=Operations)
+    summed: Operations = field(default_factory=Operations)
+    masked: Operations = field(default_factory=Operations)
+    maxima: dict[tuple[Tensor | None, Tensor | None], Maxima] = field(default_factory=dict)
+    endings: dict[Tensor, Ending] = field(default_factory=dict)
+    rotated: dict[Tensor, Rotated] = field(default_factory=dict)
+    row_sums: dict[Tensor, Any] = field(default_factory=dict)
