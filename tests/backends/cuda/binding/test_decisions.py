@@ -1,0 +1,92 @@
+"""What a kernel decides shows in what is bound behind it; on the stand-in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding.decisions import Operations
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import Advance
+from dnnstack.graph.rewrites import rewritten
+from dnnstack.layers.build import LayerSpec, build_layers
+from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
+from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.network import Network
+from dnnstack.training.preprocessing import Preprocessing
+
+SHAPE, BATCH = (3, 12, 12), 8
+CONV = {"filters": 16, "kernel_size": 3, "padding": "same"}
+NET = (
+    *(LayerSpec("conv2d", options=CONV), LayerSpec("relu"), LayerSpec("max_pool2d")),
+    *(LayerSpec("conv2d", options=CONV), LayerSpec("relu"), LayerSpec("max_pool2d")),
+    *(LayerSpec("flatten"), LayerSpec("dense", options={"units": 10})),
+)
+
+
+@pytest.fixture
+def calls(bound):
+    """Binds a step of a small net with these choices; gives its calls."""
+
+    def bind(lanes="1", **choices):
+        network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
+        scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
+        rule = Sgd(momentum=0.9)
+        graph = network.train_graph(BATCH, "data", 64, 4, 20, scaling, rule)
+        table = {f"train/conv2d_2/{kind}": choice for kind, choice in choices.items()}
+        layout = {"layout": "nhwc", "pad": "8", "lanes": lanes}
+        graphs = {"train": rewritten(graph, CudaBackend.rewrites)}
+        executable, _ = bound(graphs, choices={**layout, **table})
+        return executable.calls("train"), executable.binders()[0]
+
+    return bind
+
+
+def of(calls, kind, layer):
+    return [c for c in calls if type(c.op).__name__ == kind and c.op.origin[0].layer == layer]
+
+
+def test_an_update_that_counts_the_step_leaves_no_call_to_do_so(calls):
+    made, _ = calls()
+    assert [c.function for c in made][-1] == "sgd_update"
+    assert "advance" not in {c.function for c in made}
+
+
+def test_a_max_pool_keeps_where_its_maxima_were_and_takes_relu_and_bias_sum_along(calls):
+    made, _ = calls()
+    (pooled,) = of(made, "Pool2dBackward", "max_pool2d_2")
+    assert pooled.function == "max_pool_backward_disjoint"
+    assert (pooled.arguments["relu"], pooled.arguments["sums"]) == ("True", "conv2d_2.bias.grad")
+    assert not of(made, "ActivationBackward", "relu_2")
+    filters = of(made, "Conv2dBackwardFilter", "conv2d_2")
+    assert {c.library for c in filters} == {"cuDNN"}
+
+
+def test_a_convolution_leaves_bias_and_relu_to_the_max_pool(calls):
+    made, binder = calls(forward="b0")
+    ((y, ending),) = binder.decisions.endings.items()
+    assert {y} == {call.op.y for call in of(made, "Conv2d", "conv2d_2")}
+    (bias,) = (t for t in binder.graph.tensors() if t.name == "conv2d_2.bias")
+    assert ending.bias is binder.home(bias).array
+    assert ending.relu
+    assert not calls()[1].decisions.endings
+
+
+@pytest.mark.parametrize("lanes", ["1", "2"])
+def test_filters_are_turned_first_for_a_gradient_that_is_a_forward_convolution(calls, lanes):
+    made, binder = calls(lanes, data="f0")
+    assert "rotate_filters" in [c.function for c in made][:2]
+    (rotated,) = binder.decisions.rotated.values()
+    assert (rotated.ready is not None) == (lanes == "2")
+    assert "rotate_filters" not in {c.function for c in calls(lanes)[0]}
+
+
+def test_operations_are_known_by_themselves():
+    first = Advance(step=Tensor("step", (1,), "int64", "state"))
+    second = replace(first)
+    known = Operations()
+    known.add(first)
+    assert first == second
+    assert first in known
+    assert second not in known
