@@ -1,4 +1,4 @@
-"""From a config to the objects of training: network, preprocessing, optimizer, data.
+"""Make the objects of training from a config: network, preprocessing, optimizer, data.
 
 Nothing here touches a device, and only ``load_data`` reads data.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
-    """What is known of the config's data set before it is read; root: the data folder.
+    """Describe the config's data set without reading it; root: the data folder.
 
     Raises DatasetError.
     """
@@ -53,7 +53,7 @@ def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
 def load_data(
     config: RunConfig, split: Split, root: Path, downloads: Downloads | None = None
 ) -> ImageSet:
-    """One split of the config's data set; root: the data folder, which receives what is missing.
+    """Load a split of the config's data set; root: the data folder, which receives missing files.
 
     Raises DatasetError.
     """
@@ -68,9 +68,9 @@ def data_files(config: RunConfig, root: Path) -> tuple[DataFile, ...]:
 
 
 def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None) -> Network:
-    """The config's layers and loss for the pictures of ``info``, all shapes worked out.
+    """Build the config's layers and loss for the pictures of ``info``, with all shapes.
 
-    Raises ShapeError or ConfigError that names the layer and where it was written, or the file.
+    Raises ShapeError or ConfigError that names the layer and its place in the file, or the file.
     """
     from ..configs.places import layer_place
 
@@ -78,7 +78,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     try:
         layers = build_layers(_layer_specs(config.layers), info.shape)
     except (ShapeError, ConfigError) as error:
-        # Layers that were read from a file say themselves where they were written.
+        # The messages of layers that were read from a file have their place already.
         placed = bool(config.layers[0].place)
         raise type(error)(str(error) if placed else where + str(error)) from None
     loss = LOSSES[config.loss.type](**config.loss.options())
@@ -99,14 +99,13 @@ def preprocessing(
     info: DatasetInfo,
     measured: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> Preprocessing:
-    """x = (pixel / 255 - mean) / std for each channel; one number serves all channels.
+    """x = (pixel / 255 - mean) / std for each channel; a single number applies to all channels.
 
-    Where the data set's bytes stand for other values than pixel / 255, those take its place.
+    If the data set's bytes stand for other values than pixel / 255, these values are used instead.
 
-    ``normalize: measured`` takes the mean and deviation ``measured``; a channel that never changes
-    keeps its deviation of 0 and is divided by 1. Without them, for what asks for shapes alone, it
-    is x = pixel / 255. Raises ConfigError where a list has another length than the pictures have
-    channels.
+    ``normalize: measured`` uses the mean and deviation ``measured``; a constant channel has
+    deviation 0 and is divided by 1. Without them, for callers that need only shapes, x is
+    pixel / 255. Raises ConfigError if the length of a list is not the number of channels.
     """
     channels = info.shape[0]
     normalize = config.data.normalize
@@ -131,7 +130,7 @@ def preprocessing(
 
 
 def optimizer(config: RunConfig) -> Optimizer:
-    """How parameters are updated; how large the rates are is the business of the plan."""
+    """The optimizer of the config; the learning rates are in the plan."""
     chosen = config.optimizer
     tables = rate_tables(config)
     groups = tuple(_group(g, index, tables) for index, g in enumerate(chosen.groups or ()))

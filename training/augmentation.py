@@ -1,4 +1,4 @@
-"""Pictures on their way into the network: augmented for training, in several views for tests."""
+"""Input pictures: augmented for training, in several views for evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
     """The config's augmentations for pictures (C, H, W).
 
-    Raises ConfigError for one that does not fit them.
+    Raises ConfigError if one does not fit these pictures.
     """
     _, height, width = shape
     found = []
@@ -47,7 +47,7 @@ def gather(
 
 
 def mean_pixel(scaling: Preprocessing) -> tuple[int, ...]:
-    """For each channel the pixel that comes nearest to 0."""
+    """For each channel, the pixel that is nearest to 0 after normalisation."""
     pairs = zip(scaling.scale, scaling.shift, strict=True)
     return tuple(min(max(round(-shift / scale), 0), 255) for scale, shift in pairs)
 
@@ -62,16 +62,16 @@ class TestTime:
     weights: tuple[float, ...] = (1.0,)
 
     def check(self, shape: Shape) -> None:
-        """Raise ShapeError where pictures (C, H, W) are too small to be moved."""
+        """Raise ShapeError if pictures (C, H, W) are too small to be shifted."""
         reach = max(max(abs(view.down), abs(view.right)) for view in self.views)
         if reach >= min(shape[1:]):
             raise ShapeError(
-                f"evaluate.tta: moves pictures by {reach} pixel and reflects the border, but these "
-                f"have {shape[1]}x{shape[2]} pixels; use 'mirror' or 'none'"
+                f"evaluate.tta: shifts pictures by {reach} pixel and reflects the border, but "
+                f"these have {shape[1]}x{shape[2]} pixels; use 'mirror' or 'none'"
             )
 
     def spread(self, graph: Graph, x: Tensor) -> Tensor:
-        """All views of a batch, one batch behind the other: (N, C, H, W) -> (V N, C, H, W)."""
+        """All views of a batch, concatenated: (N, C, H, W) -> (V N, C, H, W)."""
         if len(self.views) == 1:
             return x
         y = graph.tensor("views", (len(self.views) * x.shape[0], *x.shape[1:]))
@@ -89,7 +89,7 @@ class TestTime:
 
 
 PLAIN = TestTime()
-# Those of Jordan 2024 (cifar10-airbench): a moved picture is mirrored as the others are.
+# The views of Jordan 2024 (cifar10-airbench): shifted pictures are mirrored too.
 TEST_TIME: dict[str, TestTime] = {
     "none": PLAIN,
     "mirror": TestTime((View(), View(True)), (0.5, 0.5)),

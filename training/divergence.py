@@ -1,11 +1,12 @@
-"""Values that are not finite: noticing them soon and cheaply, and finding where they came from.
+"""Values that are not finite: detecting them early and cheaply, and finding their origin.
 
-After every chunk of steps the sums of loss are looked at, which costs nothing; a loss that is nan
-or infinite stays in them. A gradient need not reach the loss, but it reaches the parameters: they
-and the optimizer's state are read now and then, so that it takes at most a hundredth of the time,
-and before every checkpoint. What was read and is finite is the last good state. From there the same
-steps are done again, one by one, to find the first bad one; and that step again by the reference
-backend, which keeps every tensor, to name the first bad one in the order of the graph.
+After every chunk of steps the sums of the loss are checked, which costs nothing; they stay nan or
+infinite once a loss is. A bad gradient may not affect the loss, but it affects the parameters.
+Therefore these and the optimizer's state are also checked: before every checkpoint, and
+periodically, in at most a hundredth of the time. The last state that was finite is the last good
+state. From there the same steps are repeated one by one to find the first bad step. The reference
+backend, which keeps every tensor, then repeats that step to find the first bad tensor in the order
+of the graph.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Finding:
 
 
 class Watch:
-    """Looks after a session, from ``start`` on; ``good`` is the last state seen to be finite."""
+    """Watches a session from ``start`` on; ``good`` is the last state known to be finite."""
 
     good: Snapshot
 
@@ -46,23 +47,23 @@ class Watch:
         self._looked = perf_counter()
 
     def start(self) -> None:
-        """From the session's state on. Raises NonFiniteError where that is bad already."""
+        """Start with the session's state. Raises NonFiniteError if that is not finite."""
         self.good = self._session.snapshot()
         for name, array in self.good.arrays.items():
             if not np.isfinite(array).all():
                 raise NonFiniteError(
-                    f"before step {self.good.step + 1}: '{name}' holds values that are not finite "
-                    f"({_counts(array)}); look at the initialiser of layer '{_owner(name)}'"
+                    f"before step {self.good.step + 1}: '{name}' has values that are not finite "
+                    f"({_counts(array)}); check the initialiser of layer '{_owner(name)}'"
                 )
 
     def loss_is_finite(self) -> bool:
         return bool(np.isfinite(self._session.sums()).all())
 
     def look(self) -> bool:
-        """Whether the whole state is finite; reads it, so that it is the last good one.
+        """Whether the whole state is finite; if so, it becomes the last good state.
 
-        A state that was read already, at the same step, is not read again: only the sums of the
-        metrics, which a line of the log sets to zero between two steps.
+        A state that was already read at the same step is not read again, except for the sums of the
+        metrics, which a line of the log resets between two steps.
         """
         if self._session.step == self.good.step:
             self.good = replace(self.good, sums=self._session.sums())
@@ -77,15 +78,15 @@ class Watch:
         return sound
 
     def glance(self) -> bool:
-        """``look``, if the last one was long enough ago; else whether the loss is finite."""
+        """``look`` if the last one was long enough ago; else check only the loss."""
         if perf_counter() - self._looked < self._cost / _SHARE:
             return self.loss_is_finite()
         return self.look()
 
     def find(self, stop_requested: Callable[[], bool]) -> Finding | None:
-        """Where the first bad value came from; None if it does not come again, or on a stop.
+        """Find the origin of the first bad value; None if it does not recur, or on a stop.
 
-        The session is then at that step.
+        Afterwards the session is at that step.
         """
         session, end = self._session, self._session.step
         session.put(self.good)
@@ -118,8 +119,8 @@ class Watch:
                 if found := _first_bad(executable, graph):
                     break
         if found is None:
-            # At the edge of what float32 holds the order of a sum decides. The device's own values
-            # say less: many have been overwritten by later ones.
+            # Near the limits of float32 the result depends on the order of a sum. The device's own
+            # values are less useful: many were overwritten by later ones.
             for name in dict.fromkeys(names):
                 found = found or _first_bad(session.executable, session.executable.graphs[name])
         if found is None:
@@ -158,7 +159,7 @@ def _first_bad(executable: Executable, graph: Graph) -> tuple[Op, Tensor, Array]
 
 
 def _layer(op: Op, tensor: Tensor) -> str:
-    """The layer that a tensor belongs to; an update works for all of them at once."""
+    """The layer that a tensor belongs to; an update handles all layers at once."""
     if tensor.role == "parameter" or "/" in tensor.name:
         return _owner(tensor.name)
     return op.origin[0].layer

@@ -27,7 +27,7 @@ _WORST = 40
 
 @dataclass(frozen=True)
 class Mistake:
-    """A picture that was taken for something else. index: in its data set; answer: what for.
+    """A misclassified picture. index: in its data set; answer: the class it was taken for.
 
     ``probability`` is that of the answer, ``true_probability`` that of the label.
     """
@@ -41,10 +41,10 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came out. confusion: (K, K) int64, rows are the true classes, columns the answers.
+    """The results. confusion: (K, K) int64, rows are the true classes, columns the answers.
 
     ``top_k[k]``: how many pictures had their class among the k likeliest. ``worst``: the mistakes
-    that gave the true class the least probability, worst first. ``tta``: a name of TEST_TIME.
+    with the lowest probability of the true class, worst first. ``tta``: a name of TEST_TIME.
     """
 
     checkpoint: Path
@@ -70,10 +70,10 @@ class Evaluation:
         return self.correct / self.count
 
     def per_class(self) -> list[dict[str, Any]]:
-        """For each class its counts and rates; a rate that has no meaning is None.
+        """For each class its counts and rates; an undefined rate is None.
 
-        precision: of the pictures that were given this class, the share that is of it; recall: of
-        the pictures that are of it, the share that was given it; f1: their harmonic mean.
+        precision: the share of right answers among the pictures classified as this class; recall:
+        the share of right answers among the pictures of this class; f1: their harmonic mean.
         """
         found = []
         counts, given = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
@@ -95,7 +95,7 @@ class Evaluation:
         return found
 
     def confused(self, most: int) -> list[tuple[int, int, int]]:
-        """The commonest mistakes: (true class, answer, pictures), at most so many."""
+        """The most common mistakes, at most ``most``: (true class, answer, pictures)."""
         wrong = self.confusion - np.diag(np.diag(self.confusion))
         order = np.argsort(-wrong.reshape(-1), kind="stable")[:most]
         pairs = [(*divmod(int(cell), len(wrong)), int(wrong.flat[cell])) for cell in order]
@@ -119,7 +119,7 @@ class Evaluation:
 
 
 class _Tally:
-    """Confusion, ranks and mistakes, batch after batch."""
+    """Accumulates confusion, ranks and mistakes over batches."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -135,7 +135,7 @@ class _Tally:
         answers = scores.argmax(1)
         self._cells += np.bincount(labels * self._classes + answers, minlength=len(self._cells))
         own = scores[rows, labels][:, None]
-        # Among equals the first class counts as the likelier, as it does for the answer.
+        # Of equal scores, the first class counts as the likelier, as for the answer.
         before = np.arange(self._classes) < labels[:, None]
         ranks = ((scores > own) | ((scores == own) & before)).sum(1)
         self._ranks += np.bincount(ranks, minlength=self._classes)
@@ -168,8 +168,8 @@ def load_part(
 ) -> tuple[ImageSet, NDArray[np.int32]]:
     """The pictures of a split and the indices that belong to it.
 
-    dataset: another set than the one trained on, with the same shape and classes. ``train`` and
-    ``validation`` are the parts into which training has cut the training set. Raises DatasetError.
+    dataset: a data set other than that of training, with the same shape and classes. ``train`` and
+    ``validation`` are the parts into which training divided the training set. Raises DatasetError.
     """
     config = trained.config
     own = config.data.dataset.type
@@ -177,8 +177,8 @@ def load_part(
     info = describe_data(config, root) if name == own else describe(name, root=root)
     if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
         raise DatasetError(
-            f"dataset '{name}' has pictures {_shape(info.shape)} of {len(info.classes)} classes; "
-            f"{trained.path} takes {_shape(trained.input_shape)} of {len(trained.classes)}"
+            f"dataset '{name}' has pictures {_shape(info.shape)} and {len(info.classes)} classes; "
+            f"{trained.path} needs {_shape(trained.input_shape)} and {len(trained.classes)}"
         )
     split: Literal["train", "test"] = "test" if part == "test" else "train"
     if name == own:
@@ -210,8 +210,8 @@ def evaluate(
     """Run every picture of ``index`` through the network once, in the views of ``tta``.
 
     ``tta``: a name of TEST_TIME, by default the config's; scores are averaged over its views.
-    The last batch is filled up with masked samples. ``progress`` hears how many pictures each batch
-    has added.
+    The last batch is padded with masked samples. ``progress`` is called with the number of
+    pictures of each batch.
     """
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)

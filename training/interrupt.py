@@ -15,16 +15,16 @@ _SECONDS = 0.05
 
 
 def check(stop_requested: Callable[[], bool]) -> None:
-    """Raises Interrupted where a stop is requested."""
+    """Raise Interrupted if a stop is requested."""
     if stop_requested():
         raise Interrupted(NOTHING_SAVED)
 
 
 def interruptible(work: Callable[[], Result], stop_requested: Callable[[], bool]) -> Result:
-    """``work()``, done in another thread, so that a stop need not wait for it.
+    """Run ``work()`` in another thread, so that a stop need not wait for it.
 
-    For work on files, which reading a data set or fetching it is: whatever moment it is left at, it
-    can be done again. Raises what it raises, and Interrupted.
+    For work on files, such as reading or downloading a data set, which can be abandoned at any
+    moment and repeated later. Raises what ``work`` raises, and Interrupted.
     """
     results: list[Result] = []
     errors: list[BaseException] = []

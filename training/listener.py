@@ -1,4 +1,4 @@
-"""What training tells the outside while it runs and at its end."""
+"""What training reports while it runs and at its end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ EndState = Literal["finished", "interrupted"]
 
 @dataclass(frozen=True)
 class Started:
-    """Before the first step: where, with what and how far.
+    """Before the first step: run, data and length of the training.
 
-    ``resumed_from`` is the checkpoint that ``step``, ``best`` and ``rate_factor`` are from.
+    ``resumed_from`` is the checkpoint from which ``step``, ``best`` and ``rate_factor`` come.
     """
 
     run: Path
@@ -34,10 +34,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after ``step`` updates; ``epoch`` counts passes, 1.5 is halfway in 2.
+    """The progress after ``step`` updates; ``epoch`` counts passes (1.5: halfway in the 2nd).
 
     ``metrics`` are those of the last log line (None before the first), ``learning_rate`` that of
-    the last step. ``images_per_second`` leaves validation out, ``seconds_left`` does not.
+    the last step. ``images_per_second`` excludes validation, ``seconds_left`` includes it.
     """
 
     step: int
@@ -52,11 +52,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a training ended; ``seconds`` and ``images_per_second`` are of this process alone.
+    """How a training ended; ``seconds`` and ``images_per_second`` are those of this process only.
 
     ``training`` are the metrics of the last log line, ``validation`` those of the last validation.
-    ``early``: it has finished before ``total_steps``, for want of improvement or at its goal.
-    ``goal``: whether the goal was reached, None where there is none.
+    ``early``: it finished before ``total_steps``, by patience or at its goal.
+    ``goal``: whether the goal was reached; None without a goal.
     """
 
     state: EndState
@@ -77,14 +77,14 @@ class Summary:
 
 
 class Listener(Protocol):
-    """Who wants to hear of a training; called in the thread that trains, so be quick."""
+    """Receives reports of a training, in the thread that trains; its methods must be quick."""
 
     def notice(self, text: str) -> None:
         """Something that the user should know."""
         ...
 
     def started(self, started: Started) -> None:
-        """Everything is ready, the first step comes next."""
+        """Everything is ready; the first step follows."""
         ...
 
     def progressed(self, progress: Progress) -> None:
@@ -96,7 +96,7 @@ class Listener(Protocol):
         ...
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
-        """A validation has ended; ``best``: none was better before."""
+        """A validation has ended; ``best``: it is the best one so far."""
         ...
 
     def saving(self, step: int, path: Path) -> None:
@@ -105,7 +105,7 @@ class Listener(Protocol):
 
 
 class Silent:
-    """A Listener that does nothing; a base for those who want to hear a part."""
+    """A Listener that does nothing; a base class for others."""
 
     def notice(self, text: str) -> None: ...
 

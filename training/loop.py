@@ -25,7 +25,7 @@ from .session import Session
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
 
-# How long a thread may keep the interpreter while another waits for it.
+# Seconds for which a thread may keep the interpreter while another waits for it.
 SWITCH_SECONDS = 2e-4
 
 
@@ -107,23 +107,22 @@ class Loop:
         if step == plan.total_steps and not state.validation_due:
             self._listener.notice(
                 f"training is already at its end, step {step}; "
-                "raise train.epochs or train.max_steps to go on"
+                "raise train.epochs or train.max_steps to continue"
             )
         elif state.out_of_patience(self._config.patience):
             self._listener.notice(
                 f"training has already ended early: {state.unimproved} validations without "
-                "improvement; raise train.patience to go on"
+                "improvement; raise train.patience to continue"
             )
         elif state.reached(self._config.goal):
             self._listener.notice(
-                "training has already reached its goal; set train.goal further, or take it out, "
-                "to go on"
+                "training has already reached its goal; raise or remove train.goal to continue"
             )
         self._watch.start()
         self._pace.start()
 
     def _attempt(self, stop_requested: Callable[[], bool]) -> EndState | None:
-        """Steps to an end, and save it; None after a rollback, for the next attempt to go on."""
+        """Train to an end, and save; None after a rollback, from which the next attempt starts."""
         try:
             ended = self._steps(stop_requested)
             self._tell()
@@ -152,7 +151,7 @@ class Loop:
             steps = min(plan.next_stop(session.step) - session.step, pace.chunk)
             began = perf_counter()
             session.run(steps, wait=False)
-            # While a GPU works on these steps the log hears of those before.
+            # While a GPU computes these steps, the log is written for the previous ones.
             self._tell()
             finite = self._watch.glance()
             pace.ran(steps, perf_counter() - began)
@@ -162,13 +161,13 @@ class Loop:
             self._listener.progressed(self._progress())
 
     def _tell(self) -> None:
-        """Write to the log, and tell the listener, what waits to be told."""
+        """Write pending lines to the log, and report them to the listener."""
         waiting, self._untold = self._untold, []
         for each in waiting:
             each()
 
     def _after_steps(self) -> None:
-        """What is due after the steps that were done; a validation that is due comes next."""
+        """Do what is due after these steps, except for a validation, which comes next."""
         step, plan, saver = self._session.step, self._plan, self._saver
         saver.at_step(step)
         if plan.log_due(step):
@@ -177,7 +176,7 @@ class Loop:
             saver.begin_window(step)
             self._pace.next_window()
         elif step == plan.total_steps:
-            # The window stays open, for a run that is continued with more steps.
+            # The window stays open, because the run may be continued with more steps.
             self._log_training()
         if plan.validation_due(step):
             saver.validation_is_due()
@@ -203,7 +202,7 @@ class Loop:
         self._untold += [line, partial(self._listener.logged, progress)]
 
     def _validate(self, stop_requested: Callable[[], bool]) -> bool:
-        """Validate, log, save where that is due; False where a stop was requested meanwhile."""
+        """Validate, log, and save if that is due; False if a stop was requested meanwhile."""
         self._tell()
         if not self._watch.look():
             raise self._recovery.diverged(stop_requested)
@@ -239,14 +238,14 @@ class Loop:
         return True
 
     def _save(self) -> None:
-        """Save, once every value was seen to be finite."""
+        """Save, after checking that every value is finite."""
         self._tell()
         if not self._watch.look():
             raise self._recovery.diverged(lambda: False)
         self._saver.save(self._watch.good)
 
     def _failed(self, error: BaseException) -> None:
-        """Let the writer end and note the failure; the first error is the one to show."""
+        """Wait for the writer and log the failure; the first error is the one to show."""
         with contextlib.suppress(Exception):
             self._saver.wait()
         with contextlib.suppress(Exception):
@@ -267,7 +266,7 @@ class Loop:
         return self._saver.state.ends_early(self._config)
 
     def _measure(self, found: Metrics) -> None:
-        """Note for the goal what covers all samples once at least."""
+        """Record a measurement for the goal if it covers every sample at least once."""
         plan = self._plan
         everything = len(plan.validation) or plan.steps_per_epoch * plan.batch_size
         if self._config.goal is not None and found.count >= everything:
@@ -313,9 +312,9 @@ class Loop:
 
 @contextlib.contextmanager
 def _prompt_threads() -> Iterator[None]:
-    """Let a thread that writes or draws an order hand the interpreter back at once.
+    """Make a thread that writes or computes an order release the interpreter at once.
 
-    Python's own interval of 5 ms is as long as sixty steps of a small net on a GPU.
+    Python's default interval of 5 ms is as long as sixty steps of a small network on a GPU.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -25,14 +25,14 @@ FirstPictures = Callable[[int], Pictures]
 
 
 def section_name(kind: str, first_step: int) -> str:
-    """The name of a training section of the phase that begins with this step."""
+    """The name of a training section in the phase that begins with this step."""
     return kind if first_step == 0 else f"{kind}-{first_step}"
 
 
 class Network:
-    """A stack of layers with its loss, for pictures of input_shape (C, H, W) and so many classes.
+    """A stack of layers with its loss, for pictures of input_shape (C, H, W) and ``classes``.
 
-    Raises ShapeError where the last layer does not give one score a class.
+    Raises ShapeError if the last layer does not give one score per class.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Network:
         check_whitening(self.layers)
 
     def every_layer(self) -> Iterator[Layer]:
-        """All layers, each composite before the layers that it is made of."""
+        """All layers, each composite before its inner layers."""
         return walk(self.layers)
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -69,10 +69,10 @@ class Network:
     def initial_values(
         self, seed: int, pictures: FirstPictures | None = None, threads: int = 1
     ) -> dict[Tensor, NDArray[np.float32]]:
-        """Fresh values of all that is learned; each depends on the seed and its own name alone.
+        """Initial values of all learned tensors; each depends only on the seed and its own name.
 
-        Those of ``whiten`` depend on the first normalised pictures to train on, ``pictures(n)``,
-        and are computed by so many threads.
+        Those of ``whiten`` also depend on the first normalised training pictures, ``pictures(n)``,
+        and are computed with ``threads`` threads.
         """
         drawn = {
             p.tensor: p.initializer.from_pictures(
@@ -104,9 +104,9 @@ class Network:
     ) -> Graph:
         """One training step on batches gathered from the data set ``source``.
 
-        ``seed`` keys what is drawn at random: by ``augment``, and by layers such as dropout.
-        ``first_step`` says in which phase of the optimizer's groups. Where the batch is computed in
-        parts it is one part, without the update, and its steps count parts; see ``update_graph``.
+        ``seed`` is the key of random numbers: of ``augment``, and of layers such as dropout.
+        ``first_step`` selects the phase of the optimizer's groups. If the batch is computed in
+        parts, this is one part, without the update, and steps count parts; see ``update_graph``.
         Results: images, labels, order, step, x, target, scores, loss, sums, rates.
         """
         optimizer = as_optimizer(optimizer)
@@ -172,7 +172,7 @@ class Network:
     ) -> Graph:
         """Forward, loss and metrics on batches gathered from ``source``.
 
-        Scores are averaged over the views of ``test_time`` before all else.
+        Scores are averaged over the views of ``test_time`` first.
         Results: images, labels, order, step, x, target, scores, probabilities, loss, sums.
         """
         graph = Graph("evaluate", batch_size)
@@ -193,7 +193,7 @@ class Network:
         return graph
 
     def infer_graph(self, batch_size: int) -> Graph:
-        """Forward alone on x: (N, C, H, W) as it is written. Results: x, scores, probabilities."""
+        """Forward only, on x: (N, C, H, W) as written. Results: x, scores, probabilities."""
         graph = Graph("infer", batch_size)
         x = graph.tensor("x", (batch_size, *self.input_shape), "float32", "input")
         graph.results["x"] = x
@@ -202,7 +202,7 @@ class Network:
         return graph
 
     def _scoring(self) -> tuple[Layer, ...]:
-        """The layers up to the scores that the loss takes: a final softmax belongs to the loss."""
+        """The layers up to the scores that enter the loss: a final softmax is part of the loss."""
         before, softmax = _ending(self.layers)
         return before if self.loss.softmax and softmax is not None else self.layers
 
@@ -254,7 +254,7 @@ class Network:
 
 
 def _ending(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], SoftmaxLayer | None]:
-    """A final softmax, even one that ends a sequential layer, and the layers before it."""
+    """The layers before a final softmax, and the softmax, which may end a sequential layer."""
     if not layers:
         return layers, None
     *before, last = layers

@@ -1,4 +1,4 @@
-"""How fast a training goes, and how many steps to do before looking up."""
+"""The speed of a training, and how many steps to run at a time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ CHUNK_SECONDS = 0.25
 
 
 def next_chunk(steps: int, seconds: float) -> int:
-    """How many steps take a quarter of a second, judged by the last measurement; at least 1."""
+    """The number of steps in a quarter of a second, by the last measurement; at least 1."""
     return max(1, int(CHUNK_SECONDS * steps / max(seconds, 1e-9)))
 
 
 class Pace:
-    """Times of a training in this process; validation is kept apart from training."""
+    """Times of a training in this process; validation is counted separately."""
 
     def __init__(self, batch_size: int) -> None:
         self.chunk = 1
@@ -28,13 +28,13 @@ class Pace:
         self._begun = self._window_begun = perf_counter()
 
     def ran(self, steps: int, seconds: float) -> None:
-        """So many steps took so long."""
+        """Record that ``steps`` took ``seconds``."""
         self._done += steps
         self._done_in_window += steps
         self.chunk = next_chunk(steps, seconds)
 
     def validated(self, seconds: float) -> None:
-        """Take the seconds of a validation out of those of training."""
+        """Subtract the seconds of a validation from those of training."""
         self.validation_seconds += seconds
 
     def next_window(self) -> None:
@@ -44,7 +44,7 @@ class Pace:
 
     @property
     def images_per_second(self) -> float:
-        """Speed in the window, in the last one while this has no step yet."""
+        """Speed in the window, or in the last one while this one has no step."""
         done = self._done_in_window
         return self._speed(done, self._clock() - self._window_begun) if done else self._last_speed
 
@@ -54,11 +54,11 @@ class Pace:
 
     @property
     def training_seconds(self) -> float:
-        """Everything since the start but validation: steps, log, snapshots for checkpoints."""
+        """Time since the start, except for validation: steps, log, snapshots for checkpoints."""
         return self._clock() - self._begun
 
     def seconds_left(self, steps: int) -> float:
-        """For so many more at the pace so far, validation included; 0 before the first step."""
+        """Time for ``steps`` more at the speed so far, with validation; 0 before the first step."""
         gone = perf_counter() - self._begun
         return steps * gone / self._done if self._done else 0.0
 

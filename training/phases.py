@@ -13,10 +13,10 @@ from ..graph.graph import Graph
 
 @dataclass(frozen=True)
 class Phase:
-    """What a step consists of from step ``first`` on, to the first of the next phase.
+    """The sections of each step from ``first`` until the next phase begins.
 
-    ``train`` runs once for each of the ``parts`` of a batch; ``update`` follows where there are
-    several, else it is None and ``train`` updates the parameters itself.
+    ``train`` runs once for each of the ``parts`` of a batch. If there are several parts, ``update``
+    follows; otherwise it is None, and ``train`` updates the parameters itself.
     """
 
     first: int
@@ -32,7 +32,7 @@ class Phase:
         return [self.train] * self.parts + ([] if self.update is None else [self.update])
 
     def run(self, executable: Executable, steps: int, wait: bool = True) -> None:
-        """Do so many steps; see ``Executable.run`` for ``wait``."""
+        """Run ``steps`` steps; see ``Executable.run`` for ``wait``."""
         if self.update is None:
             executable.run(self.train.name, steps, wait)
             return
@@ -41,7 +41,7 @@ class Phase:
             executable.run(self.update.name, 1, wait and done == steps)
 
     def go_to(self, executable: Executable, step: int) -> None:
-        """Let ``step`` updates be done."""
+        """Set the counters to ``step`` updates done."""
         done = np.array([step * self.parts], np.int64)
         executable.write(self.train["step"], done)
         if self.update is not None:
@@ -61,7 +61,7 @@ def make_phases(
 
 
 def phase_at(phases: Sequence[Phase], step: int) -> tuple[Phase, float]:
-    """The phase in which a step lies, and where that ends."""
+    """The phase of a step, and the first step after it."""
     index = max(i for i, phase in enumerate(phases) if phase.first <= step)
     following = phases[index + 1].first if index + 1 < len(phases) else float("inf")
     return phases[index], following

@@ -1,4 +1,4 @@
-"""The plan of a training: which samples, how many steps, what rates, and when something is due."""
+"""The plan of a training: samples, number of steps, learning rates, and when something is due."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 class Plan:
     """All counts of a training; ``rates``: (total_steps,) float32.
 
-    ``tables`` are the rates of parameters that have their own and the decays of averages, by the
-    names of their tensors, as long as the rates.
-    train, validation: indices into the training set, ascending int32. Intervals are in steps; 0
-    means never but at the end.
+    ``tables``: separate learning rates of parameters, and decays of averages, by the names of their
+    tensors and with the length of ``rates``. train, validation: indices into the training set,
+    ascending int32. Intervals are in steps; 0 means only at the end.
     """
 
     train: NDArray[np.int32]
@@ -64,20 +63,20 @@ class Plan:
 def make_plan(config: RunConfig, count: int) -> Plan:
     """The plan for a training set of ``count`` samples.
 
-    Raises DatasetError where no batch can be filled, ConfigError for a schedule that does not
-    fit, a patience without validations, or a goal that cannot be measured.
+    Raises DatasetError if no batch can be filled, ConfigError for a schedule that does not fit, for
+    patience without validation, or for a goal that cannot be measured.
     """
     data, train, saving = config.data, config.train, config.checkpoint
     chosen, held = split_validation(count, data.validation, config.seed)
     if train.patience is not None and len(held) == 0:
         raise ConfigError(
-            "train.patience: counts validations, and data.validation is 0; hold samples back to "
-            "validate on, or take patience out"
+            "train.patience: counts validations, but data.validation is 0; hold samples back for "
+            "validation, or remove train.patience"
         )
     per_epoch = steps_per_epoch(len(chosen), data.batch_size)
     if train.goal is not None and len(held) == 0 and train.log_every < per_epoch:
         raise ConfigError(
-            "train.goal: without validation samples it is measured over the lines of the log, and "
+            "train.goal: without validation samples it is measured over the lines of the log, but "
             f"train.log_every: {train.log_every} is less than the {per_epoch} steps of an epoch; "
             f"set it to {per_epoch}, or hold samples back with data.validation"
         )
@@ -87,7 +86,7 @@ def make_plan(config: RunConfig, count: int) -> Plan:
     if data.batch_size % train.accumulate:
         raise ConfigError(
             f"train.accumulate: a batch of {data.batch_size} (data.batch_size) cannot be computed "
-            f"in {train.accumulate} parts of one size"
+            f"in {train.accumulate} parts of equal size"
         )
     tables = _tables(config, per_epoch, total)
     return Plan(

@@ -1,4 +1,4 @@
-"""What a trained network sees in picture files."""
+"""Classify picture files with a trained network."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Prediction:
         }
 
     def to_row(self) -> tuple[str, ...]:
-        """The same under ``COLUMNS``: lists in one cell each, their items apart by spaces."""
+        """The same under ``COLUMNS``: each list in one cell, its items separated by spaces."""
         best = self.best
         top = " ".join(f"{answer.label}={answer.probability:.6f}" for answer in self.top)
         figures = (str(best.index), f"{best.probability:.6f}")
@@ -69,10 +69,10 @@ def predict(
     invert: bool | None = None,
     raw: bool = False,
 ) -> Iterator[Prediction | DatasetError]:
-    """For each path in turn a prediction, or the error that says why there is none.
+    """Yield for each path a prediction, or the error that explains why there is none.
 
-    An error among the paths is passed on. ``invert`` and ``raw``: see ``Preparation``. Pictures go
-    through the network one by one, so an answer never depends on its neighbours.
+    Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``. Pictures are
+    classified one by one, so a result never depends on other pictures.
     """
     graph = trained.network.infer_graph(1)
     scaling = trained.checkpoint.provenance.preprocessing
@@ -103,15 +103,15 @@ def predict(
 
 
 def _preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:
-    """As the pictures of an image_folder were prepared; else a digit is sought for digit networks.
+    """Prepare pictures as in training on an image_folder; for digit networks, locate the digit.
 
     Raises DatasetError for a network that was not trained on pictures.
     """
     chosen = trained.config.data.dataset
     if chosen.type == "table":
         raise DatasetError(
-            f"{trained.path}: was trained on a table, not on pictures; dnnstack eval shows what it "
-            "makes of the table's rows"
+            f"{trained.path}: was trained on a table, not on pictures; dnnstack eval shows how it "
+            "classifies the rows of the table"
         )
     if chosen.type == "image_folder":
         return Preparation(digits=False, invert=invert, raw=raw or chosen.fit == "resize")
@@ -119,13 +119,13 @@ def _preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparatio
 
 
 class InputFolder:
-    """A folder that keeps what the network saw, ``<name of the picture>-input.png``.
+    """A folder for what the network saw, as ``<name of the picture>-input.png``.
 
-    The ending keeps it from overwriting the pictures themselves.
+    The suffix prevents overwriting the pictures themselves.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises DatasetError where the folder cannot be made."""
+        """Raises DatasetError if the folder cannot be created."""
         self._folder = folder
         self._names: set[str] = set()
         try:
@@ -134,7 +134,7 @@ class InputFolder:
             raise _unwritable(folder, error) from None
 
     def save(self, prediction: Prediction) -> Path:
-        """Write one; a second picture of the same name gets ``-2``. Raises DatasetError."""
+        """Write a picture; a second one of the same name gets ``-2``. Raises DatasetError."""
         from PIL import Image
 
         stem = name = prediction.path.stem
@@ -155,5 +155,5 @@ class InputFolder:
 
 def _unwritable(path: Path, error: OSError) -> DatasetError:
     return DatasetError(
-        f"{path}: cannot be written: {error.strerror}; name another folder with --save-input"
+        f"{path}: cannot be written: {error.strerror}; choose another folder with --save-input"
     )

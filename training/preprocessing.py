@@ -1,4 +1,4 @@
-"""From bytes to what a network takes in."""
+"""From bytes to the input of a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """x = pixel * scale + shift, one number a channel; pixels are 0 to 255."""
+    """x = pixel * scale + shift, with one number per channel; pixels are 0 to 255."""
 
     scale: tuple[float, ...]
     shift: tuple[float, ...]
@@ -30,7 +30,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Some of many pictures, preprocessed as they are asked for: images[rows] (C, H, W) float32."""
+    """A lazily preprocessed selection of pictures: images[rows] (C, H, W) float32."""
 
     images: NDArray[np.uint8]
     rows: NDArray[np.int32]

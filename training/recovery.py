@@ -1,4 +1,4 @@
-"""After a value that is not finite: say what it was, and stop or go back with a lower rate."""
+"""After a value that is not finite: report it, then stop or roll back with a lower rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROLLBACKS = 3
 
 
 class Diverged(Exception):
-    """Something is not finite; ``finding`` says what, where that could be found out."""
+    """A value is not finite; ``finding`` says which, if that could be determined."""
 
     def __init__(self, finding: Finding | None, what: str) -> None:
         super().__init__(finding.text if finding is not None else what)
@@ -26,7 +26,7 @@ class Diverged(Exception):
 
 
 class Recovery:
-    """What to do when training has diverged, by ``train.on_nan``."""
+    """What to do if training has diverged, according to ``train.on_nan``."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Recovery:
         self._listener = listener
 
     def diverged(self, stop_requested: Callable[[], bool]) -> Diverged:
-        """Find out what went wrong since the last good state."""
+        """Find the first bad value since the last good state."""
         first, last = self._watch.good.step + 1, self._session.step
         self._listener.notice(
             f"loss or parameters are not finite after step {last}; "
@@ -60,9 +60,9 @@ class Recovery:
         return Diverged(self._watch.find_in_validation(), what)
 
     def roll_back(self, error: Diverged) -> None:
-        """Go back to the last checkpoint, or the start, with half the rate from there on.
+        """Go back to the last checkpoint or the start, and halve the learning rate from there on.
 
-        Raises NonFiniteError where the config does not want that or it was done often enough.
+        Raises NonFiniteError if the config does not ask for this, or after too many rollbacks.
         """
         saver, bad_step = self._saver, self._session.step
         count = saver.state.rollbacks
@@ -84,11 +84,11 @@ class Recovery:
             rate_factor=state.rate_factor,
         )
         self._listener.notice(
-            f"{error}; going back to step {state.step} with the learning rate times "
-            f"{state.rate_factor:g} (rollback {state.rollbacks} of {ROLLBACKS})"
+            f"{error}; going back to step {state.step} with {state.rate_factor:g} times the "
+            f"learning rate (rollback {state.rollbacks} of {ROLLBACKS})"
         )
         self._watch.start()
-        # A resume must know the lower rate.
+        # A resume must use the lower rate.
         saver.save(self._watch.good)
 
     def _explained(self, error: Diverged) -> NonFiniteError:
@@ -100,7 +100,7 @@ class Recovery:
             f"schedule.warmup, and {'resume' if path else 'start again'}"
         )
         if self._on_nan == "stop":
-            advice += "; train.on_nan: rollback lowers the rate by itself"
+            advice += "; train.on_nan: rollback lowers the rate automatically"
         else:
             advice = f"gave up after {self._saver.state.rollbacks} rollbacks; {advice}"
         return NonFiniteError(f"{error}\n{kept}\n{advice}")

@@ -1,4 +1,4 @@
-"""The sections that a config's training consists of; everything that asks for them asks here."""
+"""The sections of a config's training; every part of the program gets them from here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCE = "train"
 
 @dataclass(frozen=True)
 class Sections:
-    """The phases of training, and the evaluation of the validation samples where there are any."""
+    """The phases of training, and the evaluation of the validation samples, if there are any."""
 
     phases: tuple[Phase, ...]
     evaluate: Graph | None
@@ -81,7 +81,7 @@ def evaluation(
     batches: int,
     tta: str | None = None,
 ) -> Graph:
-    """An evaluation of the data set ``source``, of ``count`` samples, in so many batches.
+    """The evaluation of ``count`` samples of the data set ``source``, in ``batches`` batches.
 
     ``tta``: a name of TEST_TIME, by default the config's.
     """
@@ -94,8 +94,8 @@ def expected_sections(
 ) -> Sections:
     """The same before the data set is read.
 
-    Where its size is not known, it counts as ``samples_needed``, and an evaluation takes a whole
-    batch. Raises what ``make_plan`` and ``make_sections`` raise.
+    If its size is not known, ``samples_needed`` is used, and an evaluation has a whole batch.
+    Raises what ``make_plan`` and ``make_sections`` raise.
     """
     if info.train_count is not None:
         count, plan = info.train_count, make_plan(config, info.train_count)
@@ -107,7 +107,7 @@ def expected_sections(
 
 
 def samples_needed(config: RunConfig) -> int:
-    """The fewest samples of which a batch, and what is held back to validate on, can be taken."""
+    """The fewest samples that suffice for a batch and the validation samples."""
     batch, held = config.data.batch_size, config.data.validation
     if isinstance(held, float):
         return max(ceil(batch / (1.0 - held)), ceil(1.0 / held) if held else 0)

@@ -1,4 +1,4 @@
-"""Session: a training compiled for a device, with its data and state; it advances when told to."""
+"""Session: a training compiled for a device, with its data and state."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Snapshot:
 
 
 class Session:
-    """The sections of training and, with validation samples, "evaluate", sharing what they hold.
+    """The sections of training and, with validation samples, "evaluate", which share their state.
 
     ``step`` counts updates done. Call ``initialize`` or ``restore`` before ``run``. ``interrupt``
-    is called now and then while compiling; what it raises ends it.
+    is called repeatedly while compiling, which its exceptions end.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Session:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Parameters, statistics, optimizer state, sums and step of a checkpoint.
 
-        Raises CheckpointError where it does not fit the network, the data or the training's length.
+        Raises CheckpointError if it does not fit the network, the data or the training's length.
         """
         state, plan = checkpoint.state, self.plan
         before = checkpoint.provenance.steps_per_epoch
@@ -110,7 +110,7 @@ class Session:
         return {tensor.name: tensor.shape for tensor in self._saved}
 
     def run(self, steps: int, wait: bool = True) -> None:
-        """Do so many updates, all within one epoch; see ``Executable.run`` for ``wait``."""
+        """Do ``steps`` updates, all within one epoch; see ``Executable.run`` for ``wait``."""
         epoch, done = divmod(self.step, self.plan.steps_per_epoch)
         if done + steps > self.plan.steps_per_epoch:
             raise ValueError(f"{steps} steps from step {self.step} leave epoch {epoch}")
@@ -128,7 +128,7 @@ class Session:
     def validate(self, stop_requested: Callable[[], bool] = lambda: False) -> Metrics | None:
         """Loss and accuracy over all validation samples, each counted once.
 
-        None where a stop is requested meanwhile, which is asked several times a second.
+        None if a stop is requested meanwhile, which is checked several times a second.
         """
         if self._evaluate is None:
             raise ValueError("there are no validation samples")
@@ -180,7 +180,7 @@ class Session:
         return Snapshot(self.step, self.sums(), self.arrays())
 
     def put(self, snapshot: Snapshot) -> None:
-        """Go back, or on, to a snapshot."""
+        """Restore a snapshot, of an earlier or a later step."""
         self._put_arrays(self.executable, snapshot.arrays)
         self.set_sums(snapshot.sums)
         self._go_to(snapshot.step)
@@ -188,9 +188,9 @@ class Session:
     def repeat(
         self, backend: Backend, section: Section, at: Snapshot, batch: int = 0
     ) -> Generator[tuple[Executable, Graph], None, None]:
-        """Compute the step after a snapshot, or a batch of the validation there, once more.
+        """Repeat the step after a snapshot, or a batch of the validation at that step.
 
-        Yields the executable after each of the sections that this takes, with that section's graph.
+        Yields the executable after each section that runs, with that section's graph.
         It is compiled for ``backend`` without fusion, so each tensor of the graph can be read.
         """
         phase, _ = phase_at(self.phases, at.step)
@@ -214,7 +214,7 @@ class Session:
             executable.close()
 
     def graph(self, section: Section) -> Graph:
-        """A section as it is described, before rewrites; of training that of the first phase."""
+        """A section before rewrites; for training, that of the first phase."""
         graph = self._train if section == "train" else self._evaluate
         if graph is None:
             raise ValueError("there are no validation samples")
@@ -240,7 +240,7 @@ class Session:
                 executable.write(tensor, arrays[tensor.name])
 
     def _feed(self, executable: Executable, graphs: Mapping[str, Graph]) -> None:
-        """Write what stays the same: pictures, labels, tables and the order of the validation."""
+        """Write constant inputs: pictures, labels, tables and the order of the validation."""
         for graph in graphs.values():
             if "images" in graph.results:
                 executable.write(graph["images"], self.setup.data.images)

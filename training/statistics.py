@@ -31,6 +31,6 @@ def mean_and_deviation(
     number = tally.sum(1).tolist()
     sums, squares = (tally @ values).tolist(), (tally @ values**2).tolist()
     means = tuple(s / n / 255 for s, n in zip(sums, number, strict=True))
-    # n times the sum of squares less the squared sum: integers of any length, no cancellation.
+    # n times the sum of squares minus the squared sum: exact integers, so no cancellation.
     spread = zip(sums, squares, number, strict=True)
     return means, tuple(math.sqrt(n * q - s * s) / n / 255 for s, q, n in spread)

@@ -1,4 +1,4 @@
-"""Training as a whole: config, data, device and run folder brought together, then the loop."""
+"""A whole training: combines config, data, device and run folder, then runs the loop."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def train(
 ) -> Summary:
     """Train as the config says, in a new run folder or in the resumed one.
 
-    ``stop_requested`` is asked several times a second; once it is true the run saves and returns
-    with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how missing
-    data may come. The lock of ``resume`` is released at the end; a resumed training computes in
-    fp32 where the device has not its precision. Raises DnnstackError: for a config, data or device
-    that does not do before the first step, Interrupted for a stop before it, NonFiniteError when
-    training diverges, CheckpointError when saving fails.
+    ``stop_requested`` is called several times a second; once it is true the run saves and returns
+    with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how to get
+    missing data. The lock of ``resume`` is released at the end; a resumed training computes in fp32
+    if the device does not have its precision. Raises DnnstackError: before the first step for an
+    unsuitable config, data set or device, and Interrupted for a stop; later NonFiniteError if
+    training diverges, CheckpointError if saving fails.
     """
     heard = listener or Silent()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)

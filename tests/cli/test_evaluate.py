@@ -106,7 +106,7 @@ def test_text_fits_80_columns(run_in: Run, trained: Path) -> None:
 def test_the_run_that_is_taken_is_named_on_stderr(run_in: Run, trained: Path) -> None:
     done = run_in(trained, "eval", "--device", "numpy")
     assert done.returncode == 0
-    assert "taking runs/tiny, the latest run: step-" in done.stderr
+    assert "using runs/tiny, the latest run: step-" in done.stderr
     assert "taking" not in done.stdout
 
 

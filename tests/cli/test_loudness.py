@@ -27,7 +27,7 @@ def test_quiet_leaves_results_and_errors(run_in: Run, trained: Path) -> None:
     loud = run_in(trained, "eval", "--device", "numpy", "--json")
     quiet = run_in(trained, "eval", "--device", "numpy", "--json", "-q")
     assert (quiet.stdout, quiet.stderr) == (loud.stdout, "")
-    assert "taking runs/tiny" in loud.stderr
+    assert "using runs/tiny" in loud.stderr
     wrong = run_in(trained, "eval", "--run", "tinny", "-q")
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr.startswith("dnnstack: error: tinny: no such run; did you mean 'tiny'?")

@@ -65,7 +65,7 @@ def test_help_is_complete_and_imports_nothing_heavy(arguments: list[str], tmp_pa
         (["predict"], "PATH"),
         (["predict", "x.png", "--top", "0"], "--top"),
         (["config"], "--schema"),
-        (["config", "--schema", "--config", "lenet.yaml"], "--schema stands alone"),
+        (["config", "--schema", "--config", "lenet.yaml"], "--schema takes no config"),
     ],
 )
 def test_wrong_usage_ends_with_2(

@@ -73,7 +73,7 @@ def test_text_shows_the_picture_beside_a_chart(
 ) -> None:
     done = run_in(trained, "predict", "--device", "numpy", *pictures)
     assert done.returncode == 0, done.stderr
-    assert "taking runs/tiny, the latest run" in done.stderr
+    assert "using runs/tiny, the latest run" in done.stderr
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80

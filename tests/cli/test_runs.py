@@ -34,7 +34,7 @@ def test_a_rollback_is_told_now_and_at_a_resume(child: Child, run: Run, tmp_path
     nan = {"nan_at": 7, "nan_above": 0.06}
     ended = child(tmp_path, *TRAIN, *rolled, phase="end", signal=15, **nan)
     assert ended.status == 143, ended.text
-    told = "going back to step 4 with the learning rate times 0.5 (rollback 1 of 3)"
+    told = "going back to step 4 with 0.5 times the learning rate (rollback 1 of 3)"
     assert told in ended.text.replace("\n", " ")
     again = run(*TRAIN, *rolled, "--set", "train.epochs=3", "--resume")
     assert again.returncode == 0, again.stderr

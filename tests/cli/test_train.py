@@ -50,7 +50,7 @@ def test_a_day(run: Run, tmp_path: Path, device: str) -> None:
     evaluated = run(*shlex.split(lines[-1].partition("dnnstack ")[2]), "--json")
     assert evaluated.returncode == 0, evaluated.stderr
     assert json.loads(evaluated.stdout)["count"] == 100
-    assert "taking runs/tiny, the latest run" in evaluated.stderr
+    assert "using runs/tiny, the latest run" in evaluated.stderr
 
 
 def test_a_packaged_config_says_so(run: Run) -> None:

@@ -362,17 +362,17 @@ CONFIGS = [
     Mistake(
         "a folder that cannot be written",
         f"{TRAIN} --runs-dir /sys/dnnstack",
-        ("/sys/dnnstack: no run can be written there: ", "choose another place with run.dir"),
+        ("/sys/dnnstack: no run can be written there: ", "choose another folder with run.dir"),
     ),
     Mistake(
         "a file in the place of the folder",
         f"{TRAIN} --runs-dir tiny.yaml",
-        ("tiny.yaml: is not a folder; choose another place with run.dir",),
+        ("tiny.yaml: is not a folder; choose another folder with run.dir",),
     ),
     Mistake(
         "no room for checkpoints",
         TRAIN,
-        ("runs: has 41.0 kB free, the checkpoints need 1.", "free some space, keep fewer"),
+        ("runs: has 41.0 kB free, but the checkpoints need 1.", "free some space, keep fewer"),
         prepare=disk_full,
     ),
     # The command line; more of it in test_usage.py.

@@ -155,7 +155,7 @@ FILES = [
     Mistake(
         "no run to recognise with",
         f"{PREDICT} 5.png",
-        ("runs: no run yet; dnnstack train --config digits.yaml makes one",),
+        ("runs: no run yet; dnnstack train --config digits.yaml creates one",),
         prepare=no_run,
     ),
     Mistake(
@@ -176,13 +176,16 @@ FILES = [
     Mistake(
         "a run without manifests",
         EVAL,
-        ("step-26.safetensors: has no manifest, its save was cut short", "eval --checkpoint FILE"),
+        (
+            "step-26.safetensors: has no manifest: its save was interrupted",
+            "eval --checkpoint FILE",
+        ),
         prepare=no_manifests,
     ),
     Mistake(
         "another network's checkpoint",
         f"{TRAIN} --set layers.dense.units=10 --set layers.conv2d.filters=5 --resume",
-        (CHECKPOINT, "filters: 4 -> 5", "take these back, or start a new run without --resume"),
+        (CHECKPOINT, "filters: 4 -> 5", "undo these changes, or start a new run without --resume"),
     ),
     Mistake(
         "flipped byte",
@@ -202,7 +205,7 @@ FILES = [
     Mistake(
         "something else as checkpoint",
         f"{EVAL} --checkpoint tiny.yaml",
-        ("tiny.yaml: is damaged, or no checkpoint of dnnstack",),
+        ("tiny.yaml: is damaged, or is not a checkpoint of dnnstack",),
     ),
     Mistake(
         "a checkpoint that does not exist",

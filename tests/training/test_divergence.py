@@ -248,7 +248,7 @@ def test_a_rollback_halves_the_rate_from_the_last_checkpoint_on(
     done = train(config, reference, NOWHERE, listener=ear)
     assert (done.state, done.step) == ("finished", 25)
     assert (
-        "going back to step 12 with the learning rate times 0.5 (rollback 1 of 3)"
+        "going back to step 12 with 0.5 times the learning rate (rollback 1 of 3)"
         in (ear.notices[-1])
     )
     entries = log_of(done.run)

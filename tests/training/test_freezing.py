@@ -122,7 +122,7 @@ class Ear(Silent):
 def test_a_training_that_trains_nothing_says_so(tiny: Make, reference: Backend) -> None:
     ear = Ear()
     train(tiny(*ALL_FROZEN), reference, NOWHERE, listener=ear)
-    assert ear.notices == ["all parameters are frozen (optimizer.groups): none of them is trained"]
+    assert ear.notices == ["all parameters are frozen (optimizer.groups), so none is trained"]
 
 
 def test_a_stretch_of_no_step_is_an_error(tiny: Make, reference: Backend) -> None:

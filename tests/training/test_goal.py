@@ -94,7 +94,7 @@ def test_a_reached_goal_stays_reached(tiny: Make, reference: Backend) -> None:
     ear = Ear()
     again = go(config, reference, done.run, ear)
     assert (again.goal, again.step) == (True, 30)
-    assert "already reached its goal; set train.goal further" in ear.notices[0]
+    assert "already reached its goal; raise or remove train.goal" in ear.notices[0]
     further = go(tiny(LONG + ", goal: {accuracy: 0.6}}"), reference, done.run)
     assert (further.goal, further.step) == (True, 60)
 

@@ -5,9 +5,9 @@ Names are ``<parameter>`` and, for the optimizer's state, ``momentum/<parameter>
 metadata hold one key, ``dnnstack``: a JSON text with step, metric sums, best metric, tuning table,
 effective config, preprocessing, class names and library versions, so the file alone is enough to
 evaluate, predict and resume. The text ends in a SHA-256 over the whole file with the digest's own
-64 characters read as zeros, so a file that was moved or renamed still vouches for itself:
-safetensors does not notice a flipped bit. A ``.json`` beside it, the manifest, is written after it
-and makes it count (see ``store.py``).
+64 characters read as zeros, so a file that was moved or renamed can still be verified: safetensors
+itself does not detect a flipped bit. The ``.json`` file beside it, the manifest, is written
+afterwards and makes the checkpoint valid (see ``store.py``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KEYS = (
 _LISTED = 10
 
 _ZEROS = b"0" * 64
-# Inside the metadata's string every quote of the JSON text is escaped.
+# Quotes of the JSON text are escaped inside the metadata's string.
 _DIGEST = re.compile(rb'\\"sha256\\":\\"([0-9a-f]{64})\\"')
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -60,9 +60,9 @@ class Checkpoint:
     arrays: Arrays
 
     def parameters(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
-        """The arrays of exactly these names and shapes, averaged ones where they were kept.
+        """The arrays with exactly these names and shapes; averages of them if there are any.
 
-        Other optimizer state is left aside. Raises CheckpointError that lists the differences.
+        Other optimizer state is ignored. Raises CheckpointError that lists the differences.
         """
         self._compare(shapes, {n: a for n, a in self.arrays.items() if "/" not in n})
         return {name: self.arrays.get(f"ema/{name}", self.arrays[name]) for name in shapes}
@@ -76,15 +76,15 @@ class Checkpoint:
         found = [f"lacks '{name}' {shape}" for name, shape in shapes.items() if name not in arrays]
         for name, array in sorted(arrays.items()):
             if name not in shapes:
-                found.append(f"has '{name}' {array.shape}, which the network has not")
+                found.append(f"has '{name}' {array.shape}, which the network does not have")
             elif array.shape != shapes[name]:
-                found.append(f"has '{name}' {array.shape}, the network wants {shapes[name]}")
+                found.append(f"has '{name}' {array.shape}, the network needs {shapes[name]}")
         if found:
             more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
             listed = "\n".join(f"  {line}" for line in (*found[:_LISTED], *more))
             raise CheckpointError(
                 f"{self.path} does not fit the config's network or optimizer:\n{listed}\n"
-                "use the config that it was made with (config.yaml in its run's folder)"
+                "use the config with which it was made (config.yaml in its run's folder)"
             )
 
 
@@ -102,7 +102,7 @@ def encode(arrays: Arrays, state: State, provenance: Provenance) -> list[bytes |
     data = save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {"dnnstack": text})
     at = _digest_place(data)
     if at is None:
-        raise ValueError("the header holds no digest")
+        raise ValueError("the header has no digest")
     view = memoryview(data)
     return [view[:at], _own_digest(view, at).encode(), view[at + 64 :]]
 
@@ -110,8 +110,8 @@ def encode(arrays: Arrays, state: State, provenance: Provenance) -> list[bytes |
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint at ``path`` (the .safetensors file or its manifest), verified.
 
-    The file must hold its own digest and, where it has a manifest, that size and SHA-256. Raises
-    CheckpointError.
+    The file must contain its own digest and, if it has a manifest, match its size and SHA-256.
+    Raises CheckpointError.
     """
     tensors = path.with_suffix(".safetensors") if path.suffix == ".json" else path
     try:
@@ -128,11 +128,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     at = _digest_place(data)
     if at is None:
         raise DamagedCheckpointError(
-            f"{tensors}: is damaged, or no checkpoint of dnnstack: its header holds no digest"
+            f"{tensors}: is damaged, or is not a checkpoint of dnnstack: its header has no digest"
         )
     if data[at : at + 64] != _own_digest(memoryview(data), at).encode():
         raise DamagedCheckpointError(
-            f"{tensors}: is damaged: its content does not have its SHA-256"
+            f"{tensors}: is damaged: its content does not match its SHA-256"
         )
     checkpoint = _decode(tensors, data)
     _LOG.info(
@@ -150,12 +150,12 @@ def _decode(path: Path, data: bytes) -> Checkpoint:
         table = json.loads(header["__metadata__"]["dnnstack"])
         if table["format"] != FORMAT:
             raise CheckpointError(
-                f"{path}: has format {table['format']}, this version of dnnstack reads {FORMAT}"
+                f"{path}: has format {table['format']}, but this version of dnnstack reads {FORMAT}"
             )
         state, provenance = State.from_json(table), Provenance.from_json(table)
         checkpoint = Checkpoint(path, state, provenance, load(data))
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: no checkpoint of dnnstack: {error!r}") from None
+        raise CheckpointError(f"{path}: is not a checkpoint of dnnstack: {error!r}") from None
     wrong = [name for name, a in checkpoint.arrays.items() if a.dtype != np.float32]
     if wrong:
         raise CheckpointError(f"{path}: '{wrong[0]}' is not float32")
@@ -170,8 +170,8 @@ def manifest_text(
 ) -> bytes:
     """The manifest of a file made of these pieces.
 
-    ``replaces``: size and SHA-256 of the file that stands there until the new one is in its place;
-    either of the two counts.
+    ``replaces``: size and SHA-256 of the existing file, which is valid until the new one
+    replaces it.
     """
     digest = hashlib.sha256()
     for piece in pieces:
@@ -188,7 +188,7 @@ def manifest_text(
 
 
 def read_manifest(path: Path) -> list[dict[str, Any]]:
-    """``bytes`` and ``sha256`` of the file that counts, and of the one it replaces, if any.
+    """``bytes`` and ``sha256`` of the valid file, and of the one that it replaces, if any.
 
     Raises CheckpointError.
     """
@@ -199,7 +199,9 @@ def read_manifest(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
-        raise DamagedCheckpointError(f"{path}: is damaged: no manifest of a checkpoint") from None
+        raise DamagedCheckpointError(
+            f"{path}: is damaged: not the manifest of a checkpoint"
+        ) from None
 
 
 def _obey(manifest: Path, tensors: Path, data: bytes) -> None:
@@ -207,16 +209,16 @@ def _obey(manifest: Path, tensors: Path, data: bytes) -> None:
     sizes = [one["bytes"] for one in known]
     if len(data) not in sizes:
         raise DamagedCheckpointError(
-            f"{tensors}: is damaged: it has {len(data)} bytes, its manifest says {sizes[0]}"
+            f"{tensors}: is damaged: it has {len(data)} bytes, but its manifest says {sizes[0]}"
         )
     if {"bytes": len(data), "sha256": sha256_bytes(data)} not in known:
         raise DamagedCheckpointError(
-            f"{tensors}: is damaged: its SHA-256 is not that of its manifest"
+            f"{tensors}: is damaged: its SHA-256 does not match its manifest"
         )
 
 
 def _digest_place(data: bytes) -> int | None:
-    """Where the digest's 64 characters stand in the header."""
+    """The position of the digest's 64 characters in the header."""
     length = int.from_bytes(data[:8], "little")
     found = _DIGEST.search(data, 8, min(8 + length, len(data)))
     return found.start(1) if found else None

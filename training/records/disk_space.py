@@ -1,4 +1,4 @@
-"""Whether the folder of the runs can take a run: asked before data is read and compiled."""
+"""Whether the runs folder has room for a run; checked before data is read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...common.errors import CheckpointError
 from ...graph.graph import Shape
 from .store import FOLDER
 
-# A checkpoint beside its arrays: config, tuning, names; and the log of a run.
+# Bytes of a checkpoint besides its arrays (config, tuning, names), and of a run's log.
 _HEADER_BYTES = 1 << 14
 _LOG_BYTES = 1 << 20
 
 
 def checkpoint_bytes(shapes: Mapping[str, Shape]) -> int:
-    """The size, about, of a checkpoint with float32 arrays of these shapes."""
+    """The approximate size of a checkpoint with float32 arrays of these shapes."""
     elements = 0
     for shape in shapes.values():
         size = 1
@@ -28,10 +28,10 @@ def checkpoint_bytes(shapes: Mapping[str, Shape]) -> int:
 
 
 def check_disk_space(folder: Path, one: int, kept: int) -> None:
-    """Whether ``folder``, of the runs or of one of them, can be written and has enough space.
+    """Check that ``folder``, of the runs or of one run, is writable and has enough space.
 
-    one: bytes of a checkpoint, kept: how many stay; another one is in the making, and those that a
-    resumed run has already will make way. Raises CheckpointError.
+    one: bytes of a checkpoint; kept: how many are kept, while another one is being written. Those
+    that a resumed run already has will be replaced. Raises CheckpointError.
     """
     place = folder
     while not place.exists() and place != place.parent:
@@ -42,16 +42,16 @@ def check_disk_space(folder: Path, one: int, kept: int) -> None:
     except OSError as error:
         raise CheckpointError(
             f"{folder}: no run can be written there: {place.resolve()}: {error.strerror}; "
-            "choose another place with run.dir, as in --set run.dir=/tmp/runs"
+            "choose another folder with run.dir, as in --set run.dir=/tmp/runs"
         ) from None
     held = sum(path.stat().st_size for path in (folder / FOLDER).glob("step-*.safetensors"))
     needed = max((kept + 1) * one - held, one) + _LOG_BYTES
     free = state.f_bavail * state.f_frsize
     if free < needed:
         raise CheckpointError(
-            f"{folder}: has {_size(free)} free, the checkpoints need {_size(needed)} "
+            f"{folder}: has {_size(free)} free, but the checkpoints need {_size(needed)} "
             f"({kept} kept and one being written, {_size(one)} each, and the log); free some "
-            "space, keep fewer (checkpoint.keep), or choose another place with run.dir"
+            "space, keep fewer (checkpoint.keep), or choose another folder with run.dir"
         )
 
 
@@ -65,7 +65,7 @@ def _size(count: float) -> str:
 
 
 def _try_to_write(folder: Path) -> None:
-    """Make a file and delete it: permissions alone say nothing of a read-only file system."""
+    """Create a file and delete it: permissions do not show a read-only file system."""
     if not folder.is_dir():
         raise NotADirectoryError(20, "is not a folder")
     path = folder / f".dnnstack.{os.getpid()}.{secrets.token_hex(4)}.tmp"

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: which one, in which folder, and whether the config fits it."""
+"""Resuming from a checkpoint: which one, in which folder, and whether the config fits it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .store import checkpoint_steps, named_checkpoint, newest_checkpoint
 if TYPE_CHECKING:
     from ...configs.schema.run import RunConfig
 
-# What decides which sample is seen at which step, and what the arrays mean.
+# The keys that decide which sample is seen at which step, and what the arrays mean.
 _FIXED = (
     "seed",
     "data.dataset",
@@ -25,7 +25,7 @@ _FIXED = (
     "data.normalize",
     "layers",
 )
-# What may change without a word.
+# The keys that may change without a note.
 _FREE = (
     "name",
     "train",
@@ -39,17 +39,17 @@ _FREE = (
 
 @dataclass(frozen=True)
 class Resume:
-    """A verified checkpoint and the folder to go on in, locked.
+    """A verified checkpoint and the folder in which the run continues, locked.
 
-    ``checkpoint`` None: the run has saved none yet and starts over in its folder; ``run`` None: a
-    new folder is made.
+    ``checkpoint`` None: the run has not saved any and starts over in its folder; ``run`` None: a
+    new folder is created.
     """
 
     checkpoint: Checkpoint | None
     run: Run | None
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Unlock the folder."""
         if self.run is not None:
             self.run.close()
 
@@ -57,20 +57,20 @@ class Resume:
 def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
     """Resume from a run's folder (its newest checkpoint that verifies) or from a checkpoint file.
 
-    A file in a run's folder goes on in that folder; ``notice`` hears which newer checkpoints are
-    given up by that, or were damaged. A run that was stopped before its first checkpoint starts
-    over in its folder. Raises CheckpointError, LockedError.
+    A file in a run's folder continues in that folder; ``notice`` is told which newer checkpoints
+    are discarded by that, or were damaged. A run that was stopped before its first checkpoint
+    starts over in its folder. Raises CheckpointError, LockedError.
     """
     folder = path if path.is_dir() else run_of_checkpoint(path)
     if path.is_dir() and not is_run(path):
-        raise CheckpointError(f"{path}: is no run's folder: it has no config.yaml")
-    # Locked first: its holder may be about to write a newer checkpoint.
+        raise CheckpointError(f"{path}: is not the folder of a run: it has no config.yaml")
+    # Lock first: another process may be about to write a newer checkpoint.
     run = reopen_run(folder, notice) if folder is not None else None
     try:
         if path.is_dir() and run is not None:
             if not checkpoint_steps(run.checkpoints):
                 _refuse_to_overwrite(run)
-                notice(f"{path}: has no checkpoint yet, so it starts again from step 0")
+                notice(f"{path}: has no checkpoint yet, so the run starts again from step 0")
                 return Resume(None, run)
             return Resume(newest_checkpoint(run.checkpoints, notice), run)
         checkpoint = named_checkpoint(path)
@@ -79,7 +79,7 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
         if later:
             listed = ", ".join(map(str, sorted(later)))
             notice(
-                f"going on from step {checkpoint.state.step}; the checkpoints of later steps "
+                f"continuing from step {checkpoint.state.step}; the checkpoints of later steps "
                 f"({listed}) are deleted when the next one is saved"
             )
         return Resume(checkpoint, run)
@@ -90,23 +90,23 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
 
 
 def _refuse_to_overwrite(run: Run) -> None:
-    """Raise CheckpointError where checkpoints lie there without their manifests.
+    """Raise CheckpointError if there are checkpoints without manifests.
 
-    One may be a first save that was cut short, which starting over writes again.
+    A single one may be an interrupted first save, which starting over writes again.
     """
     orphans = sorted(run.checkpoints.glob("step-*.safetensors"))
     if len(orphans) > 1:
         names = ", ".join(path.name for path in orphans)
         raise CheckpointError(
             f"{run.checkpoints}: {names} have no manifests (step-N.json), and starting again would "
-            f"replace them; go on from one of them, which checks itself: --resume {orphans[-1]}"
+            f"replace them; continue from one of them, which verifies it: --resume {orphans[-1]}"
         )
 
 
 def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[str], None]) -> None:
-    """Compare the config with the checkpoint's own; what may change is told to ``notice``.
+    """Compare the config with the checkpoint's own; allowed changes are reported to ``notice``.
 
-    Raises CheckpointError that lists what must not: the network, the data, their order.
+    Raises CheckpointError that lists the other changes: of the network, the data, their order.
     """
     from ...configs import differences, effective_yaml, parse_config
 
@@ -120,7 +120,7 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
         raise CheckpointError(
             f"{checkpoint.path} does not fit the config (checkpoint -> config):\n"
             + "\n".join(f"  {line}" for line in fatal)
-            + "\ntake these back, or start a new run without --resume"
+            + "\nundo these changes, or start a new run without --resume"
         )
     if found:
         notice("resuming with a changed config: " + "; ".join(found))
@@ -128,8 +128,8 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     if longer:
         for what in _that_follow_the_length(config):
             notice(
-                f"{what} follows the length of the training: with another length it differs from "
-                "that before"
+                f"{what} depends on the length of the training: with the new length it differs "
+                "from before"
             )
 
 

@@ -1,6 +1,6 @@
 """The records of a run: ``log.jsonl`` with everything, ``metrics.csv`` with what can be plotted.
 
-``metrics.csv`` holds no times, so two runs of the same bits write the same file. A row is
+``metrics.csv`` has no times, so two runs with the same bits write the same file. A row is
 ``step,epoch,split,loss,accuracy,learning_rate``; ``epoch`` counts passes over the training set.
 """
 
@@ -24,7 +24,7 @@ HEADER = "step,epoch,split,loss,accuracy,learning_rate\n"
 
 
 class RunLog:
-    """Appends to both files of a run folder; every line is one write, so none is ever torn."""
+    """Appends to both files of a run folder; every line is a single write, and so never torn."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -55,19 +55,19 @@ class RunLog:
         rate: float,
         **fields: Any,
     ) -> None:
-        """Loss and accuracy in both files; ``fields`` (times and counts) in the log alone."""
+        """Loss and accuracy in both files; ``fields`` (times and counts) only in the log."""
         values = {"loss": metrics.loss, "accuracy": metrics.accuracy, "learning_rate": rate}
         self.event(split, step, epoch=epoch, **values, **fields)
         row = ",".join(repr(value) for value in values.values())
         self._append(self._csv, f"{step},{epoch!r},{split},{row}\n")
 
     def sync(self) -> None:
-        """Make what was written so far survive a failing machine. Raises OSError."""
+        """Make what was written so far survive a crash of the machine. Raises OSError."""
         os.fsync(self._log.fileno())
         os.fsync(self._csv.fileno())
 
     def cut(self, step: int, window_start: int, rollbacks: int) -> None:
-        """Go back: see ``cut_log``."""
+        """Drop later lines: see ``cut_log``."""
         self.close()
         cut_log(self._folder, step, window_start, rollbacks)
         self._open()
@@ -95,11 +95,11 @@ class RunLog:
 
 
 def cut_log(folder: Path, step: int, window_start: int, rollbacks: int = 0) -> None:
-    """Drop from both files what going on from a checkpoint of ``step`` will write again.
+    """Drop from both files what continuing from a checkpoint of ``step`` will write again.
 
-    That is everything of later steps, training metrics later than ``window_start`` (the line of an
-    unfinished window at the end of a run), rollbacks beyond those that the checkpoint knows, and a
-    last line that was cut short.
+    These are: everything of later steps; training metrics later than ``window_start`` (the line of
+    an unfinished window at the end of a run); rollbacks after the checkpoint; and an incomplete
+    last line.
     """
 
     def in_log(line: str) -> bool:
@@ -142,6 +142,6 @@ def _finite(value: Any) -> Any:
 
 def _unwritable(path: Path, error: OSError) -> CheckpointError:
     return CheckpointError(
-        f"{path}: cannot be written: {error.strerror}; free some space or choose another place "
+        f"{path}: cannot be written: {error.strerror}; free some space or choose another folder "
         "with run.dir, then resume"
     )

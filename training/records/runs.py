@@ -49,10 +49,10 @@ class Run:
 
 
 def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[str], None]) -> Run:
-    """A new folder with the next free number, its config written, named by ``runs/latest``.
+    """Create a folder with the next free number, with its config; ``runs/latest`` names it.
 
-    One that a process left as it was killed while it made it counts as free. Two processes never
-    get the same one. Raises CheckpointError where the folder cannot be written.
+    A folder whose process was killed while creating it counts as free. Two processes never get the
+    same folder. Raises CheckpointError if the folder cannot be written.
     """
     try:
         runs_dir.mkdir(parents=True, exist_ok=True)
@@ -72,12 +72,12 @@ def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[st
     except OSError as error:
         raise CheckpointError(
             f"{error.filename or runs_dir}: cannot create a run folder: {error.strerror}; choose "
-            "another place with run.dir, as in --set run.dir=/tmp/runs"
+            "another folder with run.dir, as in --set run.dir=/tmp/runs"
         ) from None
 
 
 def _made(path: Path, notice: Callable[[str], None]) -> Run | None:
-    """The folder, made now; None where it exists, or another process has come between."""
+    """Create the folder; None if it exists, or another process has taken it meanwhile."""
     try:
         path.mkdir()
         run = Run(path, _locked(path, notice))
@@ -87,9 +87,9 @@ def _made(path: Path, notice: Callable[[str], None]) -> Run | None:
 
 
 def _abandoned(path: Path) -> Run | None:
-    """A run folder in which nothing was ever written and that nobody holds; else None."""
+    """A run folder in which nothing was ever written and that is not locked; else None."""
     try:
-        # A folder of another purpose gets no lock.
+        # Do not create a lock in a folder that is not a run's.
         return _if_bare(Run(path, lock(path / LOCK))) if _is_bare(path) else None
     except (OSError, LockedError):
         return None
@@ -104,13 +104,13 @@ def _if_bare(run: Run) -> Run | None:
 
 
 def _is_bare(path: Path) -> bool:
-    """Whether a folder holds nothing but a lock and beginnings of a config."""
+    """Whether a folder contains nothing but a lock and an incomplete config."""
     names = {entry.name for entry in path.iterdir()} - {LOCK}
     return all(name.startswith(f".{CONFIG}.") and name.endswith(".tmp") for name in names)
 
 
 def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
-    """An existing folder, to go on in it. Raises LockedError while another process holds it."""
+    """Open an existing folder to continue in it. Raises LockedError if another process has it."""
     try:
         return Run(path, _locked(path, notice))
     except OSError as error:
@@ -120,7 +120,7 @@ def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
 def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
     """The folder of a run: its name in ``runs_dir`` or a path; None or "latest" is the newest one.
 
-    Raises CheckpointError where there is none, and says what there is.
+    Raises CheckpointError that lists the existing runs if there is none.
     """
     if reference is None or str(reference) == LATEST:
         return _latest(runs_dir)
@@ -135,9 +135,9 @@ def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
 
 
 def latest_run_of(name: str, runs_dir: Path) -> Path:
-    """The run of the highest number whose config has this name.
+    """The run with the highest number whose config has this name.
 
-    Raises CheckpointError where there is none.
+    Raises CheckpointError if there is none.
     """
     own = [(n, path) for n, path in _numbered(runs_dir, name) if config_name(path) == name]
     if not own:
@@ -149,13 +149,13 @@ def latest_run_of(name: str, runs_dir: Path) -> Path:
 
 
 def run_of_checkpoint(path: Path) -> Path | None:
-    """The run folder that a checkpoint file lies in; None for one that was moved elsewhere."""
+    """The run folder that contains a checkpoint file; None if the file was moved elsewhere."""
     folder = path.resolve().parent
     return folder.parent if folder.name == FOLDER and is_run(folder.parent) else None
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is one of a run."""
+    """Whether a folder is the folder of a run."""
     return (path / CONFIG).is_file()
 
 
@@ -169,10 +169,10 @@ def list_runs(runs_dir: Path) -> list[str]:
 
 
 def _listed(runs_dir: Path, wanted: str = "") -> str:
-    """What runs there are, and which one was probably wanted."""
+    """The existing runs, and the one that was probably meant."""
     names = list_runs(runs_dir)
     if not names:
-        return "dnnstack train --config digits.yaml makes one"
+        return "dnnstack train --config digits.yaml creates one"
     close = difflib.get_close_matches(wanted, names, n=1)
     guess = f"did you mean '{close[0]}'? Runs" if close else "runs"
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
@@ -192,7 +192,7 @@ def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
 
 
 def config_name(path: Path) -> str | None:
-    """``name`` of the folder's config, read without a YAML parser: it is ours, one key a line."""
+    """``name`` of the folder's config, read without a YAML parser: we write one key per line."""
     try:
         text = (path / CONFIG).read_text("utf-8")
     except (OSError, ValueError):
@@ -210,14 +210,14 @@ def _latest(runs_dir: Path) -> Path:
     path = runs_dir / name
     if not is_run(path):
         raise CheckpointError(
-            f"{pointer} names '{name}', which is no run any more; name one with --run; "
+            f"{pointer} names '{name}', which does not exist any more; name a run with --run; "
             f"{_listed(runs_dir)}"
         )
     return path
 
 
 def _point_latest(runs_dir: Path, name: str) -> None:
-    """Make ``latest`` a symlink to the folder, or a file with its name where there are none."""
+    """Make ``latest`` a symlink to the folder, or a file with its name if links do not work."""
     pointer = runs_dir / LATEST
     temporary = runs_dir / f".{LATEST}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
@@ -238,6 +238,6 @@ def _locked(path: Path, notice: Callable[[str], None]) -> Lock | None:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        # Some network file systems have no locks; training there is better than none.
+        # Some network file systems have no locks; train anyway.
         notice(f"{path}: cannot be locked ({error.strerror}); do not train twice in this folder")
         return None

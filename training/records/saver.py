@@ -1,4 +1,4 @@
-"""Saver: where a training stands, saved as checkpoints of its run."""
+"""Saver: saves the state of a training as checkpoints of its run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .store import CheckpointWriter, tensors_path
 
 
 class Saver:
-    """``state`` is what the next checkpoint will say, but for its step and sums.
+    """``state`` is that of the next checkpoint, except for its step and sums.
 
     ``source`` is the checkpoint to go on from, None at the start of a training; where it lies in
     the run's own folder it need not be saved again.
@@ -48,11 +48,11 @@ class Saver:
         return self._state
 
     def at_step(self, step: int) -> None:
-        """So many updates are done."""
+        """Record that ``step`` updates are done."""
         self._state = replace(self._state, step=step)
 
     def begin_window(self, step: int) -> None:
-        """The log's next line is about what follows this step."""
+        """Begin the window of the log's next line after this step."""
         self._state = replace(self._state, window_start=step)
 
     def validation_is_due(self) -> None:
@@ -62,15 +62,15 @@ class Saver:
         self._state = self._state.validated(found)
 
     def measured(self, found: Metrics) -> None:
-        """What the goal is judged by."""
+        """Record the measurement that is compared with the goal."""
         self._state = replace(self._state, measured=(found.accuracy, found.loss))
 
     def save(self, snapshot: Snapshot) -> None:
-        """Hand a snapshot, known to be finite, to the writer."""
+        """Pass a snapshot, known to be finite, to the writer."""
         step = snapshot.step
         self._state = replace(self._state, step=step, sums=tuple(snapshot.sums.tolist()))
         path = tensors_path(self._folder, step)
-        # Noted first: a process killed behind the commit would leave no line of it.
+        # Log it first: a process killed right after the commit could not.
         if self._noted != step:
             self._log.event("checkpoint", step, file=path.name)
             self._noted = step
@@ -87,7 +87,7 @@ class Saver:
         self._writer.wait()
 
     def needs_saving(self, step: int) -> bool:
-        """Whether the state after ``step`` updates is in no checkpoint of the run."""
+        """Whether the run has no checkpoint of the state after ``step`` updates."""
         return self._saved is None or self._saved != replace(
             self._state, step=step, sums=self._saved.sums
         )

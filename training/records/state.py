@@ -43,7 +43,7 @@ class State:
     measured: tuple[float, float] | None = None
 
     def validated(self, found: Metrics) -> State:
-        """The state after a validation at this step; it is the best where it beats all before."""
+        """The state after a validation at this step, which may become the best one."""
         best = self.best
         if best is None or (found.accuracy, -found.loss) > (best.accuracy, -best.loss):
             best = Best(self.step, found.accuracy, found.loss)
@@ -55,7 +55,7 @@ class State:
         return replace(good, rate_factor=rate_factor, rollbacks=self.rollbacks + 1)
 
     def out_of_patience(self, patience: int | None) -> bool:
-        """Whether so many validations in a row brought no improvement."""
+        """Whether the last ``patience`` validations brought no improvement."""
         return patience is not None and self.unimproved >= patience
 
     def ends_early(self, train: TrainConfig) -> bool:

@@ -1,9 +1,9 @@
 """The folder of a run's checkpoints: ``step-N.safetensors`` with its manifest ``step-N.json``.
 
-The manifest is the commit point: it is written last and deleted first. What has none is a save that
-was cut short. Where a step is saved again, the manifest first says that either of the two files
-counts. Order is by step, never by clock. Each checkpoint names the best one so far, so no further
-file has to agree with them.
+The manifest is the commit point: it is written last and deleted first. A file without one is an
+interrupted save. If a step is saved again, the manifest first says that either of the two files is
+valid. Order is by step, never by clock. Each checkpoint names the best one so far, so that no
+further file must be kept consistent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FILE = re.compile(r"step-(\d+)\.(safetensors|json)")
 
 
 def _say_nothing(text: str) -> None:
-    """For those who do not listen."""
+    """Ignore a notice."""
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
@@ -50,16 +50,16 @@ def tensors_path(folder: Path, step: int) -> Path:
 
 
 def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) -> Checkpoint:
-    """The checkpoint of the highest step that verifies; ``notice`` hears of newer ones that do not.
+    """The newest valid checkpoint; ``notice`` is told of newer ones that are damaged.
 
-    Raises CheckpointError where there is none.
+    Raises CheckpointError if there is none.
     """
     committed = set(checkpoint_steps(folder))
     faults: list[str] = []
     for step in sorted({*committed, *_steps(folder, "safetensors")}, reverse=True):
         path = tensors_path(folder, step)
         if step not in committed:
-            faults.append(f"{path}: has no manifest, its save was cut short")
+            faults.append(f"{path}: has no manifest: its save was interrupted")
             continue
         try:
             checkpoint = read_checkpoint(path)
@@ -67,13 +67,13 @@ def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing
             faults.append(str(error))
             continue
         for fault in faults:
-            notice(f"{fault}; taking {path.name} of step {step} instead")
+            notice(f"{fault}; using {path.name} of step {step} instead")
         return checkpoint
     if faults:
         listed = "\n".join(f"  {fault}" for fault in faults)
         raise CheckpointError(
             f"{folder}: no checkpoint can be used:\n{listed}\n"
-            "name one, which checks it by itself: eval --checkpoint FILE, train --resume FILE; or "
+            "name one to verify it separately: eval --checkpoint FILE, train --resume FILE; or "
             "start a new run"
         )
     raise CheckpointError(
@@ -82,9 +82,9 @@ def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing
 
 
 def best_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) -> Checkpoint:
-    """The best checkpoint on validation, by the word of the newest; without validation the newest.
+    """The best checkpoint on validation, as named by the newest; without validation the newest.
 
-    Raises CheckpointError where there is none or the best is damaged.
+    Raises CheckpointError if there is none, or if the best is damaged.
     """
     newest = newest_checkpoint(folder, notice)
     best = newest.state.best
@@ -92,20 +92,20 @@ def best_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) 
         return newest
     path = tensors_path(folder, best.step)
     if not path.exists():
-        notice(f"{path}: the best checkpoint was not kept; taking the newest, {newest.path.name}")
+        notice(f"{path}: the best checkpoint was not kept; using the newest, {newest.path.name}")
         return newest
     return named_checkpoint(path)
 
 
 def named_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint that somebody named. Raises CheckpointError that says what to take instead."""
+    """Read a checkpoint named by the user. Raises CheckpointError that suggests alternatives."""
     try:
         return read_checkpoint(path)
     except DamagedCheckpointError as error:
         steps = checkpoint_steps(path.parent)
         others = [name for s in steps if (name := tensors_path(path.parent, s).name) != path.name]
-        listed = f"take another of {path.parent}: {', '.join(others)}"
-        advice = listed if others else "copy it anew from where it was made, or train again"
+        listed = f"use another one in {path.parent}: {', '.join(others)}"
+        advice = listed if others else "copy it again from where it was made, or train again"
         raise CheckpointError(f"{error}; {advice}") from None
 
 
@@ -117,10 +117,10 @@ def write_checkpoint(
     keep: int,
     keep_best: bool = True,
 ) -> Path:
-    """Save, commit, then delete what is no longer wanted; returns the .safetensors path.
+    """Save, commit, then delete checkpoints that are not kept; returns the .safetensors path.
 
-    Kept are the ``keep`` newest up to this step and, if asked, the best; those of later steps, left
-    over from a history that was given up or damaged, go. Raises OSError; the checkpoints of other
+    The ``keep`` newest up to this step and, if requested, the best are kept. Those of later steps,
+    from before a rollback or with damage, are deleted. Raises OSError; the checkpoints of other
     steps are then untouched.
     """
     begin = time.perf_counter()
@@ -141,9 +141,9 @@ def write_checkpoint(
 
 
 def _announce(manifest: Path, path: Path, pieces: list[bytes | memoryview], step: int) -> None:
-    """Let the old file of a step count until the new one replaces it."""
+    """Keep the old file of a step valid until the new one replaces it."""
     try:
-        # After a replacement that was cut short either of two files may stand there.
+        # After an interrupted replacement, either of two files may be there.
         held = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
         counts = held in read_manifest(manifest)
     except (CheckpointError, FileNotFoundError):
@@ -151,12 +151,12 @@ def _announce(manifest: Path, path: Path, pieces: list[bytes | memoryview], step
     if counts:
         atomic_write(manifest, manifest_text(step, path, pieces, held))
     else:
-        # Nothing is lost, and what comes would be called damaged instead of unfinished.
+        # Nothing is lost; but the next file would be reported as damaged, not as unfinished.
         manifest.unlink()
 
 
 def _prune(folder: Path, wanted: set[int]) -> None:
-    """Delete other checkpoints and what killed writers left; a file that resists stays."""
+    """Delete other checkpoints and the files of killed writers, as far as possible."""
     for kind in ("json", "safetensors"):
         for step in _steps(folder, kind):
             if step not in wanted:
@@ -200,7 +200,7 @@ class CheckpointWriter:
         self._error: Exception | None = None
 
     def save(self, arrays: Arrays, state: State) -> None:
-        """Start to write; waits for the one before."""
+        """Start a write, after waiting for the previous one."""
         self.wait()
         self._thread = threading.Thread(
             target=self._write, args=(arrays, state), name="checkpoint", daemon=True

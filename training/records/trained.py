@@ -1,4 +1,4 @@
-"""A trained network, from its checkpoint alone."""
+"""A trained network, loaded from its checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Trained:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Trained:
-        """Raises CheckpointError or ConfigError where the parts do not fit each other."""
+        """Raises CheckpointError or ConfigError if the parts do not fit each other."""
         from ...configs import parse_config
 
         origin = checkpoint.provenance
@@ -55,9 +55,9 @@ class Trained:
         return _picture(self.checkpoint.provenance.input_shape)
 
     def compile(self, backend: Backend, graph: Graph) -> Executable:
-        """The one section ``graph``, holding the checkpoint's parameters and statistics.
+        """Compile the single section ``graph``, with the checkpoint's parameters and statistics.
 
-        Where the device has not the precision of the training, it computes in fp32.
+        If the device does not have the precision of the training, it computes in fp32.
         """
         run = self.config.run
         residency = self.config.data.residency
@@ -81,7 +81,7 @@ def find_trained(
 ) -> Trained:
     """The network of a checkpoint file, else of a run's best checkpoint, else of the latest run's.
 
-    ``notice`` hears which one was taken where nobody named it. Raises CheckpointError.
+    ``notice`` is told which one is used unless it was named. Raises CheckpointError.
     """
     if checkpoint is not None:
         if checkpoint.is_dir():
@@ -94,5 +94,5 @@ def find_trained(
     best = found.state.best
     why = "the newest" if best is None or best.step != found.state.step else "best on validation"
     latest = ", the latest run" if run is None else ""
-    notice(f"taking {folder}{latest}: {found.path.name} ({why})")
+    notice(f"using {folder}{latest}: {found.path.name} ({why})")
     return Trained.of(found)

@@ -100,7 +100,7 @@ def test_a_manifest_of_another_file_is_obeyed(
 ) -> None:
     other = encode(arrays, replace(state, step=4), provenance)
     saved.with_suffix(".json").write_bytes(manifest_text(3, saved, other))
-    with pytest.raises(CheckpointError, match="SHA-256 is not that of its manifest"):
+    with pytest.raises(CheckpointError, match="SHA-256 does not match its manifest"):
         read_checkpoint(saved)
 
 
@@ -116,7 +116,7 @@ def test_a_file_of_other_libraries_is_refused(tmp_path: Path) -> None:
 
     path = tmp_path / "x.safetensors"
     path.write_bytes(save({"a": np.zeros(3, np.float32)}, {"format": "pt"}))
-    with pytest.raises(CheckpointError, match="no checkpoint of dnnstack"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of dnnstack"):
         read_checkpoint(path)
 
 
@@ -131,7 +131,7 @@ def test_a_newer_format_is_refused(
     monkeypatch.setattr("dnnstack.training.records.checkpoint.FORMAT", 2)
     path.write_bytes(b"".join(encode(arrays, state, provenance)))
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="has format 2, this version of dnnstack reads 1"):
+    with pytest.raises(CheckpointError, match="has format 2, but this version of dnnstack reads 1"):
         read_checkpoint(path)
 
 
@@ -158,13 +158,13 @@ def test_all_differences_to_a_network_are_listed(saved: Path) -> None:
         found.parameters({"dense_1.weight": (3, 4), "dense_2.bias": (7,)})
     text = str(caught.value)
     assert "lacks 'dense_2.bias' (7,)" in text
-    assert "has 'dense_1.bias' (3,), which the network has not" in text
-    assert "has 'dense_1.weight' (3, 2), the network wants (3, 4)" in text
+    assert "has 'dense_1.bias' (3,), which the network does not have" in text
+    assert "has 'dense_1.weight' (3, 2), the network needs (3, 4)" in text
     assert "momentum" not in text
 
 
 def test_a_transposed_shape_does_not_fit(saved: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"wants \(2, 3\)"):
+    with pytest.raises(CheckpointError, match=r"needs \(2, 3\)"):
         read_checkpoint(saved).everything({**SHAPES, "dense_1.weight": (2, 3)})
 
 

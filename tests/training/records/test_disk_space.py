@@ -45,7 +45,7 @@ def test_room_for_all_that_stay_and_one_more(tmp_path: Path, free: Callable[[int
     with pytest.raises(CheckpointError) as caught:
         check_disk_space(tmp_path / "runs" / "deep", 10 * MB, 3)
     text = str(caught.value)
-    assert "has 40.0 MB free, the checkpoints need 41.0 MB" in text
+    assert "has 40.0 MB free, but the checkpoints need 41.0 MB" in text
     assert "(3 kept and one being written, 10.0 MB each, and the log)" in text
     assert "checkpoint.keep" in text
     assert list(tmp_path.iterdir()) == []
@@ -66,7 +66,7 @@ def test_checkpoints_that_are_there_make_room(tmp_path: Path, free: Callable[[in
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("mine")
-    with pytest.raises(CheckpointError, match=r"is not a folder; choose another place"):
+    with pytest.raises(CheckpointError, match=r"is not a folder; choose another folder"):
         check_disk_space(tmp_path / "runs" / "deep", 1, 1)
 
 
@@ -79,7 +79,7 @@ def test_a_folder_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.Monkey
         return real(path, flags, *more)
 
     monkeypatch.setattr(disk_space.os, "open", read_only)
-    with pytest.raises(CheckpointError, match="Read-only file system; choose another place"):
+    with pytest.raises(CheckpointError, match="Read-only file system; choose another folder"):
         check_disk_space(tmp_path, 1, 1)
 
 
@@ -92,6 +92,8 @@ def test_it_is_asked_before_data_is_read(
     monkeypatch.setattr("dnnstack.training.trainer.load_data", never)
     free(1000)
     config = tiny()
-    with pytest.raises(CheckpointError, match=r"has 1\.0 kB free, the checkpoints need 1\.1 MB"):
+    with pytest.raises(
+        CheckpointError, match=r"has 1\.0 kB free, but the checkpoints need 1\.1 MB"
+    ):
         train(config, reference, Path("unused"))
     assert not Path(config.run.dir).exists()

@@ -246,7 +246,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_made_again(tiny: Make, referenc
     ear = Ear()
     source = open_resume(half.run, ear.notice)
     assert "step-14.safetensors" in ear.notices[0]
-    assert "taking step-12.safetensors" in ear.notices[0]
+    assert "using step-12.safetensors" in ear.notices[0]
     done = train(config, reference, NOWHERE, resume=source)
     assert_equal(end_of(whole), end_of(done))
     assert records(whole.run) == records(done.run)
@@ -396,7 +396,7 @@ def test_a_run_in_use_is_not_resumed(tiny: Make, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_resumed(tiny: Make, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is no run's folder"):
+    with pytest.raises(CheckpointError, match="is not the folder of a run"):
         open_resume(tmp_path, print)
     with pytest.raises(CheckpointError, match="no such file"):
         open_resume(tmp_path / "missing.safetensors", print)
@@ -426,7 +426,7 @@ def test_a_run_without_a_checkpoint_starts_over_in_its_folder(
     ear = Ear()
     source = open_resume(half.run, ear.notice)
     assert source.checkpoint is None
-    assert "has no checkpoint yet, so it starts again from step 0" in ear.notices[0]
+    assert "has no checkpoint yet, so the run starts again from step 0" in ear.notices[0]
     done = train(config, reference, NOWHERE, resume=source, listener=ear)
     assert done.run == half.run
     assert done.resumed_from is None
@@ -446,8 +446,8 @@ def test_what_follows_the_length_is_told_when_that_changes(tiny: Make, reference
     source = open_resume(half.run, ear.notice)
     longer = tiny(rule, "train.max_steps=30")
     train(longer, reference, NOWHERE, resume=source, listener=ear)
-    told = [text for text in ear.notices if "follows the length of the training" in text]
-    assert [text.partition(" follows")[0] for text in told] == [
+    told = [text for text in ear.notices if "depends on the length of the training" in text]
+    assert [text.partition(" depends")[0] for text in told] == [
         "optimizer.groups.0.schedule 'poly'",
         "optimizer.lookahead",
     ]

@@ -154,7 +154,7 @@ def test_no_run_says_what_there_is(tmp_path: Path) -> None:
 def test_latest_that_names_a_deleted_run(tmp_path: Path) -> None:
     make(tmp_path)
     (tmp_path / "net" / "config.yaml").unlink()
-    with pytest.raises(CheckpointError, match="names 'net', which is no run any more"):
+    with pytest.raises(CheckpointError, match="names 'net', which does not exist any more"):
         find_run(None, tmp_path)
 
 
@@ -194,7 +194,7 @@ def test_without_locks_there_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
-    with pytest.raises(CheckpointError, match=r"choose another place with run\.dir"):
+    with pytest.raises(CheckpointError, match=r"choose another folder with run\.dir"):
         make(tmp_path / "runs")
 
 

@@ -80,7 +80,7 @@ def test_a_damaged_newest_is_told_and_the_one_before_taken(folder: Path, save: S
     assert len(notices) == 1
     assert "step-3.safetensors" in notices[0]
     assert "is damaged" in notices[0]
-    assert "taking step-2.safetensors" in notices[0]
+    assert "using step-2.safetensors" in notices[0]
 
 
 def test_two_damaged_ones_are_both_told(folder: Path, save: Save) -> None:
@@ -324,10 +324,12 @@ def test_a_damaged_file_that_was_named_gives_way_to_what_is_there(
     path = save(2)
     save(3)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match=r"take another of .*: step-3\.safe.*, step-1\.safe"):
+    with pytest.raises(
+        CheckpointError, match=r"use another one in .*: step-3\.safe.*, step-1\.safe"
+    ):
         named_checkpoint(path)
     alone = path.rename(tmp_path / "alone.safetensors")
-    with pytest.raises(CheckpointError, match=r"SHA-256; copy it anew .* or train again"):
+    with pytest.raises(CheckpointError, match=r"SHA-256; copy it again .* or train again"):
         named_checkpoint(alone)
 
 

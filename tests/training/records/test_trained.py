@@ -155,7 +155,7 @@ def test_the_latest_run_is_found_and_named(trained: Trained, tmp_path: Path) -> 
     runs = tmp_path / "runs"
     assert find_trained(None, None, runs, heard.append).path == trained.path
     what = f"{trained.path.name} (best on validation)"
-    assert heard == [f"taking {runs / 'tiny'}, the latest run: {what}"]
+    assert heard == [f"using {runs / 'tiny'}, the latest run: {what}"]
     heard.clear()
     assert find_trained(None, trained.path, runs, heard.append).path == trained.path
     assert heard == []
