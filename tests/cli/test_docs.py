@@ -17,19 +17,7 @@ from dnnstack.configs.generated import with_tables
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     "README.md",
-    *(
-        f"docs/{name}.md"
-        for name in (
-            "architecture",
-            "commands",
-            "config",
-            "data",
-            "pictures",
-            "reproduction",
-            "benchmarks",
-            "results",
-        )
-    ),
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 ]
 
 
@@ -56,6 +44,28 @@ def test_every_command_line_can_be_typed(line: str) -> None:
     reference = parsed.params.get("reference")
     if reference is not None and reference.partition(".")[0] in ("digits", "lenet", "mlp"):
         load_config(reference, parsed.params["overrides"])
+
+
+def _anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_to_files_and_headings(name: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", _text(name)):
+        if "://" not in target:
+            file, _, anchor = target.partition("#")
+            document = (ROOT / name).parent / file if file else ROOT / name
+            assert document.is_file(), target
+            assert not anchor or anchor in _anchors(document), target
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_prose_fits_on_120_columns(name: str) -> None:
+    for line in _text(name).splitlines():
+        assert len(line) <= 120 or line.startswith(("|", "    ")), line
 
 
 def test_every_command_has_an_example() -> None:
