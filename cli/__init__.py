@@ -6,7 +6,7 @@ import sys
 
 
 def run() -> int:
-    """Run the command line; the exit status. Ctrl-C counts from the first import on."""
+    """Run the command line and return its exit status; Ctrl-C is handled during imports too."""
     try:
         from .main import main
 

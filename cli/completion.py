@@ -1,4 +1,4 @@
-"""What the tab key offers for values; how a shell is told to ask is in docs/commands.md."""
+"""What the tab key offers for values; docs/commands.md says how to set up a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 
 def configs(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The configs of this folder and of the package, else any file."""
+    """The configs of this folder and of the package; if none match, any file."""
     from ..configs import packaged_configs
 
     here = {path.name for path in Path().glob("*.y*ml")}
@@ -18,7 +18,7 @@ def configs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Com
 
 
 def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The runs of the folder that ``--runs-dir`` names, else any folder."""
+    """The runs of the folder that ``--runs-dir`` names; if none match, any folder."""
     from ..training.records.runs import list_runs
 
     return _offered(list_runs(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
@@ -26,5 +26,5 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
 
 def _offered(names: Iterable[str], typed: str, otherwise: str) -> list[CompletionItem]:
     found = [CompletionItem(name) for name in sorted(names) if name.startswith(typed)]
-    # Not both: bash drops the names where a completion of paths comes with them.
+    # Not both: if paths are completed too, bash drops the names.
     return found or [CompletionItem(typed, type=otherwise)]

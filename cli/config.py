@@ -15,7 +15,7 @@ from . import options
     )
 )
 @click.option(
-    "--schema", is_flag=True, help="Print the JSON Schema of configs, for editors that complete."
+    "--schema", is_flag=True, help="Print the JSON Schema of configs, for completion in editors."
 )
 @options.config(required=False)
 @options.overrides
@@ -30,7 +30,7 @@ def config(schema: bool, reference: str | None, overrides: tuple[str, ...]) -> N
         import json
 
         if reference is not None or overrides:
-            raise click.UsageError("--schema stands alone: it describes every config.")
+            raise click.UsageError("--schema takes no config: it describes every config.")
         click.echo(json.dumps(json_schema(), indent=2))
     elif reference is None:
         raise click.UsageError("Missing option '--config' (or '--schema').")

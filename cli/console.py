@@ -1,7 +1,7 @@
-"""What commands say beside their results: notes on stderr, a bar on a terminal.
+"""What commands print besides their results: notes on stderr, and a progress bar on a terminal.
 
-How much of it is said is one setting of the process: ``--quiet`` leaves errors and warnings,
-``--verbose`` adds the facts that the modules log.
+How much is printed is one setting of the process: ``--quiet`` leaves only errors and warnings,
+``--verbose`` adds what the modules log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _quiet = False
 
 
 class _Spoken(logging.Handler):
-    """Log records as lines like all others; it finds stderr anew each time, as tests need it."""
+    """Prints log records like other notes; looks up stderr each time, because tests replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = "warning: " if record.levelno >= logging.WARNING else ""
@@ -30,7 +30,7 @@ _SPOKEN = _Spoken()
 
 
 def set_loudness(*, quiet: bool = False, verbose: bool = False) -> None:
-    """Decide for the process how much is said; the default is neither."""
+    """Set how much this process prints; by default neither quiet nor verbose."""
     global _quiet
     _quiet = quiet
     logging.getLogger("dnnstack").setLevel(logging.INFO if verbose else logging.WARNING)
@@ -44,18 +44,18 @@ def is_quiet() -> bool:
 
 
 def note(text: str) -> None:
-    """One line on stderr, out of the way of results."""
+    """Print one line on stderr, apart from the results."""
     if not _quiet:
         _stderr(f"dnnstack: {text}")
 
 
 def error(text: str) -> None:
-    """An error on stderr, after which the command goes on or ends."""
+    """Print an error on stderr; the command may continue or end."""
     _stderr(f"dnnstack: {coloured('error:', 'red', sys.stderr)} {text}")
 
 
 def drop_output() -> None:
-    """Send what standard output still holds to nowhere, or Python would try again at its end."""
+    """Discard what standard output has buffered, or Python would try to write it again at exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -63,14 +63,14 @@ def drop_output() -> None:
 
 
 def coloured(text: str, colour: str, stream: TextIO) -> str:
-    """The text for ``stream``: coloured on a terminal, unless NO_COLOR or TERM=dumb is set."""
+    """Colour the text if ``stream`` is a terminal, unless NO_COLOR or TERM=dumb is set."""
     # https://no-color.org: any value but the empty one.
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
     return text if plain or not stream.isatty() else click.style(text, fg=colour)
 
 
 def _stderr(line: str) -> None:
-    # A terminal that was closed takes no more notes; the work goes on.
+    # If the terminal was closed, notes are lost and the work continues.
     with suppress(OSError):
         if "tqdm" in sys.modules:
             from tqdm import tqdm
@@ -84,9 +84,9 @@ def _stderr(line: str) -> None:
 
 @contextmanager
 def bar(total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr that appears after a second, where stderr is a terminal, and then goes.
+    """Show a progress bar on stderr, if that is a terminal, from the first second to the end.
 
-    Gives the function that moves it on.
+    Yields the function that advances it.
     """
     from tqdm import tqdm
 

@@ -23,8 +23,8 @@ from . import console, downloading, options
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="PNG",
-    help="The file of the contact sheet: samples of every class as the network sees them, "
-    "augmented too; default: NAME-samples.png in this folder, after the config's name.",
+    help="File of the contact sheet: samples of every class as the network sees them, also "
+    "augmented; default: NAME-samples.png in this folder, where NAME is the name of the config.",
 )
 @click.option("--no-sheet", is_flag=True, help="Draw no contact sheet.")
 @options.json_output("one JSON object")
@@ -40,8 +40,8 @@ def data(
 ) -> None:
     """Show the data of a config: files, class counts, mean and deviation, and samples.
 
-    The samples are drawn as a picture, a contact sheet. Counts are given for the pictures to train
-    on, to validate on and to test on. Missing files are downloaded first.
+    The samples are drawn as a picture, a contact sheet. The pictures of each class are counted for
+    training, validation and test. Missing files are downloaded first.
     """
     import json
 
@@ -63,7 +63,7 @@ def data(
     with placed(loaded):
         found = report(config, data_root(data_dir, config.data.root), downloading.policy(offline))
     click.echo(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
-    # Of the rows of a table there is nothing to see.
+    # The rows of a table are no pictures.
     if no_sheet or (save is None and config.data.dataset.type == "table"):
         return
     try:
@@ -71,8 +71,8 @@ def data(
     except DatasetError as error:
         if save is not None:
             raise
-        # Nobody asked for a file here, where none can be.
+        # The default file cannot be written, but the user did not ask for it.
         reason = str(error).removesuffix(f"; {ELSEWHERE}")
-        console.note(f"{reason}; --save PNG takes another place")
+        console.note(f"{reason}; --save PNG chooses another file")
         return
     console.note(f"contact sheet written to {sheet}")

@@ -17,7 +17,7 @@ _LEFT = 24
 
 
 @click.command(
-    short_help="Examine this machine: what is there, what is missing.",
+    short_help="Examine this machine: what it has, and what is missing.",
     epilog=options.examples(
         "dnnstack doctor",
         "dnnstack doctor --data-dir ~/data",
@@ -36,8 +36,8 @@ _LEFT = 24
 def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
     """Examine this machine: versions, processor, oneDNN, GPU, data, folders.
 
-    Says where everything was found, or what to install. Nothing is downloaded. The exit status is 1
-    if something is missing that training needs.
+    Prints where everything was found, or what to install. Nothing is downloaded. The exit status is
+    1 if something that training needs is missing.
     """
     import json
 
@@ -51,7 +51,7 @@ def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
         try:
             click.echo(text)
         except BrokenPipeError:
-            # The exit status says what is missing, whoever has read enough.
+            # The reader has closed the pipe; the exit status still says if something is missing.
             console.drop_output()
 
     for finding in examine(data_dir, runs_dir):

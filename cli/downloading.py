@@ -1,4 +1,4 @@
-"""How downloads are allowed and shown: a bar on a terminal, a line elsewhere, all on stderr."""
+"""Whether downloads are allowed, and their progress on stderr: a bar on a terminal, else a line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def policy(offline: bool) -> Downloads:
-    """What ``--offline`` and the environment say, with somebody to show what comes."""
+    """The policy of ``--offline`` and the environment, with a listener that shows progress."""
     from ..datasets import Downloads
 
     return Downloads(offline=True, listener=Shown()) if offline else Downloads(listener=Shown())
 
 
 class Shown:
-    """Hears of downloads; see datasets.download.Listener."""
+    """Shows downloads; see datasets.download.Listener."""
 
     _bar: Any = None
 
@@ -40,7 +40,7 @@ class Shown:
             file=sys.stderr,
             disable=True if console.is_quiet() else None,
             leave=False,
-            # tqdm shows nothing on a terminal that does not say how large it is.
+            # tqdm shows nothing on a terminal that does not report its size.
             ncols=size.columns,
             nrows=size.lines,
         )
@@ -52,4 +52,4 @@ class Shown:
         self._bar.close()
 
     def waiting(self) -> None:
-        """The notice before it has said why nothing moves."""
+        """Nothing to show: the preceding notice explains the wait."""

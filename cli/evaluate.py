@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     ),
 )
 @options.trained
-@click.option("--data", "dataset", metavar="NAME", help="Another data set than the one trained on.")
+@click.option("--data", "dataset", metavar="NAME", help="Data set; default: that of training.")
 @click.option(
     "--split",
     "part",
     type=click.Choice(["train", "validation", "test"]),
     default="test",
     show_default=True,
-    help="The test set, or one of the two parts into which training has cut the training set.",
+    help="The test set, or one of the two parts into which training divided the training set.",
 )
 @click.option(
     "--tta",
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Folder for confusion.png and errors.png; default: eval-SPLIT in the run's folder.",
 )
-@click.option("--no-plots", is_flag=True, help="Draw neither.")
+@click.option("--no-plots", is_flag=True, help="Do not draw confusion.png and errors.png.")
 @options.json_output("one JSON object")
 @options.device("auto")
 @options.no_graph
@@ -70,9 +70,9 @@ def evaluate(
 ) -> None:
     """Evaluate a trained network: loss, accuracy, classes, confusion matrix.
 
-    Every picture of the split counts once. All that is needed comes from the checkpoint; without
-    --run and --checkpoint it is the best one of the latest run. The confusion matrix and the worst
-    mistakes are also drawn, into the run's folder.
+    Every picture of the split counts once. Only a checkpoint is needed: without --run and
+    --checkpoint, the best one of the latest run. The confusion matrix and the worst mistakes are
+    also drawn, into the run's folder.
     """
     import json
 
@@ -95,7 +95,7 @@ def evaluate(
 
 
 def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
-    """``eval-<split>`` in the run's folder, with another set's name where it is another's."""
+    """``eval-<split>`` in the run's folder, with the name of the data set if it is another one."""
     from ..training.records.runs import run_of_checkpoint
 
     if run_of_checkpoint(trained.path) is None:
@@ -106,13 +106,14 @@ def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
 
 
 def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool) -> None:
-    """Name the pictures after the text, or on stderr beside JSON; failing is not the end."""
+    """Draw the plots and print their names, with JSON on stderr; a failure is only noted."""
     from ..common.errors import DatasetError
     from ..reports.evaluate_plots import draw_plots
 
     if folder is None:
         console.note(
-            f"{result.checkpoint} lies in no run's folder: nothing is drawn; --plots-dir names one"
+            f"{result.checkpoint} is not in the folder of a run, so no plots are drawn; "
+            "name a folder with --plots-dir"
         )
         return
     try:
@@ -122,7 +123,7 @@ def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bo
             else:
                 click.echo(f"drawn     {path}")
     except BrokenPipeError:
-        # The reader of the output has gone; that is no fault of the plots.
+        # The reader of the output is gone; the plots themselves did not fail.
         raise
     except (OSError, ImportError, DatasetError) as error:
         reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)

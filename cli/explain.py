@@ -40,9 +40,10 @@ def explain(
 ) -> None:
     """Show what a training step is made of, layer by layer.
 
-    For forward, backward and update of each layer: the operations, what was fused with what, the
+    For forward, backward and update of each layer: the operations, which of them were fused, the
     library call with its arguments, implementation and layouts, floating-point operations and
-    bytes; with --measure the time and the share of the machine's measured limit. No data is read.
+    bytes; with --measure also the time, and its share of the machine's measured limit. No data is
+    read.
     """
     import json
     from dataclasses import replace

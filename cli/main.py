@@ -1,7 +1,7 @@
 """The command ``dnnstack``, and the one place where errors become messages and exit statuses.
 
-0: done. 1: something is wrong that the message explains. 2: wrong usage. 3: trained, but
-without reaching the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP.
+0: success. 1: an error that the message explains. 2: wrong usage. 3: trained, but without reaching
+the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP.
 Anything else is a bug and keeps its traceback.
 """
 
@@ -29,7 +29,7 @@ from .train import train
 
 _INTERRUPTED = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What the system says where standard output is a file on a disk that is full or fails."""
+"""What the system reports if standard output is a file on a disk that is full or fails."""
 
 
 @click.group(
@@ -51,13 +51,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     help="Show the version and exit.",
 )
 def dnnstack() -> None:
-    """Train image classifiers straight on oneDNN, cuDNN and cuBLAS.
+    """Train image classifiers directly on oneDNN, cuDNN and cuBLAS.
 
-    A YAML file describes a stack of layers; the commands train it, evaluate it, recognise pictures
+    A YAML file describes a stack of layers; the commands train it, evaluate it, classify pictures
     with it and show which library call each layer became.
     """
     # The idle workers of NumPy's OpenBLAS spin after each product and slow oneDNN down threefold.
-    # It counts only before NumPy is imported; the numpy backend raises it again for itself.
+    # The setting must precede the import of NumPy; the numpy backend raises it again.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -109,14 +109,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         console.drop_output()
         return _complain(
-            f"standard output: cannot be written: {error.strerror}; what is there is not whole", 1
+            f"standard output: cannot be written: {error.strerror}; the output is incomplete", 1
         )
 
 
 def _open_streams() -> None:
-    """Give a process whose parent closed a standard stream one that leads nowhere.
+    """Open /dev/null for each standard stream that the parent process closed.
 
-    Else the next file that is opened would be that stream, for everything that writes to it.
+    Otherwise the next opened file would get that stream's number, and receive what is written to
+    it.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is not None:

@@ -16,19 +16,19 @@ T = TypeVar("T")
 
 
 class Named(click.Path):
-    """A path that is not the empty word, as an unset variable of a script leaves it."""
+    """A path that must not be empty, as the unset variable of a script would make it."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            self.fail("it is empty; leave the option out, or name something", param, ctx)
+            self.fail("the value is empty; give a path, or leave the option out", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def examples(*lines: str) -> str:
-    """The end of a help text: commands to try, one a line."""
+    """Return the end of a help text: example commands, one per line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -56,12 +56,12 @@ def overrides(command: Command) -> Command:
 
 
 def device(default: str) -> Callable[[Command], Command]:
-    """``--device`` and ``--threads``, None where not given; ``default``: what that means."""
+    """``--device`` and ``--threads``; None if not given, which ``default`` describes."""
 
     def add(command: Command) -> Command:
         command = click.option(
             "--threads",
-            # As in the schema: with very many, processes end in a crash.
+            # As in the schema: with too many threads, the process crashes.
             type=click.IntRange(min=1, max=1024),
             metavar="N",
             help="CPU threads; default: run.threads of the config, else the cores that the process "
@@ -70,8 +70,8 @@ def device(default: str) -> Callable[[Command], Command]:
         return click.option(
             "--device",
             type=click.Choice(["auto", "cpu", "numpy", "cuda"]),
-            help="What computes: cpu is oneDNN, numpy the reference, auto the fastest at hand; "
-            f"default: {default}.",
+            help="Where to compute: cpu is oneDNN, numpy the reference, auto the fastest "
+            f"available; default: {default}.",
         )(command)
 
     return add
@@ -81,23 +81,23 @@ def no_graph(command: Command) -> Command:
     return click.option(
         "--no-graph",
         is_flag=True,
-        help="On a GPU launch every call by itself, not the whole step as one CUDA graph: slower, "
-        "the same bits, and an error names its call.",
+        help="On a GPU, launch every call separately, not the whole step as one CUDA graph: "
+        "slower, with the same bits; an error then names the call that failed.",
     )(command)
 
 
 def data_dir(command: Command) -> Command:
-    """``--data-dir`` and ``--offline``: where data sets lie, and whether they may be fetched."""
+    """``--data-dir`` and ``--offline``: where data sets are, and whether to download them."""
     command = click.option(
         "--offline",
         is_flag=True,
-        help="Download nothing; DNNSTACK_OFFLINE=1 says the same for every command.",
+        help="Download nothing; DNNSTACK_OFFLINE=1 does the same for every command.",
     )(command)
     return click.option(
         "--data-dir",
         type=Named(),
         metavar="FOLDER",
-        help="Folder of the data sets (MNIST lies in FOLDER/mnist); default: $DNNSTACK_DATA, else "
+        help="Folder of the data sets (MNIST is in FOLDER/mnist); default: $DNNSTACK_DATA, else "
         "data.root of the config, else the user's cache folder.",
     )(command)
 
@@ -112,47 +112,47 @@ def runs_dir(default: str) -> Callable[[Command], Command]:
 
 
 def trained(command: Command) -> Command:
-    """``--run``, ``--checkpoint`` and ``--runs-dir``: which trained network to take."""
+    """``--run``, ``--checkpoint`` and ``--runs-dir``: which trained network to use."""
     command = runs_dir("runs")(command)
     command = click.option(
         "--checkpoint",
         type=Named(),
         metavar="FILE",
         callback=_either,
-        help="Take this checkpoint, a .safetensors file of a run folder.",
+        help="Use this checkpoint, a .safetensors file of a run folder.",
     )(command)
     return click.option(
         "--run",
         metavar="RUN",
         shell_complete=completion.runs,
         callback=_either,
-        help="Take the best, else the newest checkpoint of this run: its folder, or its name in "
-        "the folder of the runs; default: the latest run.",
+        help="Use the best checkpoint of this run, or the newest if it has no validation. RUN is "
+        "its folder, or its name in the folder of the runs; default: the latest run.",
     )(command)
 
 
 def _either(ctx: click.Context, option: click.Parameter, value: T) -> T:
-    """Refuse a second of the options that name a trained network."""
+    """Refuse a second option that names a trained network."""
     if value is not None:
         first = ctx.meta.setdefault(f"{__name__}.trained", option.opts[0])
         if first != option.opts[0]:
-            raise click.UsageError(f"{first} and {option.opts[0]} exclude each other", ctx)
+            raise click.UsageError(f"{first} and {option.opts[0]} cannot be used together", ctx)
     return value
 
 
 def loudness() -> list[click.Option]:
-    """``--quiet`` and ``--verbose``, which every command has; they act by themselves."""
+    """``--quiet`` and ``--verbose``, which every command has; their callbacks apply them."""
 
     def decide(ctx: click.Context, option: click.Parameter, given: bool) -> None:
         wanted = ctx.meta.setdefault(__name__, set())
         wanted |= {option.name} if given else set()
         if len(wanted) > 1:
-            raise click.UsageError("--quiet and --verbose exclude each other", ctx)
+            raise click.UsageError("--quiet and --verbose cannot be used together", ctx)
         console.set_loudness(quiet="quiet" in wanted, verbose="verbose" in wanted)
 
     texts = {
-        "quiet": "Say nothing but results, warnings and errors.",
-        "verbose": "Say more on standard error: where things came from, what was cached or chosen.",
+        "quiet": "Print only results, warnings and errors.",
+        "verbose": "Print more on standard error: where data came from, what was cached or chosen.",
     }
     return [
         click.Option(

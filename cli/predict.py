@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Recognise pictures.",
+    short_help="Classify pictures.",
     epilog=options.examples(
         "dnnstack predict 5.png",
         "dnnstack predict --run lenet scans/ '2024-*/**/*.jpg'",
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     "--top",
     type=click.IntRange(min=1),
     metavar="K",
-    help="How many classes to name, the likeliest first; default: 3, in text all of up to 14.",
+    help="Number of classes to print, the likeliest first; default: 3, in text all of up to 14.",
 )
 @click.option(
     "--invert/--no-invert",
     default=None,
-    help="Ink is dark on light, or light on dark; default: the border of the picture tells. "
-    "For networks of other things than digits --invert turns light into dark.",
+    help="Ink is dark on light, or light on dark; default: the border of the picture decides. "
+    "For networks that do not classify digits, --invert turns light into dark.",
 )
 @click.option(
     "--raw",
     is_flag=True,
-    help="Look for nothing and cut nothing off: scale the whole picture to the network's input.",
+    help="Do not locate or crop a digit: scale the whole picture to the network's input.",
 )
 @click.option(
     "--save-input",
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     help="Write what the network saw of each picture as a PNG into this folder.",
 )
 @options.json_output("JSON Lines: one object for each picture")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, then a row a picture.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, then a row per picture.")
 @options.device("auto")
 @options.no_graph
 def predict(
@@ -71,12 +71,12 @@ def predict(
     threads: int | None,
     no_graph: bool,
 ) -> int:
-    """Recognise pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP or PPM of any size.
+    """Classify pictures: PNG, JPEG, GIF, BMP, TIFF, WEBP or PPM of any size.
 
     PATH is a file, a folder (all pictures below it), a quoted pattern, or - for paths on standard
-    input, one a line. For digit networks the digit is found on its page, also on a photograph of
-    one on paper, and brought to MNIST's format. A picture that cannot be read is reported, the
-    others go on, and the exit status is 1.
+    input, one per line. For digit networks, the digit is located on its page, also on a photograph
+    of paper, and converted to MNIST's format. If a picture cannot be read, an error names it, the
+    others are still classified, and the exit status is 1.
     """
     from ..backends.select import open_backend
     from ..common.errors import DatasetError, UsageError
@@ -87,7 +87,7 @@ def predict(
     from ..training.records.trained import find_trained
 
     if as_json and as_csv:
-        raise UsageError("--json and --csv exclude each other")
+        raise UsageError("--json and --csv cannot be used together")
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note, not no_graph)
     folder = None if inputs is None else InputFolder(inputs)
@@ -95,7 +95,7 @@ def predict(
     best_first = top is not None or count < len(trained.classes)
     if as_csv:
         click.echo(_row(COLUMNS))
-    # Neither escape sequences nor bytes that are no text go missing from a path in CSV.
+    # In CSV a path keeps escape sequences, and bytes that are not text.
     write = _write_bytes if as_csv else click.echo
     status = 0
     found = find_pictures(_names(paths))
@@ -111,7 +111,7 @@ def predict(
 
 
 def _names(paths: tuple[str, ...]) -> Iterator[str]:
-    """The arguments, with the lines of standard input in the place of ``-``."""
+    """The arguments, with ``-`` replaced by the lines of standard input."""
     from ..common.errors import UsageError
 
     for path in paths:
@@ -119,11 +119,11 @@ def _names(paths: tuple[str, ...]) -> Iterator[str]:
             yield path
             continue
         text = sys.stdin.buffer.read()
-        # ``find -print0`` and its like end each path by a zero.
+        # ``find -print0`` and similar commands terminate each path by a zero byte.
         lines = text.split(b"\0") if b"\0" in text else text.splitlines()
         names = [os.fsdecode(line) for line in lines if line.strip()]
         if not names:
-            raise UsageError("-: no path came on standard input")
+            raise UsageError("-: standard input has no paths")
         yield from names
 
 
@@ -146,13 +146,13 @@ def _row(cells: tuple[str, ...]) -> str:
     import io
 
     line = io.StringIO()
-    # With no line end at all the writer would not quote a path that has one.
+    # Without a line terminator, the writer would not quote a path that contains a line break.
     csv.writer(line, lineterminator="\n").writerow(cells)
     return line.getvalue()[:-1]
 
 
 def _write_bytes(line: str) -> None:
-    """A line on standard output: UTF-8, and the bytes of paths as the system has them."""
+    """Write a line to standard output: UTF-8, with the bytes of paths unchanged."""
     sys.stdout.flush()
     sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
     sys.stdout.flush()

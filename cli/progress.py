@@ -1,6 +1,6 @@
-"""How a training is shown: one bar on a terminal, plain lines in a pipe or a file.
+"""How a training is shown: a progress bar on a terminal, plain lines in a pipe or a file.
 
-Where nobody reads any more (a closed terminal, the end of ``| head``) training goes on in silence.
+If nobody reads any more (a closed terminal, the end of ``| head``), training continues silently.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 _ECHO = 3
-"""Columns left free: the ^C that a terminal echoes would wrap, and the bar stay behind."""
+"""Columns left free; otherwise an echoed ^C would wrap, and a copy of the bar would remain."""
 _WIDE = 100
-"""Columns from which on the bar has room for the learning rate."""
+"""The number of columns from which the bar has room for the learning rate."""
 
 
 def say(text: str) -> None:
-    """A line on standard output, if that can be written."""
+    """Print a line on standard output, if that can be written."""
     with _heard_or_not():
         click.echo(text)
 
 
 def remark(text: str) -> None:
-    """A line that ``--quiet`` leaves out."""
+    """Print a line, unless ``--quiet`` was given."""
     if not console.is_quiet():
         say(text)
 
@@ -46,15 +46,15 @@ def _heard_or_not() -> Iterator[None]:
     try:
         yield
     except OSError:
-        # What is left in the buffer would fail once more at exit, and change the exit status.
+        # The rest of the buffer would fail again at exit, and change the exit status.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Lines:
-    """Hears of a training and prints a line for each line of its log and each validation.
+    """Listens to a training; prints a line for each line of its log and each validation.
 
-    ``advice``: asked whenever a line is logged, until it has one, which is then a note.
+    ``advice`` is called whenever a line is logged, until it returns a text, which is then noted.
     """
 
     advice: Callable[[], str] | None = None
@@ -66,12 +66,12 @@ class Lines:
         self._steps_per_epoch = started.steps_per_epoch
         say(f"run         {started.run}")
         say(
-            f"data        {started.train_count} pictures to train on, "
-            f"{started.validation_count} to validate on"
+            f"data        {started.train_count} pictures for training, "
+            f"{started.validation_count} for validation"
         )
         say(
             f"steps       {started.total_steps}: batches of {started.batch_size}, "
-            f"{started.steps_per_epoch} an epoch"
+            f"{started.steps_per_epoch} per epoch"
         )
         if started.resumed_from is not None:
             epoch = started.step / started.steps_per_epoch
@@ -83,10 +83,10 @@ class Lines:
                 best = started.best
                 say(f"best        {best.accuracy:.2%} on validation so far, at step {best.step}")
             if started.rate_factor != 1.0:
-                say(f"rate        the schedule's times {started.rate_factor:g}, after a rollback")
+                say(f"rate        {started.rate_factor:g} times the schedule's, after a rollback")
 
     def progressed(self, progress: Progress) -> None:
-        """Lines come with the log alone."""
+        """Nothing to print: lines come only with the log."""
 
     def logged(self, progress: Progress) -> None:
         width = len(str(progress.total_steps))
@@ -110,17 +110,17 @@ class Lines:
         )
 
     def saving(self, step: int, path: Path) -> None:
-        """Named at the end."""
+        """Nothing to print: the checkpoint is named at the end."""
 
     def close(self) -> None:
-        """Nothing is left to tidy up."""
+        """Nothing to close."""
 
     def _print(self, line: str) -> None:
         say(line)
 
 
 class Bar(Lines):
-    """The same on a terminal: the lines of the log are the bar's, validations stay above it."""
+    """The same on a terminal: the log updates a bar, and validations are printed above it."""
 
     _bar: Any = None
 
@@ -135,10 +135,10 @@ class Bar(Lines):
                 initial=started.step,
                 file=sys.stdout,
                 leave=False,
-                # tqdm shows nothing on a terminal that does not say how large it is.
+                # tqdm shows nothing on a terminal that does not report its size.
                 ncols=size.columns - _ECHO,
                 nrows=size.lines,
-                # The loop calls several times a second; tqdm need not hold back any of it.
+                # The loop calls only several times a second, so tqdm need not skip any update.
                 mininterval=0.0,
                 bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}% |{bar}| {desc}",
             )
@@ -178,24 +178,24 @@ class Bar(Lines):
 
 
 class Quiet(Lines):
-    """Hears of a training and prints nothing."""
+    """Listens to a training and prints nothing."""
 
     def started(self, started: Started) -> None:
         self._steps_per_epoch = started.steps_per_epoch
 
     def _print(self, line: str) -> None:
-        """No line on the way is a result."""
+        """Nothing to print: lines during the training are not results."""
 
 
 def listener() -> Lines:
-    """What suits standard output, and ``--quiet``."""
+    """Return the listener that suits standard output and ``--quiet``."""
     if console.is_quiet():
         return Quiet()
     return Bar() if sys.stdout.isatty() else Lines()
 
 
 def summary(done: Summary) -> str:
-    """How a training ended, some lines."""
+    """Return a few lines on how a training ended."""
     lines = [
         f"{done.state:<11} at step {done.step} of {done.total_steps} (epoch {done.epoch:.2f}), "
         + _times(done)
@@ -205,7 +205,7 @@ def summary(done: Summary) -> str:
         met, missed = f"reached {where}: converged", "not reached: has not converged"
         lines.append(f"goal        {met if done.goal else missed}")
     if done.early and not done.goal and done.best is not None:
-        lines.append(f"early       no validation was better than that of step {done.best.step}")
+        lines.append(f"early       no validation after step {done.best.step} was better")
     if done.training is not None:
         pictures = f"over the last {done.training.count} pictures"
         lines.append(f"training    {_metrics(done.training, ', ')} ({pictures})")
@@ -228,7 +228,7 @@ def _figures(progress: Progress, gap: str) -> str:
 
 
 def _short_figures(progress: Progress, columns: int) -> str:
-    """The same for the bar, which has to leave room for itself."""
+    """The same, shorter, for the bar, which needs room itself."""
     metrics = progress.metrics
     parts = [f"loss {metrics.loss:.3f} acc {metrics.accuracy:.1%}"] if metrics is not None else []
     minutes, seconds = divmod(round(progress.seconds_left), 60)
@@ -247,7 +247,7 @@ def _epochs(count: float) -> str:
 
 
 def _times(done: Summary) -> str:
-    """How long it took; what did not take place is not given a time."""
+    """How long training and validation took, if they took place."""
     parts = ["no step taken"]
     if done.images_per_second:
         training = f"{_duration(done.training_seconds)} of training"

@@ -1,4 +1,4 @@
-"""``dnnstack runs``: the runs of a folder and what became of them."""
+"""``dnnstack runs``: the runs of a folder and their states."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from . import options
     )
 )
 @options.runs_dir("runs")
-@options.json_output("a list of objects, one a run")
+@options.json_output("a list of objects, one for each run")
 def runs(runs_dir: Path | None, as_json: bool) -> None:
     """List runs: state, best accuracy, steps, time.
 
-    A run is running, finished, interrupted (by a signal; it has saved), failed (its log says why),
-    or died: its process ended without a word. The last three go on with dnnstack train --resume.
-    Accuracy is that of the best validation; time is that of training alone.
+    A run is running, finished, interrupted (by a signal, after saving), failed (its log says why),
+    or died (its process ended without a message). The last three can be continued with dnnstack
+    train --resume. Accuracy is that of the best validation; time is that of training alone.
     """
     from ..reports.runs_report import as_text, report_runs
 
@@ -36,4 +36,4 @@ def runs(runs_dir: Path | None, as_json: bool) -> None:
     elif reports:
         click.echo(as_text(reports, get_terminal_size().columns))
     else:
-        click.echo(f"no run in {folder} yet; dnnstack train --config digits.yaml makes one")
+        click.echo(f"no run in {folder} yet; dnnstack train --config digits.yaml creates one")

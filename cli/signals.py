@@ -1,4 +1,4 @@
-"""Signals that ask for an orderly end."""
+"""Signals that request an orderly end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-# SIGHUP comes when the terminal is closed; Windows has none.
+# SIGHUP is sent when the terminal is closed; Windows does not have it.
 _WANTED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -18,8 +18,8 @@ _WANTED = tuple(
 class StopSignals:
     """Inside the block SIGINT, SIGTERM and SIGHUP only set a flag; a second SIGINT kills at once.
 
-    The others may come twice by themselves, as when a terminal and its shell both end. ``said``:
-    what standard error says at the first SIGINT, which a person has sent who waits.
+    A second SIGTERM or SIGHUP does not: a terminal and its shell that both end send two. ``said``
+    is printed on standard error at the first SIGINT, because the user who sent it is waiting.
     """
 
     def __init__(self, said: str = "") -> None:
@@ -30,7 +30,7 @@ class StopSignals:
 
     @contextmanager
     def raising(self, error: Exception) -> Iterator[None]:
-        """Inside this block a signal raises the error instead, whatever Python is waiting for."""
+        """Inside this block a signal raises the error instead, even while Python is waiting."""
         self._raised = error
         try:
             yield
@@ -38,17 +38,17 @@ class StopSignals:
             self._raised = None
 
     def requested(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal has arrived."""
         return self.received is not None
 
     @property
     def exit_status(self) -> int:
-        """What the shell expects of a process that a signal has ended: 128 + its number; else 0."""
+        """128 + the number of the signal, as shells expect; 0 if there was none."""
         return 128 + self.received if self.received is not None else 0
 
     def __enter__(self) -> StopSignals:
         for number in _WANTED:
-            # What the parent has switched off, as nohup does, stays off.
+            # A signal that the parent ignores, as nohup does, stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._note)
         return self
@@ -68,8 +68,8 @@ class StopSignals:
         if self._raised is not None:
             raise self._raised
         if number == signal.SIGINT:
-            # The system's own action needs no Python, which a library call may keep waiting.
+            # The default action works even while a library call keeps Python from running.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            # By the descriptor: what was interrupted may be in the middle of a line.
+            # Bypass the buffer: the interrupted code may be writing to it.
             with suppress(OSError):
                 os.write(2, self._said.encode())

@@ -1,4 +1,4 @@
-"""``dnnstack summary``: a network as a table of layers, with what it costs."""
+"""``dnnstack summary``: a network as a table of layers, with its costs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def summary(
 ) -> None:
     """Show a network as a table: layers, parameters, operations, memory.
 
-    For each layer its output, its parameters, the millions of floating-point operations of its
-    forward pass, and the memory of its weights and activations; then totals and the memory of a
+    For each layer: its output, its parameters, the millions of floating-point operations of its
+    forward pass, and the memory of its weights and activations. Then totals, and the memory of a
     training step. Neither data nor a device is needed.
     """
     import json

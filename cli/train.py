@@ -1,4 +1,4 @@
-"""``dnnstack train``: a config becomes a trained network."""
+"""``dnnstack train``: train the network of a config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LATEST = "latest"
 _GOAL_MISSED = 3
-_ENDING = "dnnstack: ending after this step, then saving; Ctrl-C again ends at once, unsaved\n"
+_ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
 
 
 @click.command(
@@ -40,7 +40,7 @@ _ENDING = "dnnstack: ending after this step, then saving; Ctrl-C again ends at o
     flag_value=_LATEST,
     metavar="[PATH]",
     shell_complete=completion.runs,
-    help="Go on from the newest checkpoint of the config's latest run, or from PATH: a run's "
+    help="Continue from the newest checkpoint of the config's latest run, or from PATH: a run's "
     "folder or name, or a checkpoint file.",
 )
 @options.device("run.device of the config")
@@ -60,10 +60,11 @@ def train(
 ) -> int:
     """Train the network of a config.
 
-    The run gets a folder of its own, runs/NAME or runs/NAME-2 and so on, with the effective config,
-    the log and the checkpoints. Ctrl-C, SIGTERM, or SIGHUP when the terminal is closed, ends after
-    the step that is running and saves; the exit status is then 130, 143 or 129. A second Ctrl-C
-    ends at once. The exit status is 3 where the config has a goal and training ended without it.
+    The run gets its own folder, runs/NAME or runs/NAME-2 and so on, with the effective config, the
+    log and the checkpoints. Ctrl-C, SIGTERM, and SIGHUP (sent when the terminal is closed) end the
+    training after the current step, and it saves; the exit status is then 130, 143 or 129. A second
+    Ctrl-C ends it at once. The exit status is 3 if the config has a goal and training did not reach
+    it.
     """
     from ..backends.select import open_backend
     from ..common.errors import Interrupted
@@ -83,12 +84,12 @@ def train(
     }
     flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
     where = ["--data-dir", str(data_dir)] if data_dir is not None else []
-    # An evaluation looks where the run found its data, unless the environment says otherwise.
+    # An evaluation uses the data folder of the run, unless the environment names another.
     later = where if os.environ.get("DNNSTACK_DATA") else []
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
     with StopSignals("" if console.is_quiet() else _ENDING) as stop:
         try:
-            # The config may be a pipe to which nobody writes.
+            # The config may be a pipe that nobody writes to.
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 loaded = load_config(reference, (*overrides, *flags))
         except Interrupted as error:
@@ -99,7 +100,7 @@ def train(
         backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
         progress.remark(device_line(backend))
         if resume is not None and loaded.overridden("run", "precision"):
-            # What the checkpoint brings may give way to the device; what is asked for here may not.
+            # The precision of a checkpoint may fall back to fp32; one given here may not.
             backend.precision(machine.precision)
         advice = others.advice(backend.waiting_threads)
         if advice:
@@ -134,14 +135,14 @@ def train(
             listener.close()
         progress.say(progress.summary(done))
         if done.state == "interrupted":
-            # With options the run's own config is shorter, and says the same.
+            # The run's own config includes the options, so the command is shorter.
             config = str(done.run / "config.yaml") if overrides or flags else reference
             progress.say(_again(where, config, (), (), str(done.run)))
         elif _is_latest(done.run):
             progress.remark(_command("next", "eval", *later))
         else:
             progress.remark(_command("next", "eval", "--run", str(done.run), *later))
-        # Last, because everything worth waiting for is saved and said by now.
+        # Last: everything else is saved and printed by now.
         draw_curves(done.run, console.note)
     if done.state == "finished" and done.goal is False:
         return _GOAL_MISSED
@@ -149,7 +150,7 @@ def train(
 
 
 def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:
-    """The data folder of the resumed run, where the config names none."""
+    """The data folder of the resumed run, if the config names none; else ""."""
     if resumed is None or resumed.checkpoint is None or loaded.config.data.root:
         return ""
     return resumed.checkpoint.provenance.data_folder
@@ -162,10 +163,10 @@ def _again(
     flags: tuple[str, ...],
     resume: str | None,
 ) -> str:
-    """How to go on, or to start again where nothing was saved."""
+    """The command that continues the training, or starts it again if nothing was saved."""
     changes = [word for change in (*overrides, *flags) for word in ("--set", change)]
     path = [] if resume is None else ["--resume"] if resume == _LATEST else ["--resume", resume]
-    title = "start with" if resume is None else "go on with"
+    title = "start with" if resume is None else "resume with"
     return _command(title, "train", "--config", config, *changes, *where, *path)
 
 
@@ -174,7 +175,7 @@ def _command(title: str, *words: str) -> str:
 
 
 def _is_latest(run: Path) -> bool:
-    """Whether ``eval`` takes this run when none is named."""
+    """Whether ``eval`` uses this run by default."""
     from ..common.errors import CheckpointError
     from ..training.records.runs import find_run
 

@@ -1,4 +1,4 @@
-"""Wrong usage: what was probably meant, and how it is typed."""
+"""Wrong usage: what was probably meant, and how to type it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMMANDS_ELSEWHERE = {
     "help": "--help",
     "version": "--version",
 }
-"""Words of other tools for what is called otherwise here."""
+"""Names that other tools use for these commands."""
 
 _OPTIONS_ELSEWHERE = {
     "--gpu": "--device cuda",
@@ -65,7 +65,7 @@ KEYS = {
 
 
 class Commands(click.Group):
-    """Lists its commands in the order in which they are added: the order of a day's work."""
+    """Lists its commands in the order in which they were added: that of a typical session."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -81,7 +81,7 @@ class Commands(click.Group):
 
 
 def explained(error: click.UsageError, given: Sequence[str]) -> str:
-    """The message of wrong usage: what is wrong, what was meant, where help is.
+    """The message for wrong usage: what is wrong, what was probably meant, where to find help.
 
     given: the words of the command line.
     """
@@ -102,7 +102,7 @@ def _hint(error: click.UsageError, given: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchOption):
         return _option_hint(error.option_name, ctx)
     if "unexpected extra argument" in error.format_message() and "--run" in _options(ctx.command):
-        return "a run is named with --run, a checkpoint with --checkpoint"
+        return "name a run with --run, a checkpoint with --checkpoint"
     if isinstance(error, click.MissingParameter) and error.param is not None:
         if error.param.name == "reference":
             files = [word for word in given if Path(word).suffix in (".yaml", ".yml")]
@@ -141,7 +141,7 @@ def _option_hint(name: str, ctx: click.Context) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     if name == "--config" and "--checkpoint" in own:
-        return "a trained network brings its config: name it with --run or --checkpoint"
+        return "a trained network contains its config: name the network with --run or --checkpoint"
     return f"it is an option of {', '.join(others)}" if others else ""
 
 

@@ -58,7 +58,7 @@ def test_a_place_where_no_sheet_can_be_is_told(run: Run, tmp_path: Path) -> None
     done = run("data", "--config", "tiny.yaml", "--set", "name=mine")
     assert done.returncode == 0
     assert "mine-samples.png" in done.stderr
-    assert "--save PNG takes another place" in done.stderr
+    assert "--save PNG chooses another file" in done.stderr
 
 
 def test_wrong_places_for_the_sheet(run: Run) -> None:

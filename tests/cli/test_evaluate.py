@@ -172,7 +172,7 @@ def test_a_checkpoint_of_no_run_draws_where_it_is_told(run_in: Run, own: Path) -
     shutil.rmtree(own / "runs")
     done = run_in(own, "eval", "--checkpoint", "alone.safetensors", "--device", "numpy")
     assert done.returncode == 0, done.stderr
-    assert "alone.safetensors lies in no run's folder: nothing is drawn; --plots-dir" in done.stderr
+    assert "is not in the folder of a run, so no plots are drawn" in done.stderr
     assert _files(own) == set()
 
 

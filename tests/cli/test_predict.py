@@ -171,7 +171,7 @@ def test_csv_quotes_a_path_with_a_line_end(run_in: Run, trained: Path, pictures:
 def test_json_and_csv_exclude_each_other(run_in: Run, trained: Path) -> None:
     done = run_in(trained, "predict", "--csv", "--json", "0.png")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--json and --csv exclude each other" in done.stderr
+    assert "--json and --csv cannot be used together" in done.stderr
 
 
 def _paths(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -210,7 +210,7 @@ def test_paths_on_standard_input(
 def test_an_empty_standard_input_is_an_error(run_in: Run, trained: Path) -> None:
     done = run_in(trained, "predict", "--device", "numpy", "-")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no path came on standard input" in done.stderr
+    assert "standard input has no paths" in done.stderr
 
 
 def test_a_name_that_is_no_text_is_shown_and_written(

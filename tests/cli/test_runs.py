@@ -38,7 +38,7 @@ def test_a_rollback_is_told_now_and_at_a_resume(child: Child, run: Run, tmp_path
     assert told in ended.text.replace("\n", " ")
     again = run(*TRAIN, *rolled, "--set", "train.epochs=3", "--resume")
     assert again.returncode == 0, again.stderr
-    assert "rate        the schedule's times 0.5, after a rollback" in again.stdout.splitlines()
+    assert "rate        0.5 times the schedule's, after a rollback" in again.stdout.splitlines()
 
 
 def test_divergence_is_an_error_that_names_step_tensor_and_layer(
@@ -58,4 +58,4 @@ def test_an_early_end_is_told(run: Run, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert any(line.startswith("finished    at step 26 of 117 ") for line in lines)
-    assert "early       no validation was better than that of step 13" in lines
+    assert "early       no validation after step 13 was better" in lines

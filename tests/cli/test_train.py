@@ -28,8 +28,8 @@ def test_a_day(run: Run, tmp_path: Path, device: str) -> None:
     assert lines[0] == "config      tiny (tiny.yaml)"
     assert re.match(r"device      (numpy|onednn): .*threads \d", lines[1])
     assert lines[2] == "run         runs/tiny"
-    assert lines[3] == "data        416 pictures to train on, 64 to validate on"
-    assert lines[4] == f"steps       {STEPS}: batches of 32, 13 an epoch"
+    assert lines[3] == "data        416 pictures for training, 64 for validation"
+    assert lines[4] == f"steps       {STEPS}: batches of 32, 13 per epoch"
     logged = re.compile(
         r"step +\d+/26  epoch \d\.\d\d/2  loss \d\.\d{4}  accuracy \d+\.\d\d%  lr 0\.1  "
         r"\d+ images/s  .* left"
@@ -132,7 +132,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     # A person waits for what Ctrl-C does.
-    ending = "dnnstack: ending after this step, then saving; Ctrl-C again ends at once, unsaved\n"
+    ending = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
     assert (process.returncode, err) == (status, ending * (number == signal.SIGINT))
     lines = out.splitlines()
     match = re.match(r"interrupted at step (\d+) of 1300000 ", next(filter(_ended, lines)))
@@ -140,7 +140,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     saved = tmp_path / "runs" / "long" / "checkpoints" / f"step-{match[1]}.safetensors"
     assert read_checkpoint(saved).state.step == int(match[1])
     # The run's own config is named because a flag was given; --set here ends it at once.
-    again = "go on with  dnnstack train --config runs/long/config.yaml --resume runs/long"
+    again = "resume with dnnstack train --config runs/long/config.yaml --resume runs/long"
     assert lines[-1] == again
     finished = run(
         *shlex.split(lines[-1].partition("dnnstack ")[2]),

@@ -27,14 +27,17 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
         ("train --confg lenet.yaml", "did you mean '--config'?"),
         ("train --gpu", "did you mean '--device cuda'?"),
         ("train --epochs 3", "it is a key of the config: --set train.epochs=5"),
-        ("eval --config lenet.yaml", "name it with --run or --checkpoint"),
+        ("eval --config lenet.yaml", "name the network with --run or --checkpoint"),
         ("eval --measure", "it is an option of explain"),
         ("train --frobnicate", "No such option '--frobnicate'\n"),
         ("--quiet train", "it comes after the command, as in 'dnnstack train --quiet'"),
         ("train", "Missing option '--config' / '-c'; name a YAML file, as in"),
         ("predict", "name pictures, as in dnnstack predict 5.png"),
-        ("eval --run a --checkpoint b.safetensors", "--run and --checkpoint exclude each other"),
-        ("runs --quiet --verbose", "--quiet and --verbose exclude each other"),
+        (
+            "eval --run a --checkpoint b.safetensors",
+            "--run and --checkpoint cannot be used together",
+        ),
+        ("runs --quiet --verbose", "--quiet and --verbose cannot be used together"),
     ],
 )
 def test_what_was_meant_is_named(
@@ -139,7 +142,7 @@ def test_the_completion_script_is_produced(
 def test_an_empty_folder_is_none(run: Run, tmp_path: Path, option: str) -> None:
     done = run("train", "--config", "tiny.yaml", option, "")
     assert done.returncode == 2
-    assert f"'{option}': it is empty; leave the option out, or name something" in done.stderr
+    assert f"'{option}': the value is empty; give a path, or leave the option out" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 
 

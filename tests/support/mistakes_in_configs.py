@@ -384,5 +384,5 @@ CONFIGS = [
     Mistake("no thread", f"{TRAIN} --threads 0", ("'--threads': 0 is not in the range",), USAGE),
     Mistake("absurd threads", f"{TRAIN} --threads 100000", ("100000 is not in the range",), USAGE),
     Mistake("unknown split", "eval --split tset", ("'tset' is not one of 'train', ",), USAGE),
-    Mistake("a run as argument", "eval runs/tiny", ("a run is named with --run",), USAGE),
+    Mistake("a run as argument", "eval runs/tiny", ("name a run with --run",), USAGE),
 ]
