@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
 COLUMNS = 16
-ELSEWHERE = "choose another place"
+ELSEWHERE = "choose another file"
 _SMALLEST_SIDE = 48
-# Of a picture on the sheet, where the sheet has room for no larger one; and of the sheet.
+# Least size of a picture on the sheet if there is no room for a larger one; size of the sheet.
 _SIDES, _MOST_PIXELS = (128, 64, 32, 16), 1 << 26
 _GAP = 2
 _MARGIN = 12
@@ -29,13 +29,13 @@ _BACKGROUND, _INK = (255, 255, 255), (30, 30, 30)
 
 
 def check_png(path: Path) -> None:
-    """Raise UsageError for a file name that is none of a PNG, before any work is done."""
+    """Raise UsageError, before any work is done, if the file name does not end in .png."""
     if path.suffix.lower() != ".png":
-        raise UsageError(f"{path}: the sheet is a PNG picture; give it a name that ends in .png")
+        raise UsageError(f"{path}: the contact sheet is a PNG; choose a name that ends in .png")
 
 
 def reduction(side: int, lines: int) -> int:
-    """By how much pictures of this longer side are made smaller so that so many lines fit."""
+    """The factor by which pictures with this longer side are reduced so that ``lines`` rows fit."""
     for largest in _SIDES:
         factor = -(-side // largest)
         zoomed = max(-(-side // factor), _SMALLEST_SIDE)
@@ -45,7 +45,7 @@ def reduction(side: int, lines: int) -> int:
 
 
 def reduced(pictures: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
-    """(n, C, H, W) with means over squares of ``factor`` pixels, what is left at the edges too."""
+    """(n, C, H, W): means over squares of ``factor`` pixels, and over the rests at the edges."""
     if factor == 1:
         return pictures
     rows, columns = (np.arange(0, side, factor) for side in pictures.shape[2:])
@@ -62,8 +62,7 @@ def reduced(pictures: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
 def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> PilImage:
     """The sheet as a picture. rows: titles with pictures (n, C, H, W) uint8, all of one size.
 
-    Small pictures are enlarged by a whole number, pixel by pixel; rows longer than COLUMNS are
-    broken.
+    Small pictures are enlarged by an integer factor; rows longer than COLUMNS are broken.
     """
     from PIL import Image, ImageDraw, ImageFont
 
@@ -91,7 +90,7 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
 
 
 def write_png(sheet: PilImage, path: Path) -> None:
-    """Write the picture, wholly or not at all. Raises DatasetError where it cannot be."""
+    """Write the picture atomically. Raises DatasetError if it cannot be written."""
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG", optimize=True)
     try:
@@ -103,7 +102,7 @@ def write_png(sheet: PilImage, path: Path) -> None:
 
 
 def _picture(pixels: NDArray[np.uint8], zoom: int) -> PilImage:
-    """(C, H, W) as an RGB picture; of other than 3 channels the mean is shown, in grey."""
+    """(C, H, W) as an RGB picture; unless C is 3, the mean over the channels, in grey."""
     from PIL import Image
 
     grey = np.rint(pixels.mean(0)).astype(np.uint8)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataReport:
-    """A data set as a training takes it.
+    """A data set as training uses it.
 
-    counts: for train, validation and test the pictures of each class. mean, std: of the pictures to
-    train on, one for each channel, in units of pixel / 255, or of the values that the bytes stand
-    for where ``about`` the data set that is said. train: indices of these pictures in ``images``,
-    ascending. source: where the pictures come from where there are no known files.
+    counts: the pictures of each class, for train, validation and test. mean, std: of the training
+    pictures, one for each channel, in units of pixel / 255, or of the values that the bytes stand
+    for if ``about`` says so. train: indices of the training pictures in ``images``, ascending.
+    source: where the pictures come from, if there are no known files.
     """
 
     root: Path
@@ -83,7 +83,7 @@ class DataReport:
 
 
 def report(config: RunConfig, root: Path, downloads: Downloads | None = None) -> DataReport:
-    """Read the config's data set in the data folder ``root``; what is missing is downloaded.
+    """Read the config's data set in the data folder ``root``; missing files are downloaded.
 
     Raises DatasetError, or ConfigError for a normalization that does not fit the pictures.
     """

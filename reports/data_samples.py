@@ -1,4 +1,4 @@
-"""Samples of a data set as the network sees them, augmented too, on a contact sheet."""
+"""Samples of a data set as the network sees them, also augmented, on a contact sheet."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .contact_sheet import COLUMNS, draw_sheet, reduced, reduction, write_png
 from .data_report import DataReport
 
 _MANY_CLASSES = 20
-# Pixels, all channels of one together: that are looked at, at most; and of these at a time.
+# The most pixels that are read in all, and at a time; all channels of a pixel count as one.
 _LOOKED_AT, _AT_A_TIME = 1 << 28, 1 << 22
 
 
 def save_samples(report: DataReport, seed: int, path: Path) -> None:
-    """Write the sheet of ``samples`` to a PNG file. Raises DatasetError where it cannot be."""
+    """Write the sheet of ``samples`` to a PNG file. Raises DatasetError if that fails."""
     count = len(report.train)
-    title = f"{report.images.name}: {count} pictures to train on, as the network sees them"
+    title = f"{report.images.name}: {count} training pictures, as the network sees them"
     if (smaller := _smaller(report)) > 1:
-        title += f", {smaller} times smaller"
+        title += f", reduced {smaller} times"
     write_png(draw_sheet(title, samples(report, seed)), path)
 
 
 def samples(report: DataReport, seed: int) -> list[tuple[str, NDArray[np.uint8]]]:
-    """Two lines of training pictures for each class, one where there are more than 20 classes.
+    """Two rows of training pictures for each class, or one if there are more than 20 classes.
 
-    With augmentation it is one line, followed by the same pictures as they are in the first two
-    epochs. They are drawn by the seed, go into the network's input as in training, and are scaled
-    back to pixels. Of large pictures in many classes there are fewer, and all are shown smaller.
-    Returns titles with (n, C, H, W) uint8.
+    With augmentation it is one row, followed by the same pictures as they are in the first two
+    epochs. The seed chooses the pictures. They pass through the network's input as in training, and
+    are scaled back to pixels. If there are many classes of large pictures, there are fewer samples,
+    and all are reduced. Returns titles with (n, C, H, W) uint8.
     """
     images, classes = report.images, report.images.classes
     order = report.train[permutation(key(seed, "contact sheet"), 0, len(report.train))]
@@ -69,7 +69,7 @@ def samples(report: DataReport, seed: int) -> list[tuple[str, NDArray[np.uint8]]
 
 
 def _lines(report: DataReport) -> int:
-    """Of a class, on the sheet."""
+    """The number of rows for each class on the sheet."""
     return 3 if report.augment else 2 if len(report.images.classes) <= _MANY_CLASSES else 1
 
 
@@ -80,13 +80,13 @@ def _smaller(report: DataReport) -> int:
 def _input(
     report: DataReport, seed: int, chosen: NDArray[np.int32], epoch: int
 ) -> NDArray[np.float32]:
-    """What the network gets of these pictures in an epoch, counted from 0: (n, C, H, W)."""
+    """The network's input for these pictures in an epoch, counted from 0: (n, C, H, W)."""
     graph = Graph("samples", len(chosen), seed=seed)
     given: dict[str, tuple[DType, NDArray[Any]]] = {
         "images": ("uint8", report.images.images),
         "labels": ("int32", report.images.labels),
         "order": ("int32", chosen),
-        # As many steps an epoch as there are batches in the order, which is one.
+        # The order has one batch, so an epoch has one step.
         "step": ("int64", np.array([epoch], np.int64)),
     }
     tensors = {

@@ -9,7 +9,7 @@ from .units import shape_text
 
 _STATES = {
     "verified": "the original, by its SHA-256",
-    "other": "sound, but not the original: results are not comparable",
+    "other": "readable, but not the original: results are not comparable",
     "damaged": "damaged",
     "missing": "missing",
 }
@@ -43,7 +43,7 @@ def as_text(report: DataReport) -> str:
     if not _is_standard(report):
         lines += [
             "",
-            "for mean 0 and standard deviation 1 say in the config:",
+            "for mean 0 and standard deviation 1, write in the config:",
             "",
             "data:",
             f"  normalize: {{mean: {_value(report.mean)}, std: {_value(_usable(report.std))}}}",
@@ -52,7 +52,7 @@ def as_text(report: DataReport) -> str:
 
 
 def _is_standard(report: DataReport) -> bool:
-    """Whether the network sees mean 0 and deviation 1 already, to the digits that are shown."""
+    """Whether the network already sees mean 0 and deviation 1, to the digits shown."""
     mean, std = report.seen
     return all(f"{value:.4f}" == "0.0000" for value in map(abs, mean)) and all(
         f"{value:.4f}" == "1.0000" for value in std
@@ -99,5 +99,5 @@ def _value(values: Sequence[float]) -> str:
 
 
 def _usable(std: Sequence[float]) -> list[float]:
-    """A channel that never changes cannot be divided by its deviation."""
+    """The deviations, with 1 in place of 0 for a constant channel."""
     return [value if value >= 0.00005 else 1.0 for value in std]

@@ -1,4 +1,4 @@
-"""What training a config on a GPU needs of its memory, known without a GPU."""
+"""The GPU memory that training a config needs, computed without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
-    """The plan that compiling a training's sections for CUDA checks."""
+    """The memory plan that compiling these sections for CUDA checks."""
     from ..backends.cuda.backend import CudaBackend
     from ..backends.cuda.memory_plan import plan_memory
 

@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 def device_line(backend: Backend) -> str:
-    """What computes, with what its bits depend on."""
+    """The backend, with the versions and settings on which its bits depend."""
     versions = ", ".join(f"{name} {version}" for name, version in backend.versions().items())
     return f"device      {backend.name}: {versions}"

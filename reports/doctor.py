@@ -1,6 +1,6 @@
-"""Whether this machine has what training needs, and where; nothing heavy is imported until asked.
+"""Whether this machine has what training needs, and where; heavy imports are lazy.
 
-What fails to import is a finding too, so every part imports for itself.
+A failing import is a finding too, so every part does its own imports.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PACKAGES = (
 class Finding:
     """One line of the report. "missing": training needs it; "note": it could be better.
 
-    advice: what to do, "" where there is nothing to do.
+    advice: what to do, or "" if there is nothing to do.
     """
 
     section: str
@@ -51,7 +51,7 @@ class Finding:
 
 
 def examine(data_dir: Path | None = None, runs_dir: Path | None = None) -> Iterator[Finding]:
-    """All findings, section by section; data_dir and runs_dir: None where nobody named one."""
+    """All findings, section by section; data_dir and runs_dir: None for the defaults."""
     yield from _python()
     yield from _machine()
     yield from _guarded("oneDNN", _onednn)
@@ -61,7 +61,7 @@ def examine(data_dir: Path | None = None, runs_dir: Path | None = None) -> Itera
 
 
 def _guarded(section: str, part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The part's findings, as far as its imports work; a missing package is a finding already."""
+    """The findings of a part, until an import fails; missing packages have their own findings."""
     try:
         yield from part()
     except ImportError as error:
@@ -74,9 +74,9 @@ def _python() -> Iterator[Finding]:
         yield Finding("Python", "dnnstack", metadata.version("dnnstack"))
         required = metadata.requires("dnnstack") or []
     except metadata.PackageNotFoundError:
-        yield Finding("Python", "dnnstack", "runs from a source tree, is not installed", "note")
+        yield Finding("Python", "dnnstack", "not installed, runs from a source tree", "note")
         required = []
-    # Those with a marker belong to an extra, or have a section of their own.
+    # Requirements with a marker belong to an extra, or have their own section.
     wanted = dict(_requirement(line) for line in required if ";" not in line)
     for name in sorted({**dict.fromkeys(_PACKAGES, ""), **wanted}):
         yield _package(name, wanted.get(name, ""))
@@ -99,7 +99,7 @@ def _package(name: str, wanted: str) -> Finding:
         return Finding(
             "Python",
             name,
-            f"{version}, tested is {wanted}",
+            f"{version}, tested with {wanted}",
             "note",
             f"python3 -m pip install '{name}{wanted}'",
         )
@@ -107,7 +107,7 @@ def _package(name: str, wanted: str) -> Finding:
 
 
 def _within(version: str, wanted: str) -> bool:
-    """Whether a version obeys ranges such as ``<3,>=2.0``, by its numbers alone."""
+    """Whether a version is in ranges such as ``<3,>=2.0``, by its numbers only."""
     own = _numbers(version)
     for relation, bound in re.findall(r"(>=|<|==)\s*([\d.]+)", wanted):
         limit = _numbers(bound)
@@ -149,7 +149,7 @@ def _onednn() -> Iterator[Finding]:
     try:
         found = library()
     except BackendUnavailableError as error:
-        yield Finding("oneDNN", "library", f"{error}", "note", "NumPy computes instead, slower")
+        yield Finding("oneDNN", "library", f"{error}", "note", "NumPy is used instead (slower)")
         return
     yield Finding("oneDNN", "library", f"{found.version}, {os.path.normpath(found.path)}")
     yield Finding("oneDNN", "instructions", found.isa())
@@ -158,7 +158,7 @@ def _onednn() -> Iterator[Finding]:
 def _gpu() -> Iterator[Finding]:
     gpus = doctor_gpu.gpus()
     if not gpus:
-        yield Finding("GPU", "NVIDIA", "none found: --device cpu and numpy are what there is")
+        yield Finding("GPU", "NVIDIA", "none found: only --device cpu and numpy are available")
         return
     for gpu in gpus:
         yield Finding("GPU", "NVIDIA", gpu.text)
@@ -190,7 +190,7 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
     source = (
         "--data-dir" if data_dir else "DNNSTACK_DATA" if os.environ.get("DNNSTACK_DATA") else ""
     )
-    where = f" ({source})" if source else " (the user's cache; data.root of a config comes first)"
+    where = f" ({source})" if source else " (the user's cache, if the config has no data.root)"
     yield Finding("data", "folder", f"{root}{where}")
     for name in names():
         found = files(name, root)
@@ -201,9 +201,9 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
         elif damaged:
             yield Finding("data", name, damaged[0].note, "note")
         elif states == {"verified"}:
-            yield Finding("data", name, "there, all files verified by SHA-256")
+            yield Finding("data", name, "present, all files verified by SHA-256")
         elif states == {"missing"}:
-            yield Finding("data", name, "not there; downloaded when first needed", "note")
+            yield Finding("data", name, "not present; downloaded when first needed", "note")
         else:
             odd = ", ".join(f"{f.path.name} is {_ODD[f.state]}" for f in found if f.state in _ODD)
             yield Finding("data", name, odd, "note")
@@ -214,14 +214,14 @@ _ODD = {"missing": "missing", "other": "not the original"}
 
 def _folders(runs: Path) -> Iterator[Finding]:
     cache = cache_dir()
-    size = bytes_text(_size(cache)) if cache.is_dir() else "not made yet"
+    size = bytes_text(_size(cache)) if cache.is_dir() else "not created yet"
     if _writable(cache):
         yield Finding("folders", "cache", f"{cache}, {size}")
     else:
-        advice = "set DNNSTACK_CACHE to a folder that can be; until then every start is slow"
+        advice = "set DNNSTACK_CACHE to a writable folder; without a cache every start is slow"
         yield Finding("folders", "cache", f"{cache} cannot be written", "note", advice)
     if not _writable(runs):
-        advice = "choose another: --runs-dir, or run.dir of the config"
+        advice = "choose another folder with --runs-dir, or run.dir in the config"
         yield Finding("folders", "runs", f"{runs.absolute()} cannot be written", "missing", advice)
         return
     free = shutil.disk_usage(_existing(runs)).free
@@ -235,13 +235,13 @@ def _size(folder: Path) -> int:
             try:
                 total += os.lstat(os.path.join(path, name)).st_size
             except OSError:
-                # Another process may tidy up at the same time.
+                # Another process may delete files at the same time.
                 continue
     return total
 
 
 def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
+    """The path, or the nearest existing folder above it."""
     return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 _DRIVER = Path("/proc/driver/nvidia")
 _SECONDS = 10
-# The architecture, which may stand between, has digits too, but no point.
+# The architecture may come in between; it has digits too, but no dot.
 _VERSION = r"Kernel Module.*?\s(\d+\.[\d.]+)"
-# Either name serves; the unversioned ones are those of CUDA 13.
+# Either name will do; the unversioned ones are those of CUDA 13.
 _PACKAGES = (
     ("cupy-cuda12x", "cupy-cuda13x"),
     ("nvidia-cublas-cu12", "nvidia-cublas"),
@@ -27,7 +27,7 @@ _DRIVER_OF_CUDA_13 = 580
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU; driver: its version, "" if unknown; text: all that is known."""
+    """A GPU. driver: the version of its driver, or "" if unknown; text: a description."""
 
     driver: str
     text: str
@@ -41,7 +41,7 @@ def gpus() -> list[Gpu]:
 def packages() -> tuple[dict[str, str], list[str]]:
     """Versions of the installed packages of the extras [cuda12] or [cuda13], and what is missing.
 
-    A missing package is called by the last of its names.
+    A missing package is listed under the last of its names.
     """
     found: dict[str, str] = {}
     missing: list[str] = []
@@ -61,7 +61,7 @@ def _version(name: str) -> str:
 
 
 def extra(driver: str) -> str:
-    """The extra whose CUDA the driver runs."""
+    """The extra with the CUDA version that the driver supports."""
     major = driver.partition(".")[0]
     return "cuda13" if major.isdecimal() and int(major) >= _DRIVER_OF_CUDA_13 else "cuda12"
 

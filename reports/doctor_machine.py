@@ -1,4 +1,4 @@
-"""What the system says of processor and memory."""
+"""What the system reports about processor and memory."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
-# Those that make a difference to matrix products, the widest last.
+# The ones that matter for matrix products, the widest last.
 _SETS = ("sse4_2", "avx", "fma", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 
 
 def processor() -> str:
-    """The processor's name, else its architecture."""
+    """The processor's name, or its architecture if the name is unknown."""
     return _field("model name") or platform.processor() or platform.machine()
 
 
 def instruction_sets() -> list[str]:
-    """The vector instructions that count, as far as the system lists them."""
+    """The relevant vector instruction sets, as far as the system lists them."""
     flags = set(_field("flags").split())
     return [name for name in _SETS if name in flags]
 
 
 def memory() -> tuple[int, int] | None:
-    """Bytes in all and available; None where the system does not say."""
+    """Total and available bytes; None if the system does not report them."""
     amounts = {}
     for line in _lines(_MEMINFO):
         name, _, rest = line.partition(":")
@@ -35,7 +35,7 @@ def memory() -> tuple[int, int] | None:
 
 
 def _field(name: str) -> str:
-    """The first processor's value."""
+    """The value for the first processor."""
     for line in _lines(_CPUINFO):
         key, _, value = line.partition(":")
         if key.strip() == name:

@@ -29,21 +29,21 @@ _MARGIN = 20
 _TITLE, _TEXT = 18, 15
 _LONGEST_NAME = 18
 
-# The matrix is about this many pixels wide; cells are not smaller or larger than these.
+# The approximate width of the matrix in pixels; the least and greatest size of a cell.
 _MATRIX = 640
 _SMALL, _LARGE = 6, 64
-# Below this size a cell has no room for its number, and only some of the classes are named.
+# Below this size, cells have no room for numbers, and only some classes are named.
 _READABLE = 26
 
-# The sheet of mistakes is about this many pixels wide.
+# The approximate width of the sheet of mistakes in pixels.
 _SHEET = 1130
 _PICTURE, _LARGEST_PICTURE = 112, 200
 
 
 def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]:
-    """Write both pictures into the folder, made if it is missing; without mistakes the first alone.
+    """Write both pictures into the folder, creating it; without mistakes, write only the first.
 
-    images: the set that was evaluated. Raises OSError or DatasetError where that cannot be done.
+    images: the data set that was evaluated. Raises OSError or DatasetError if that fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / CONFUSION]
@@ -52,21 +52,21 @@ def draw_plots(result: Evaluation, images: ImageSet, folder: Path) -> list[Path]
         written.append(folder / ERRORS)
         write_png(errors_picture(result, images), written[1])
     else:
-        # One of an earlier evaluation would show mistakes that are none any more.
+        # A file of an earlier evaluation would show outdated mistakes.
         with contextlib.suppress(FileNotFoundError):
             (folder / ERRORS).unlink()
     return written
 
 
 def confusion_picture(result: Evaluation) -> PilImage:
-    """The matrix with its numbers: right answers green, mistakes red, both by their share."""
+    """The matrix with its numbers: right answers green, mistakes red, shaded by their share."""
     from PIL import Image, ImageDraw
 
     text, small = _font(_TEXT), _font(13)
     size = len(result.classes)
     cell = min(max(_MATRIX // size, _SMALL), _LARGE)
     names = [_cut(name) for name in result.classes]
-    # Where rows are narrower than a line of text, every n-th class is named.
+    # If rows are narrower than a line of text, only every n-th class is named.
     every = max(1, -(-(_TEXT + 3) // cell))
     widest = max(round(text.getlength(name)) for name in names)
     upright = widest <= cell - 4
@@ -98,7 +98,7 @@ def confusion_picture(result: Evaluation) -> PilImage:
                 shade = 0.15 + 0.75 * float(shares[row, row]) if number else 0.0
                 colour = _mixed(_RIGHT, shade)
             else:
-                # The square root lets single mistakes be seen beside common ones.
+                # The square root makes single mistakes visible beside common ones.
                 shade = float(np.sqrt(wrong[row, column] / most)) * 0.85
                 colour = _mixed(_WRONG, 0.1 + shade * 0.9 if number else 0.0)
             line = _LINE if cell >= _READABLE else None
@@ -157,7 +157,7 @@ def _headline(result: Evaluation) -> str:
 
 
 def _fitted(images: ImageSet, index: int, room: int) -> PilImage:
-    """One picture as RGB, no side longer than ``room``; enlarged by a whole number."""
+    """One picture as RGB, no side longer than ``room``; enlarged by an integer factor."""
     from PIL import Image
 
     planes = images.images[index]
@@ -179,7 +179,7 @@ def _turned(
     font: FreeTypeFont | ImageFont,
     anchor: str,
 ) -> None:
-    """Words that read upwards; place: the middle of their lower end, or of their left edge."""
+    """Vertical text; place: the middle of its lower end, or of its left edge."""
     from PIL import Image, ImageDraw
 
     length, height = round(font.getlength(words)) + 2, _TEXT + 6
@@ -192,7 +192,7 @@ def _turned(
 
 
 def _mixed(colour: tuple[int, int, int], share: float) -> tuple[int, int, int]:
-    """The colour on white, thinned to a share."""
+    """The colour mixed with white; share: that of the colour."""
     red, green, blue = (round(255 + (part - 255) * min(share, 1.0)) for part in colour)
     return red, green, blue
 

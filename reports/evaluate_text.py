@@ -12,9 +12,9 @@ _CONFUSED = 5
 
 
 def as_text(result: Evaluation) -> str:
-    """Accuracy and loss, then classes, the commonest mistakes, and the confusion matrix.
+    """Accuracy and loss, then classes, the most common mistakes, and the confusion matrix.
 
-    The matrix is left out where it is too wide.
+    The matrix is left out if it is too wide.
     """
     ranks = [f"{k}: {right / result.count:.2%}" for k, right in result.top_k.items() if k > 1]
     lines = [
@@ -75,7 +75,7 @@ def _confused(result: Evaluation) -> list[str]:
 
 
 def _matrix(result: Evaluation) -> list[str] | None:
-    """The matrix, its columns under the classes' names, or under their numbers to be narrower."""
+    """The matrix, with the classes' names above its columns, or their numbers if it is too wide."""
     names = [_cut(name) for name in result.classes]
     numbers = [str(index) for index in range(len(names))]
     digits = len(str(result.confusion.max()))
@@ -93,7 +93,7 @@ def _matrix(result: Evaluation) -> list[str] | None:
     lines = ["", f"confusion: a row is a true class, a column what the network answered{note}", ""]
     lines.append(" " * left + "".join(f"{head:>{cell}}" for head in heads))
     for name, row in zip(names, result.confusion.tolist(), strict=True):
-        # Most cells are zero; a dot lets the mistakes stand out.
+        # Most cells are zero; with dots the mistakes stand out.
         cells = "".join(f"{number or '.':>{cell}}" for number in row)
         lines.append(f"{name:>{left}}{cells}")
     return lines

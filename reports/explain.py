@@ -1,4 +1,4 @@
-"""What became of each operation of a training step: its library calls, cost, time and limit."""
+"""The library calls of each operation of a training step, with cost, time and limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STRETCHES = 5
 
 @dataclass(frozen=True)
 class Call:
-    """A library call and the seconds that it took, None where nothing was measured."""
+    """A library call and the seconds that it took, None if not measured."""
 
     bound: BoundCall
     seconds: float | None
@@ -41,10 +41,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation as it is run, the plain ones that it replaces, and what it became.
+    """An operation as it is run, the plain operations that it replaces, and its library calls.
 
-    ``replaced`` holds one operation where a rewrite only moved it, none where nothing was
-    rewritten. ``calls`` is empty where nothing has to be done, as for a view.
+    ``replaced`` has one operation if a rewrite only moved it, and none if it was not rewritten.
+    ``calls`` is empty if nothing has to be done, as for a view.
     """
 
     op: Op
@@ -62,7 +62,7 @@ class Operation:
 
     @property
     def limit_seconds(self) -> float | None:
-        """The least time in which this machine could do it: max(flops / peak, bytes / bandwidth).
+        """The least time that this machine needs: max(flops / peak, bytes / bandwidth).
 
         The roofline of Williams, Waterman and Patterson (CACM 52, 2009).
         """
@@ -88,9 +88,9 @@ class Total:
 
 @dataclass(frozen=True)
 class WholeStep:
-    """Seconds of a step as training runs it, beside those of its calls one by one and the limit.
+    """Seconds of a step as training runs it, of its calls one by one, and of the limit.
 
-    ``gaps`` are what lies between the calls; below 0 where calls overlap, or take longer alone.
+    ``gaps`` is the time between the calls; below 0 if calls overlap, or take longer alone.
     """
 
     seconds: float
@@ -104,7 +104,7 @@ class WholeStep:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A training step: its graph before rewrites, and every operation that is run, in order."""
+    """A training step: its graph before rewrites, and every operation that runs, in order."""
 
     config: str
     backend: str
@@ -117,7 +117,7 @@ class Explanation:
     whole: WholeStep | None
 
     def by_layer(self) -> dict[str, list[Operation]]:
-        """Operations under the layer that first asked for them, layers in the order of forward."""
+        """Operations by the layer that first needs them, layers in the order of forward."""
         order = dict.fromkeys(op.origin[0].layer for op in self.plain.ops)
         layers: dict[str, list[Operation]] = {layer: [] for layer in order}
         for operation in self.operations:
@@ -144,15 +144,15 @@ def explain(
 ) -> Explanation:
     """Compile the config's training step as training would, without its data.
 
-    measured: time every call on made-up pictures, and the machine's limits. Raises ShapeError,
-    ConfigError or DatasetError where the config could not be trained.
+    measured: time every call on random pictures, and measure the machine's limits. Raises
+    ShapeError, ConfigError or DatasetError if the config cannot be trained.
     """
     info = describe_data(config)
     network = build_network(config, info, file)
     scaling = preprocessing(config, info)
     data = _made_up(config, info)
     plan = make_plan(config, len(data))
-    # Rates of zero leave the parameters as they are, however often the step is measured.
+    # With rates of zero, measuring a step does not change the parameters.
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
@@ -161,7 +161,7 @@ def explain(
         executable = session.executable
         for text in executable.notices:
             notice(text)
-        # What is frozen only later is trained in the first phase.
+        # Parameters that are frozen only later are trained in the first phase.
         phase = session.phases[0]
         seconds: dict[str, list[float]] = {}
         limits, step = None, None
@@ -190,7 +190,7 @@ def explain(
 
 
 def ratio(limit: float | None, seconds: float | None) -> float | None:
-    """Share of the limit that is reached; above 1 where the data was still in a cache."""
+    """The share of the limit that is reached; above 1 if the data was still in a cache."""
     return None if limit is None or not seconds else limit / seconds
 
 
@@ -203,7 +203,7 @@ def _operations(
     graph = executable.graphs[plain.name]
     listed = set(graph.ops)
     for bound, time in zip(calls, times, strict=True):
-        # A call that works for several layers carries an operation with all their names.
+        # A call for several layers has an operation with all their names.
         op = bound.op if bound.op in listed else same_op(bound.op, graph.ops) or bound.op
         by_op.setdefault(op, []).append(Call(bound, time))
     replaced = replacements(plain, graph)
@@ -213,7 +213,7 @@ def _operations(
 
 
 def _measure(executable: Executable, phase: Phase) -> dict[str, list[float]]:
-    """Median seconds of every call by section, over as many runs as take about a second."""
+    """Median seconds of every call by section, over runs of about a second in all."""
     found = {}
     for name in (graph.name for graph in phase.graphs()):
         found[name] = executable.measure(name, _FEWEST)
@@ -224,11 +224,11 @@ def _measure(executable: Executable, phase: Phase) -> dict[str, list[float]]:
 
 
 def _step_seconds(executable: Executable, phase: Phase) -> float:
-    """Median seconds of a step over several stretches of many, as training runs them."""
+    """Median seconds of a step, over several series of steps, as training runs them."""
     spent: list[float] = []
     count = 1
     while len(spent) < _STRETCHES:
-        # The table of rates has an end.
+        # The table of rates is finite.
         phase.go_to(executable, 0)
         begin = perf_counter()
         phase.run(executable, count)
@@ -241,7 +241,7 @@ def _step_seconds(executable: Executable, phase: Phase) -> float:
 
 
 def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) -> WholeStep:
-    """The sums of a step; its first section is run once for each part of the batch."""
+    """The sums over a step, whose first section runs once for each part of the batch."""
     totals = [_total(section) for section in sections]
     totals += totals[:1] * (parts - 1)
     calls = sum(total.seconds or 0.0 for total in totals)
@@ -253,7 +253,7 @@ def _to_gain(operation: Operation) -> float:
 
 
 def _made_up(config: RunConfig, info: DatasetInfo) -> ImageSet:
-    """A data set of the right shape and, where it is known, size; pictures are noise."""
+    """A data set of noise with the right shape and, if it is known, the right size."""
     held = config.data.validation
     count = info.train_count or 10 * config.data.batch_size + (held if held >= 1 else 0)
     tile = np.random.default_rng(1).integers(0, 256, (64, *info.shape), np.uint8)

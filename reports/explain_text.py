@@ -12,20 +12,20 @@ from .explain import Call, Explanation, Operation, WholeStep, ratio
 from .units import quantity
 
 _WIDTH = 79
-# Of FLOP, bytes, time, fraction of the limit.
+# Widths of FLOP, bytes, time, fraction of the limit.
 _COLUMNS = (8, 8, 11, 9)
 _GAINS = 5
 
 
 class _Page:
-    """Rows of a text on the left and figures on the right; ``titles`` are those of the figures."""
+    """Rows with a text on the left and figures on the right, which have ``titles``."""
 
     def __init__(self, *titles: str) -> None:
         self.titles = titles
         self.left = _WIDTH - sum(_COLUMNS[: len(titles)])
 
     def row(self, left: str, figures: Sequence[str] = ()) -> list[str]:
-        """One line; two, where the text on the left is too long for its figures."""
+        """One line, or two if the text on the left leaves no room for the figures."""
         figures = figures[: len(self.titles)]
         columns = "".join(f"{f:>{w}}" for f, w in zip(figures, _COLUMNS, strict=False)).rstrip()
         room = self.left + len(columns) - len(columns.lstrip())
@@ -37,7 +37,7 @@ class _Page:
 
 
 def as_text(explanation: Explanation) -> str:
-    """The whole explanation, in 79 columns but for longer words; times only where measured."""
+    """The whole explanation, in 79 columns except for longer words; times only if measured."""
     measured = explanation.limits is not None
     page = _Page("FLOP", "bytes", *(("time", "of limit") if measured else ()))
     layers = {layer.name: layer for layer in explanation.network.every_layer()}
@@ -58,12 +58,12 @@ def as_text(explanation: Explanation) -> str:
 
 
 def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str]:
-    """What a step takes as a whole, and where the time is that the machine does not need."""
+    """The time of the whole step, and the operations that are farthest above their limit."""
     rows = [
         ("the calls, one by one", step.calls_seconds),
-        ("between them; below 0: overlapping", step.gaps),
+        ("between them (below 0: overlap)", step.gaps),
         ("the step as training runs it", step.seconds),
-        ("the machine's limit for it", step.limit_seconds),
+        ("the machine's limit for the step", step.limit_seconds),
     ]
     lines = ["whole step"]
     for title, seconds in rows:
@@ -127,17 +127,17 @@ def _body(members: Iterable[Operation], page: _Page) -> list[str]:
         for call, times in _repeated(member.calls):
             lines += _call_lines(call, times, several, page)
         if not member.calls:
-            lines.append(_indented("no call: nothing has to be computed or moved")[0])
+            lines.append(_indented("no call: nothing to compute or move")[0])
     return lines
 
 
 def _shapes(op: Op) -> str:
-    """What goes in and comes out: ``64x1x28x28, 20x1x5x5 -> 64x20x24x24``."""
+    """Shapes of inputs and outputs: ``64x1x28x28, 20x1x5x5 -> 64x20x24x24``."""
     fields = [getattr(op, field) for field in (*op.inputs, *op.updates)]
     several = max((field for field in fields if isinstance(field, tuple)), key=len, default=())
     if len(several) > 4 or (several and op.updates):
         return f"{sum(t.size for t in several)} values in {len(several)} tensors"
-    # Biases and step counters are small and would hide what the operation is about.
+    # Biases and step counters are small, and would only distract.
     inputs = [t for t in op.reads() if len(t.shape) > 1] or op.reads()[:1]
     outputs = ", ".join(_shape(t.shape) for t in op.tensors(op.outputs)) or "in place"
     return f"{', '.join(_shape(t.shape) for t in inputs)} -> {outputs}"
@@ -154,13 +154,13 @@ def _notes(member: Operation) -> list[str]:
         was = member.replaced[0]
         before, after = was.writes()[0], member.op.writes()[0]
         if before.shape != after.shape:
-            return _indented(f"moved: plain, it works on {_shape(before.shape)}")
-        return _indented("moved: plain, it stands elsewhere in the list")
+            return _indented(f"moved: without fusion it works on {_shape(before.shape)}")
+        return _indented("moved: without fusion it is at another place in the list")
     return []
 
 
 def _part(op: Op, source: Op) -> str:
-    """A fused operation, with its layer where that is not the one it is listed under."""
+    """A fused operation, with its layer if that is not the one under which it is listed."""
     name = source.name
     kind = getattr(source, "kind", "")
     layer = source.origin[0].layer
@@ -169,7 +169,7 @@ def _part(op: Op, source: Op) -> str:
 
 
 def _repeated(calls: Iterable[Call]) -> list[tuple[Call, int]]:
-    """Calls that differ in nothing that is shown as one, with their number and all their time."""
+    """Merge calls that look the same: their number, and the sum of their times."""
     alike: dict[object, list[Call]] = {}
     for call in calls:
         bound = call.bound
@@ -200,7 +200,7 @@ def _call_lines(call: Call, times: int, several: bool, page: _Page) -> list[str]
 
 
 def _filled(items: Sequence[str], margin: int) -> list[str]:
-    """Items in lines, no item broken unless it is longer than a line."""
+    """Items in lines; only an item longer than a line is broken."""
     lines: list[str] = []
     for item in items:
         if lines and margin + len(lines[-1]) + len(item) + 3 <= _WIDTH:

@@ -1,4 +1,4 @@
-"""What rewriting did to a graph: which plain operations each new one stands for."""
+"""What rewriting did to a graph: the plain operations that each new one replaces."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..graph.ops import Fused
 
 
 def replacements(plain: Graph, rewritten: Graph) -> dict[Op, tuple[Op, ...]]:
-    """For each operation that rewriting made: the plain operations whose work it does.
+    """For each operation that rewriting made: the plain operations that it replaces.
 
-    One alone was moved: the same operation on another tensor or at another place. Of operations
-    that run as one kernel each part is looked at by itself.
+    A single one was only moved: the same operation on another tensor or at another place. Of
+    operations that run as one kernel, each part is examined separately.
     """
     units = [
         (unit, op)
@@ -46,7 +46,7 @@ def replacements(plain: Graph, rewritten: Graph) -> dict[Op, tuple[Op, ...]]:
 
 
 def _sources(op: Op, plain: Graph, left: Sequence[Op]) -> tuple[Op, ...]:
-    """The plain operations between what ``op`` writes and what it reads, for its own origins."""
+    """The plain operations, of the origins of ``op``, from what it reads to what it writes."""
     stop = set(op.reads())
     sources: list[Op] = []
     pending: list[Tensor] = list(op.writes())
@@ -61,12 +61,12 @@ def _sources(op: Op, plain: Graph, left: Sequence[Op]) -> tuple[Op, ...]:
 
 
 def same_op(op: Op, ops: Sequence[Op]) -> Op | None:
-    """Among ``ops`` the one that computes the same, whoever asked for it."""
+    """The one among ``ops`` that computes the same, whatever its origin."""
     wanted = _bare(op)
     return next((other for other in ops if _bare(other) == wanted), None)
 
 
 def _bare(op: Op) -> tuple[Any, ...]:
-    """What an operation computes, whoever asked for it."""
+    """What an operation computes, without its origin."""
     values = {name: value for name, value in vars(op).items() if name != "origin"}
     return (type(op), *values.values())

@@ -1,4 +1,4 @@
-"""``curves.png``: how loss, accuracy and learning rate went, drawn once, at a training's end."""
+"""``curves.png``: loss, accuracy and learning rate, drawn once at the end of a training."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Splits = dict[Literal["train", "validation"], Points]
 
 
 def draw_curves(run: Path, notice: Callable[[str], None]) -> Path | None:
-    """Draw the run's ``metrics.csv``; returns the file, or None where nothing was drawn.
+    """Draw the run's ``metrics.csv``; returns the file, or None if nothing was drawn.
 
-    Whatever goes wrong is told to ``notice`` and goes no further: a training is worth more than its
+    Errors are reported to ``notice`` and not raised, because a training must not fail for its
     picture. Before the first line of the log there is nothing to draw.
     """
     try:
@@ -56,9 +56,9 @@ def read_metrics(path: Path) -> Splits:
 
 
 def _png(points: Splits, title: str) -> bytes:
-    # Without a home to write to, matplotlib warns of its font cache; that is no concern of a run.
+    # If the home folder is not writable, matplotlib warns about its font cache.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    # Neither pyplot nor a window system is needed for a file, and pyplot takes long to load.
+    # A file needs neither a window system nor pyplot, which takes long to load.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -79,7 +79,7 @@ def _png(points: Splits, title: str) -> bytes:
         for epoch, value in zip(split["epoch"], split["learning_rate"], strict=True)
     )
     rate.plot(*zip(*rates, strict=True), color=_RATE, linewidth=1.5, clip_on=False)
-    # From zero, with room above: the margin of a nearly constant rate would be next to none.
+    # From zero, with room above: a nearly constant rate would have almost no margin.
     highest = max((value for _, value in rates if math.isfinite(value)), default=0.0)
     rate.set_ylim(0.0, 1.08 * highest if highest > 0.0 else 1.0)
     rate.set_ylabel("learning rate")
@@ -90,14 +90,14 @@ def _png(points: Splits, title: str) -> bytes:
     figure.align_ylabels()
     figure.suptitle(title)
     buffer = io.BytesIO()
-    # No date and version inside: equal runs draw equal files.
+    # Without date and version, so that equal runs draw equal files.
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 
 def _line(axes: Axes, points: Points, key: str, colour: str, label: str) -> None:
     if points["epoch"]:
-        # A few points are marked; of many, the line alone is clearer.
+        # A few points get markers; for many, the line alone is clearer.
         marker = "o" if len(points["epoch"]) <= 40 else None
         axes.plot(
             points["epoch"], points[key], color=colour, label=label, linewidth=1.5,
@@ -106,7 +106,7 @@ def _line(axes: Axes, points: Points, key: str, colour: str, label: str) -> None
 
 
 def _spread(axes: Axes, values: list[float]) -> None:
-    """A logarithmic axis where the loss falls by more than ten times."""
+    """Use a logarithmic axis if the loss falls by more than a factor of ten."""
     finite = [value for value in values if math.isfinite(value)]
     if finite and 0.0 < 10.0 * min(finite) < max(finite):
         axes.set_yscale("log")

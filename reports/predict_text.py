@@ -13,9 +13,9 @@ from ..training.predict import Answer, Prediction
 _WIDTH = 80
 _LABEL = 16
 _GAP = "  "
-# Pictures are drawn this many characters wide at most.
+# The greatest width of a picture in characters.
 _COLUMNS = 32
-# As many classes as this are all shown, in their own order.
+# Up to this number of classes, all are shown, in their own order.
 _ALL = 14
 _HALVES = " ▀▄█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -23,7 +23,7 @@ _ASCII = {"▀": '"', "▄": ".", "█": "#"}
 
 
 def wanted(classes: int, top: int | None) -> int:
-    """How many answers the chart shows: ``top`` if given, else all of up to 14, else 10."""
+    """The number of answers in the chart: ``top`` if given, else all of up to 14, else 10."""
     return top if top is not None else classes if classes <= _ALL else 10
 
 
@@ -32,7 +32,7 @@ def as_text(
 ) -> str:
     """A headline, then the picture and the chart of its answers side by side, 80 columns.
 
-    Answers stand in the order of the classes, or ``best_first``. ``plain``: ASCII alone.
+    Answers are in the order of the classes, or ``best_first``. ``plain``: ASCII only.
     """
     best = prediction.best
     answers = list(prediction.top)
@@ -41,7 +41,7 @@ def as_text(
     left = blocks(prediction.picture.image)
     width = max(map(len, left))
     room = _WIDTH - width - len(_GAP)
-    steps = ", ".join(prediction.preprocessing).replace("_", " ") or "taken as it is"
+    steps = ", ".join(prediction.preprocessing).replace("_", " ") or "used as it is"
     right = [*_chart(answers, best, room), "", *textwrap.wrap(steps, room)]
     lines = [f"{name}: {best.label}  {best.probability:.1%}"]
     for i in range(max(len(left), len(right))):
@@ -55,9 +55,9 @@ def as_text(
 
 
 def blocks(image: NDArray[np.uint8]) -> list[str]:
-    """A picture in half blocks, two pixels a character, light ones drawn. image: (C, H, W) uint8.
+    """A picture in half blocks, two pixels per character. image: (C, H, W) uint8.
 
-    Without colours grey is a matter of density: all but two-tone pictures are dithered.
+    Light pixels are drawn. All but two-tone pictures are dithered, to show grey by density.
     """
     from PIL import Image
 

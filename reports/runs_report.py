@@ -1,4 +1,4 @@
-"""What the run folders hold, read from their logs: state, best accuracy, steps, time."""
+"""The runs of a folder, read from their logs: state, best accuracy, steps, time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ RunState = Literal["running", "finished", "interrupted", "failed", "died"]
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run. ``state`` died: its process ended without a word, as by SIGKILL.
+    """One run. ``state`` died: its process ended without a message, for example by SIGKILL.
 
-    ``seconds`` of training over all its processes, validation left out; ``started`` in seconds
-    since 1970. ``early``: finished by patience or at its goal. ``error`` is that of a failed run.
+    ``seconds``: training time over all its processes, without validation; ``started``: seconds
+    since 1970. ``early``: finished by patience or at its goal. ``error``: that of a failed run.
     """
 
     run: str
@@ -47,7 +47,7 @@ def report_runs(runs_dir: Path) -> list[RunReport]:
 
 
 def _report(path: Path) -> RunReport:
-    # Looked at before the log, which a process that ends just now completes first.
+    # Checked before the log is read, because a process completes the log before it ends.
     locked = is_locked(path / LOCK)
     step, total, best, started = 0, None, None, None
     ended: dict[str, Any] = {}
@@ -83,7 +83,7 @@ def _report(path: Path) -> RunReport:
 
 
 def _entries(log: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log that are whole; one that is being written is left out."""
+    """The complete lines of a log, without one that is being written."""
     try:
         text = log.read_text("utf-8", "replace")
     except OSError:
@@ -99,11 +99,11 @@ def _entries(log: Path) -> Iterator[dict[str, Any]]:
 
 
 def as_text(reports: list[RunReport], width: int = 80) -> str:
-    """A table, one run a line; long names are cut so that it fits the width."""
+    """A table with one run per line; long names are cut to fit the width."""
     head = ("run", "state", "best", "step", "time", "config")
     rows = [head, *(_row(one) for one in reports)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    # Run and config share what the other columns leave.
+    # Run and config share the width that the other columns leave.
     room = max(width - sum(widths[1:5]) - 2 * (len(head) - 1), 16)
     widths[5] = min(widths[5], max(room - widths[0], room // 3))
     widths[0] = min(widths[0], room - widths[5])

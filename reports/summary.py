@@ -1,4 +1,4 @@
-"""What a network costs, layer by layer: parameters, operations, memory. Read off its graphs."""
+"""The costs of a network, layer by layer: parameters, operations, memory; from its graphs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _INPUT, _LOSS = "input", "loss"
 
 @dataclass(frozen=True)
 class Row:
-    """A layer, the ``input`` before them or the ``loss`` after them; shapes exclude the batch.
+    """A layer, the ``input`` or the ``loss``; shapes exclude the batch.
 
-    A layer of a composite has its row after that one's, one ``depth`` further in; a composite's own
-    row counts what it does itself. statistics: numbers that training's forward moves, as of batch
-    norm, beside the trained parameters. forward_flops: for one picture. activation_bytes: what
-    forward keeps for backward, for a batch; 0 where the layer's output is a view of its input or
-    lives inside a fused operation.
+    A layer of a composite has its row after that of the composite, one ``depth`` further in; the
+    composite's own row counts only what it does itself. statistics: numbers that forward updates in
+    training, as in batch norm, besides the parameters. forward_flops: for one picture.
+    activation_bytes: what forward keeps for backward, for a batch; 0 if the layer's output is a
+    view of its input or is internal to a fused operation.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of all tensors of a section, no two in the same place, unpadded, numbers in float32.
+    """Bytes of all tensors of a section, without padding, in float32, if none share memory.
 
-    ``statistics``: running ones, as of batch norm. A backend adds padding and copies in other
-    layouts. The data set itself is not in it.
+    ``statistics``: running ones, as in batch norm. A backend adds padding and copies in other
+    layouts. The data set itself is not included.
     """
 
     parameters: int
@@ -71,10 +71,10 @@ class Memory:
 class NetworkSummary:
     """A network's rows and totals; ``training`` is a step's memory, ``evaluation`` a batch's.
 
-    Where parameters are frozen for a while, a step is one of those that take the most.
+    If parameters are frozen for a while, the step is one of those that need the most memory.
 
-    The batch is computed in so many ``parts``.
-    ``gpu``: what training on a GPU takes at most, with the data set, padding and workspaces.
+    ``parts``: the number of parts in which a batch is computed.
+    ``gpu``: the most memory that training on a GPU takes, with data set, padding and workspaces.
     """
 
     config: str
@@ -124,10 +124,10 @@ class NetworkSummary:
 
 
 def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> NetworkSummary:
-    """The summary of a config's network; batch_size: another than the config's.
+    """The summary of a config's network; batch_size: used instead of the config's.
 
-    Needs neither data nor a device. Raises ShapeError, ConfigError or DatasetError where the config
-    could not be trained, UsageError for a batch size below 1.
+    Needs neither data nor a device. Raises ShapeError, ConfigError or DatasetError if the config
+    cannot be trained, UsageError for a batch size below 1.
     """
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"--batch-size must be at least 1, got {batch_size}")
@@ -136,7 +136,7 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
         config = config.model_copy(update={"data": data})
     info = describe_data(config)
     if batch_size is not None and info.train_count is not None:
-        # A batch to look at need not fit into the data set.
+        # The batch of a summary may be larger than the data set.
         info = replace(info, train_count=max(info.train_count, samples_needed(config)))
     network = build_network(config, info, file)
     scaling = preprocessing(config, info)
@@ -173,7 +173,7 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
         flops[name] = flops.get(name, 0) + op.flops()
 
     def row(name: str, kind: str, shape: Shape, layer: Layer | None = None) -> Row:
-        # What a composite consists of has rows of its own.
+        # The layers of a composite have their own rows.
         own = layer if layer is not None and not layer.children else None
         tensors = [p.tensor for p in own.parameters()] if own is not None else []
         return Row(
@@ -199,7 +199,7 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
 
 
 def _stored(plain: Graph, train: Graph) -> dict[str, int]:
-    """Bytes that forward leaves behind, by the layer that the plain graph has them from."""
+    """Bytes that forward keeps for backward, by the layer that makes them in the plain graph."""
     stored: dict[str, int] = {}
     for op in train.ops:
         if not _is_forward(op):
@@ -240,5 +240,5 @@ def _is_forward(op: Op) -> bool:
 
 
 def _own(op: Op) -> tuple[Tensor, ...]:
-    """The tensors that the operation brings into being; a reshaped one is a view."""
+    """The tensors that the operation creates; a reshaped one is only a view."""
     return () if isinstance(op, Reshape) else op.tensors(op.outputs)

@@ -16,7 +16,7 @@ _LEFT = 2
 
 
 def as_text(summary: NetworkSummary) -> str:
-    """The table, its totals and what they mean; within 80 columns for names of usual length."""
+    """The table, its totals and their meaning; within 80 columns for names of usual length."""
     loss = summary.rows[-1]
     rows = [
         (
@@ -49,9 +49,9 @@ def as_text(summary: NetworkSummary) -> str:
         rule,
         _line(total, widths),
         "",
-        "MFLOP: forward, one picture; a multiply and an add are two.",
-        f"activation: kept by forward of {_pictures(summary.batch_size // summary.parts)}; "
-        "- is a view, or in a fused call.",
+        "MFLOP: forward of one picture; a multiplication and an addition count as two.",
+        f"activation: kept for backward, {_pictures(summary.batch_size // summary.parts)}; "
+        "-: a view, or in a fused call.",
         *_statistics(summary),
         "",
         *_memory(f"memory of a training step, batch {summary.batch_size}", summary.training),
@@ -73,14 +73,14 @@ def _pictures(count: int) -> str:
 
 
 def _statistics(summary: NetworkSummary) -> list[str]:
-    """How many numbers beside the trained parameters a checkpoint holds, where there are any."""
+    """The running statistics that a checkpoint has besides the parameters, if any."""
     if not summary.statistics:
         return []
-    return [f"Beside the parameters: {summary.statistics:,} running statistics of batch norm."]
+    return [f"Besides the parameters: {summary.statistics:,} running statistics of batch norm."]
 
 
 def _gpu(plan: MemoryPlan) -> list[str]:
-    """The need of every section, and what they share."""
+    """The memory of every section, and of what they share."""
     named = {
         "parameters": plan.parameters,
         "gradients": plan.gradients,
@@ -105,7 +105,7 @@ def _memory(title: str, memory: Memory) -> list[str]:
 
 
 def _name(row: Row) -> str:
-    """The name without those of the layers around it, and the type where it does not say it."""
+    """The name without those of enclosing layers, and the type unless the name contains it."""
     name = row.name.rpartition(".")[2]
     return name if name.rpartition("_")[0] == row.type or not row.type else f"{name}: {row.type}"
 

@@ -64,7 +64,7 @@ def test_a_place_where_no_sheet_can_be_is_told(run: Run, tmp_path: Path) -> None
 def test_wrong_places_for_the_sheet(run: Run) -> None:
     done = run("data", "--config", "tiny.yaml", "--save", "sheet.jpg")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "sheet.jpg: the sheet is a PNG" in done.stderr
+    assert "sheet.jpg: the contact sheet is a PNG" in done.stderr
     done = run("data", "--config", "tiny.yaml", "--save", "nowhere/sheet.png")
     assert done.returncode == 1
     assert "error: nowhere/sheet.png: cannot be written: No such file" in done.stderr

@@ -46,7 +46,7 @@ def test_measured_text_has_times_and_limits(run: Run) -> None:
     assert any(line.startswith("limits, measured now: ") for line in lines)
     (step,) = [line for line in lines if line.startswith("  step ")]
     assert step.split()[-1].endswith("%")
-    assert any(line.startswith("  the machine's limit for it ") for line in lines)
+    assert any(line.startswith("  the machine's limit for the step ") for line in lines)
     assert "most to gain" in done.stdout
 
 

@@ -111,7 +111,7 @@ def test_files_are_shown_with_their_state(monkeypatch: pytest.MonkeyPatch) -> No
     text = as_text(DataReport(**{**vars(found), "files": kept}))
     assert "folder      data/paint\n" in text
     assert "a.gz: the original, by its SHA-256\n" in text
-    assert "b: sound, but not the original" in text
+    assert "b: readable, but not the original" in text
 
 
 @pytest.mark.parametrize("normalize", ["{mean: 0, std: 1}", "{mean: 0.13, std: 0.31}"])

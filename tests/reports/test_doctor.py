@@ -98,7 +98,7 @@ def test_without_onednn_it_says_what_to_install(
 
     monkeypatch.setattr(onednn, "library", missing)
     finding = findings(tmp_path)["oneDNN", "library"]
-    assert (finding.state, finding.advice) == ("note", "NumPy computes instead, slower")
+    assert (finding.state, finding.advice) == ("note", "NumPy is used instead (slower)")
     assert "install it" in finding.value
 
 
@@ -211,7 +211,7 @@ def test_the_real_data_is_verified(tmp_path: Path) -> None:
     if not folder:
         pytest.skip("DNNSTACK_DATA is not set: it names the folder that has mnist/")
     found = {(f.section, f.name): f for f in examine(None, tmp_path)}
-    assert found["data", "mnist"].value == "there, all files verified by SHA-256"
+    assert found["data", "mnist"].value == "present, all files verified by SHA-256"
     assert found["data", "folder"].value.endswith("(DNNSTACK_DATA)")
 
 
@@ -229,7 +229,7 @@ def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_cache_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "cache"))
-    assert findings(tmp_path)["folders", "cache"].value.endswith("cache, not made yet")
+    assert findings(tmp_path)["folders", "cache"].value.endswith("cache, not created yet")
     (tmp_path / "cache" / "deep").mkdir(parents=True)
     (tmp_path / "cache" / "deep" / "file").write_bytes(bytes(3 << 20))
     assert findings(tmp_path)["folders", "cache"].value.endswith("cache, 3.00 MiB")

@@ -65,7 +65,9 @@ def test_a_remark_on_times(machine: Machine) -> None:
     machine(1.0, own=0.9, first=0.9, third=0.1)
     assert others.remark() == ""
     machine(1.0, own=0.9, first=0.9, third=0.5)
-    assert others.remark().startswith("other programs kept 0.5 of 2 cores busy meanwhile")
+    assert others.remark().startswith(
+        "other programs kept 0.5 of 2 cores busy during the measurement"
+    )
 
 
 def test_nothing_is_said_where_nothing_is_known(

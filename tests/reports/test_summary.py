@@ -283,4 +283,4 @@ def test_a_batch_in_parts_takes_less_memory_for_the_same_work() -> None:
     assert parts.training.optimizer == 3 * whole.training.parameters
     assert whole.training.optimizer == 2 * whole.training.parameters
     assert parts.step_flops == pytest.approx(whole.step_flops, rel=0.02)
-    assert "kept by forward of 16 pictures" in as_text(parts)
+    assert "kept for backward, 16 pictures" in as_text(parts)
