@@ -7,7 +7,7 @@ from dnnstack.backends.onednn.steps import Step
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, DnnlError, ShapeError
 from dnnstack.layers.build import LayerSpec
-from dnnstack.optimizers.adam import Adam
+from dnnstack.optimizers.adam import Adam, Adamw
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
@@ -221,7 +221,7 @@ def test_measuring_changes_nothing(make):
     assert executable.read(graphs["train"]["step"])[0] == 2
 
 
-@pytest.mark.parametrize("rule", [Adam(), Adam(decoupled=True, weight_decay=0.1), Muon(Sgd())])
+@pytest.mark.parametrize("rule", [Adam(), Adamw(weight_decay=0.1), Muon(Sgd())])
 def test_updates_run_over_the_arenas_without_reference_code(make, rule):
     """A dozen calls for all parameters together; Muon some more for each of the two filters."""
     _, _, executable = make(rule=Optimizer(rule, ema=True))
