@@ -7,6 +7,8 @@ from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
 from dnnstack.configs.schema.layers import Layer
 from dnnstack.configs.schema.shape import kinds, models_in
+from dnnstack.layers.losses import LOSSES
+from dnnstack.optimizers import RULES
 
 GOOD = {
     "data": "data: {dataset: mnist}",
@@ -243,8 +245,7 @@ ONE_LINE = [
     ),
     (
         "loss: {label_smoothing: 0.1}",
-        "x.yaml:1:1: loss: the key 'type' is missing (cross_entropy, one_minus_p, "
-        "squared_distance, hinge, mse, perceptron, rbf_map)",
+        f"x.yaml:1:1: loss: the key 'type' is missing ({', '.join(LOSSES)})",
     ),
     (
         "loss: {type: mse, label_smoothing: 0.1}",
@@ -256,7 +257,7 @@ ONE_LINE = [
     ),
     (
         "optimizer: {lr: 0.1}",
-        "x.yaml:1:1: optimizer: the key 'type' is missing (adam, adamw, muon, sgd)",
+        f"x.yaml:1:1: optimizer: the key 'type' is missing ({', '.join(RULES)})",
     ),
     (
         "optimizer: sgd",

@@ -80,11 +80,10 @@ def test_perceptron_error() -> None:
 
 
 def test_which_losses_hold_a_softmax() -> None:
-    assert {name for name, loss in LOSSES.items() if loss.softmax} == {
-        "cross_entropy",
-        "one_minus_p",
-        "squared_distance",
-        "rbf_map",
+    """Those whose formula is of probabilities, and that of units whose scores are penalties."""
+    found = {name for name, loss in LOSSES.items() if loss.softmax}
+    assert found == {name for name, loss in LOSSES.items() if loss().formula.of != "scores"} | {
+        "rbf_map"
     }
 
 
