@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, ClassVar, Literal
 
 from ..common.options import NotNegative
 from ..graph.graph import Graph, Tensor
+from ..graph.ops import ElementwiseUpdate, UpdateFormula
 from ..layers.layer import Parameter
 
 DecayOn = Literal["all", "weights"]
@@ -81,6 +83,33 @@ class Decaying(Rule):
     weight_decay_on: Annotated[
         DecayOn, "Parameters that decay: all, or weights alone (no biases)."
     ] = "all"
+
+
+class ElementwiseRule(Rule):
+    """A rule that moves every number of a parameter by itself, as its formula says."""
+
+    @abstractmethod
+    def formula(self) -> UpdateFormula:
+        """The formula with the options of the rule."""
+
+    def families(self) -> tuple[str, ...]:
+        return self.formula().families
+
+    def add(self, graph: Graph, members: Sequence[Member], rates: Tensor, step: Tensor) -> None:
+        families = [self.states(members, family) for family in self.families()]
+        graph.add(
+            ElementwiseUpdate(
+                gradients=tuple(m.gradient for m in members),
+                rates=rates,
+                step=step,
+                parameters=tuple(m.tensor for m in members),
+                states=tuple(chain.from_iterable(families)),
+                weight_decay=tuple(m.weight_decay for m in members),
+                lr_factor=factors(members),
+                start=tuple(m.start for m in members),
+                formula=self.formula(),
+            )
+        )
 
 
 def state_of(tensor: Tensor, family: str) -> Tensor:

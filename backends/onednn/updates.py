@@ -9,7 +9,7 @@ from math import sqrt
 import numpy as np
 
 from ...graph.graph import Op, Tensor
-from ...graph.ops import Accumulate, AdamUpdate, Average, SgdUpdate
+from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, SgdUpdate
 from ...graph.ops.updates import ParameterUpdate
 from .arenas import flat, stretches
 from .bind import Binder, binds
@@ -28,6 +28,7 @@ from .memory import Descriptor, Memory
 from .primitive import Attributes, PrimitiveDesc
 
 Scaled = tuple[Memory, Memory]
+_PIECE = 1 << 14
 
 
 def scalar(b: Binder, value: float | None = None) -> Memory:
@@ -176,6 +177,30 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
         b.primitive(op, PrimitiveDesc("eltwise_forward", *root), {SRC: v, DST: scratch})
         add(b, op, (scratch, one), (eps[n], one), scratch)
         _binary(b, op, BINARY_DIV, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0)
+
+
+@binds(ElementwiseUpdate)
+def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
+    """By NumPy over whole stretches, in pieces that stay in the cache."""
+    rates, step = b.data(op.rates), b.array(op.step)
+    families = op.families().values()
+    found = _update_stretches(b, op, *families, start=op.start)
+    pieces = []
+    for i, *rest in found:
+        kinds = (op.parameters, op.gradients, *families)
+        flats = [flat(b.store, [kind[k] for k in (i, *rest)]).array() for kind in kinds]
+        for at in range(0, len(flats[0]), _PIECE):
+            pieces.append((i, [values[at : at + _PIECE] for values in flats]))
+
+    def run() -> None:
+        now, rate = int(step[0]), rates()
+        for i, (p, g, *states) in pieces:
+            lr, t = rate[now] * op.factor(i), now - op.start[i] + 1
+            op.formula.update(p, g, states, lr, op.weight_decay[i], t)
+
+    shown = {name: str(value) for name, value in vars(op.formula).items()}
+    shown["weight_decay"] = str([op.weight_decay[i] for i, *_ in found])
+    b.host(op, run, "add", shown)
 
 
 def _times(x: Memory, factor: Memory) -> PrimitiveDesc:

@@ -6,7 +6,7 @@ from math import sqrt
 
 import numpy as np
 
-from ...graph.ops import Accumulate, AdamUpdate, Average, MuonUpdate
+from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, MuonUpdate
 from ..base import Array
 from .kernels import kernel
 
@@ -38,6 +38,22 @@ def adam_update(
         first.append(m)
         second.append(v)
     return tuple(moved), tuple(first), tuple(second)
+
+
+@kernel(ElementwiseUpdate, "add")
+def elementwise_update(
+    op: ElementwiseUpdate,
+    gradients: Arrays,
+    rates: Array,
+    step: Array,
+    parameters: Arrays,
+    states: Arrays,
+) -> tuple[Arrays, Arrays]:
+    moved, kept = (tuple(each.copy() for each in arrays) for arrays in (parameters, states))
+    for i, (p, g) in enumerate(zip(moved, gradients, strict=True)):
+        lr, t = rates[int(step[0])] * op.factor(i), int(step[0]) - op.start[i] + 1
+        op.formula.update(p, g, kept[i :: len(moved)], lr, op.weight_decay[i], t)
+    return moved, kept
 
 
 @kernel(MuonUpdate, "matmul")

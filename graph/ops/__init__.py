@@ -24,7 +24,7 @@ from .classic import (
     RbfBackward,
 )
 from .combine import Add, Concat, PadChannels, Slice
-from .formulas import RowFormula, one_hot
+from .formulas import RowFormula, UpdateFormula, one_hot
 from .fused import Fused
 from .im2col import Col2im, Im2col
 from .linear import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
@@ -62,7 +62,7 @@ from .pointwise import (
     SoftmaxBackward,
 )
 from .step import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
-from .updates import Accumulate, AdamUpdate, Average, MuonUpdate
+from .updates import Accumulate, AdamUpdate, Average, ElementwiseUpdate, MuonUpdate
 
 __all__ = [
     "ACTIVATIONS",
@@ -95,6 +95,7 @@ __all__ = [
     "DivisiveNormBackward",
     "Dropout",
     "DropoutBackward",
+    "ElementwiseUpdate",
     "Fused",
     "GatherAugmented",
     "GatherBatch",
@@ -126,6 +127,7 @@ __all__ = [
     "SoftmaxBackward",
     "SoftmaxCrossEntropy",
     "SoftmaxCrossEntropyBackward",
+    "UpdateFormula",
     "View",
     "Views",
     "one_hot",

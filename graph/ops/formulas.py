@@ -1,4 +1,4 @@
-"""What a formula is: the part of an operation that many losses fill in, each in a file of its own.
+"""Formulas: what losses or optimizers that share an operation say, each in a file of its own.
 
 A formula is a frozen dataclass whose fields are its options, and is said twice: in NumPy, for the
 backends of a CPU, and as ``cuda``, functions in CUDA C++ that a kernel of ours calls and in which
@@ -8,6 +8,7 @@ every option is a constant of its name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -49,6 +50,28 @@ class RowFormula(Formula):
     def scale(self, classes: int) -> float:
         """A factor of the gradient; it is united with that of the mean, which saves a rounding."""
         return 1.0
+
+
+class UpdateFormula(Formula):
+    """How an optimizer moves each number of a parameter, whatever the others are.
+
+    ``families`` names its state; each is one number beside every number of a parameter, and 0
+    before the parameter's first update. ``flops``: those for each number. ``cuda``: update(p, g,
+    states, rule), which returns the new p and changes the states, see formulas.cuh.
+    """
+
+    families: ClassVar[tuple[str, ...]] = ()
+    flops: ClassVar[int]
+
+    @abstractmethod
+    def update(
+        self, p: Array, g: Array, states: Sequence[Array], lr: float, weight_decay: float, t: int
+    ) -> None:
+        """Change p and the states, one a family, in place and leave the gradient g; any shape.
+
+        t: 1 in a parameter's first update. Layouts are padded: a p of 0 whose gradients have
+        always been 0 must stay 0.
+        """
 
 
 def one_hot(target: Array, x: Array, label_smoothing: float = 0.0) -> Array:

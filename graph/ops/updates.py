@@ -7,6 +7,7 @@ from math import prod
 from typing import ClassVar
 
 from ..graph import Op, Tensor
+from .formulas import UpdateFormula
 from .rules import need, same
 
 
@@ -80,6 +81,42 @@ class AdamUpdate(ParameterUpdate):
 
     def bytes(self) -> int:
         return 7 * 4 * self.size()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElementwiseUpdate(ParameterUpdate):
+    """p, states = formula(p, g, states, lr, wd, t) for every number of every parameter.
+
+    t = step - start + 1 as for AdamUpdate. states: for each of the formula's families one tensor a
+    parameter, family after family.
+    """
+
+    inputs: ClassVar = ("gradients", "rates", "step")
+    updates: ClassVar = ("parameters", "states")
+    states: tuple[Tensor, ...]
+    start: tuple[int, ...]
+    formula: UpdateFormula
+
+    @property
+    def name(self) -> str:
+        return self.formula.name
+
+    def families(self) -> dict[str, tuple[Tensor, ...]]:
+        names, count = self.formula.families, len(self.parameters)
+        return {name: self.states[i * count :][:count] for i, name in enumerate(names)}
+
+    def check(self) -> None:
+        super().check()
+        count = len(self.parameters)
+        need(self, len(self.start) == count, *self.parameters)
+        need(self, len(self.states) == count * len(self.formula.families), *self.states)
+
+    def flops(self) -> int:
+        decayed = zip(self.parameters, self.weight_decay, strict=True)
+        return self.formula.flops * self.size() + sum(2 * p.size for p, wd in decayed if wd)
+
+    def bytes(self) -> int:
+        return (3 + 2 * len(self.formula.families)) * 4 * self.size()
 
 
 @dataclass(frozen=True, kw_only=True)

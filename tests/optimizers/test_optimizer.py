@@ -21,6 +21,8 @@ from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.rules import Rule
 from dnnstack.optimizers.sgd import Sgd
 
+from ..support.update_formulas import AdadeltaUpdate, AdagradUpdate, ByFormula
+
 RATES = (0.1, 0.05, 0.2, 0.01)
 
 
@@ -81,7 +83,7 @@ def train(
     return {tensor.name: executable.read(tensor) for tensor in held}
 
 
-# From PyTorch 2.13 in float64: torch.optim.Adam and AdamW with these arguments.
+# From PyTorch 2.13 in float64: the optimizers of torch.optim with these arguments.
 TORCH: dict[str, tuple[Optimizer, list[float], list[float]]] = {
     "Adam(betas=(0.8, 0.95), eps=1e-3)": (
         Optimizer(Adam((0.8, 0.95), 1e-3)),
@@ -106,11 +108,26 @@ TORCH: dict[str, tuple[Optimizer, list[float], list[float]]] = {
         [-0.0938025387, 0.5026094901, 0.9923334344, 0.8557882348, 0.1744343519, -0.4039398539],
         [0.6689500814, 1.2547717935],
     ),
+    "Adagrad()": (
+        Optimizer(ByFormula(chosen=AdagradUpdate())),
+        [-0.0036095296, 0.4750028407, 0.9495209254, 0.9680150421, 0.3574601648, -0.3808895333],
+        [0.7052539807, 0.9575669544],
+    ),
+    "Adagrad(lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.3, eps=1e-3)": (
+        Optimizer(ByFormula(chosen=AdagradUpdate(0.1, 0.3, 1e-3), weight_decay=0.1)),
+        [-0.012030523, 0.5328704538, 0.9457613879, 0.9255788333, 0.3584291575, -0.3753603597],
+        [0.729715575, 0.9445616484],
+    ),
+    "Adadelta(weight_decay=0.1)": (
+        Optimizer(ByFormula(chosen=AdadeltaUpdate(), weight_decay=0.1)),
+        [0.0001731677, 0.6433061902, 0.9850547248, 0.8635184992, 0.3353698275, -0.3506959373],
+        [0.8407704843, 0.9912608658],
+    ),
 }
 
 
 @pytest.mark.parametrize("name", TORCH)
-def test_adam_is_pytorchs(name: str) -> None:
+def test_these_are_pytorchs(name: str) -> None:
     optimizer, weight, bias = TORCH[name]
     found = train(optimizer, DENSE)
     np.testing.assert_allclose(found["dense_1.weight"].ravel(), weight, rtol=0, atol=1e-9)

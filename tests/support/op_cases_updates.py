@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 from dnnstack.graph.graph import Shape, Tensor
-from dnnstack.graph.ops import Accumulate, AdamUpdate, Advance, Average, MuonUpdate, SgdUpdate
+from dnnstack.graph.ops import (
+    Accumulate,
+    AdamUpdate,
+    Advance,
+    Average,
+    ElementwiseUpdate,
+    MuonUpdate,
+    SgdUpdate,
+)
 
 from .op_draft import Draft, case
+from .update_formulas import FORMULAS
 
 SHAPES: list[Shape] = [(3, 2, 2, 3), (3,), (4, 5), (4,)]
 FACTORS = (1.0, 64.0, 1.0, 0.5)
@@ -78,6 +89,36 @@ def adam(d: Draft, decay: tuple[float, ...], decoupled: bool, factors: tuple[flo
 case("adam", adam, NONE, False, ())
 case("adam-decay", adam, MIXED, False, FACTORS)
 case("adamw", adam, MIXED, True, ())
+
+
+def elementwise(d: Draft, name: str, decay: tuple[float, ...], factors: tuple[float, ...]) -> None:
+    """As adam; states are 0 before the first update."""
+    rates, step = clock(d, 9.0, 0.1, 0.03, 0.2)
+    d.steps, d.length = 3, 100
+    formula = FORMULAS[name]
+    states = [several(d, family, SHAPES, "state") for family in formula.families]
+    for kind in states:
+        for i, tensor in enumerate(kind):
+            d.values[tensor] = np.abs(d.values[tensor]) * (i != 2)
+    d.graph.add(
+        ElementwiseUpdate(
+            gradients=several(d, "g", SHAPES, "input"),
+            rates=rates,
+            step=step,
+            parameters=several(d, "p", SHAPES, "parameter"),
+            states=tuple(chain.from_iterable(states)),
+            weight_decay=decay,
+            lr_factor=factors,
+            start=(0, 0, 1, 0),
+            formula=formula,
+        )
+    )
+    d.graph.add(Advance(step=step))
+
+
+for name in FORMULAS:
+    case(f"{name}-alone", elementwise, name, NONE, ())
+    case(f"{name}-decay", elementwise, name, MIXED, FACTORS)
 
 
 def muon(d: Draft, nesterov: bool, rescale: bool, decay: float) -> None:

@@ -1,4 +1,4 @@
-"""Adam, averages of the weights, sums of gradients: one launch for all tensors of an operation."""
+"""Optimizers, averages, sums of gradients: one launch for all tensors of an operation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.graph import Tensor
-from ....graph.ops import Accumulate, AdamUpdate, Average
+from ....graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, f32, i32
@@ -17,17 +17,13 @@ from ..libraries.runtime import cupy
 # Elements that a block works on: four a thread.
 PIECE = 4 * THREADS
 FILE = "optimizers.cu"
-_ADAM = np.dtype(
-    [
-        *((name, "u8") for name in ("p", "g", "m", "v", "narrow")),
-        *(("size", "i4"), ("factor", "f4"), ("decay", "f4"), ("start", "i4")),
-    ]
-)
+_RULE = [("size", "i4"), ("factor", "f4"), ("decay", "f4"), ("start", "i4")]
+_ADAM = np.dtype([(name, "u8") for name in ("p", "g", "m", "v", "narrow")] + _RULE)
 _MEAN = np.dtype([("a", "u8"), ("p", "u8"), ("narrow", "u8"), ("size", "i4"), ("unused", "i4")])
 _SUM = np.dtype([("g", "u8"), ("s", "u8"), ("size", "i4"), ("unused", "i4")])
 
 
-def table(b: Binder, kind: np.dtype[Any], rows: Sequence[tuple[float, ...]]) -> Any:
+def table(b: Binder, kind: np.dtype[Any], rows: Sequence[tuple[Any, ...]]) -> Any:
     """An array of structures on the device."""
     return b.keep(cupy().asarray(np.array(list(rows), kind).view("u1")))
 
@@ -63,6 +59,38 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
     )
     shown = {"parameters": len(homes), "beta1": op.beta1, "beta2": op.beta2}
     b.kernel(op, (FILE, "adam_update", False), (sum(blocks),), arguments, shown)
+
+
+def segment(states: int) -> np.dtype[Any]:
+    """Segment of elementwise_update.cu, whose array of addresses is never empty."""
+    addresses = [(name, "u8") for name in ("p", "g", "narrow")]
+    return np.dtype([*addresses, ("states", "u8", (max(states, 1),)), *_RULE])
+
+
+@binds(ElementwiseUpdate)
+def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
+    homes, families = [b.home(p) for p in op.parameters], op.families().values()
+    rates, step = b.data(op.rates), b.home(op.step).array
+    rows = [
+        (
+            *(home.pointer, like(b, op.gradients[i], home)),
+            b.store.narrow_pointer(op.parameters[i]),
+            ([b.home(family[i]).pointer for family in families] or [0]),
+            *(home.layout.size, op.factor(i), op.weight_decay[i], op.start[i]),
+        )
+        for i, home in enumerate(homes)
+    ]
+    where, blocks = pieces(b, [home.layout.size for home in homes])
+    arguments = (table(b, segment(len(families)), rows), where, rates, step)
+    b.kernel(
+        op,
+        ("elementwise_update.cu", "elementwise_update", False),
+        (sum(blocks),),
+        arguments,
+        {"parameters": len(homes)},
+        defines=(("STATES", len(families)),),
+        formula=op.formula,
+    )
 
 
 @binds(Average)

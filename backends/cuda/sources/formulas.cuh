@@ -11,3 +11,10 @@ struct Row {
 // What all slopes of a row have in common, of a formula that does not say.
 template <typename R>
 __device__ float common(R) { return 0.0f; }
+
+// What an update knows of a parameter: its rate in this step, its weight decay, and how many updates
+// it has had with this one.
+struct Rule {
+    float lr, decay;
+    i64 t;
+};

@@ -372,6 +372,14 @@ for decoupled in (False, True):
         decoupled,
         (),
     )
+case(
+    "adagrad",
+    op_cases.op_cases_updates.elementwise,
+    "normal",
+    "adagrad-options",
+    (0.1, 0.0, 0.1, 0.0),
+    (),
+)
 case("average", op_cases.op_cases_updates.average, "normal", False)
 case("clip", op_cases.update, "normal", (0.0,) * 4, 0.0, False, 0.5)
 

@@ -12,6 +12,8 @@ from dnnstack.layers.losses.hinge import MultiMargin
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredError
 from torch.nn import functional as F
 
+from ..update_formulas import AdagradUpdate
+
 aten = torch.ops.aten
 Value = torch.Tensor
 Values = dict[Tensor, Value]
@@ -344,6 +346,21 @@ def adam(op: ops.AdamUpdate, v: Values) -> None:
         }
         rule.step()
         v[name] = p.detach()
+
+
+@means(ops.ElementwiseUpdate)
+def adagrad(op: ops.ElementwiseUpdate, v: Values) -> None:
+    assert isinstance(op.formula, AdagradUpdate)
+    for i, (name, gradient) in enumerate(zip(op.parameters, op.gradients, strict=True)):
+        p = torch.nn.Parameter(v[name])
+        p.grad = v[gradient]
+        rest = {"weight_decay": op.weight_decay[i], **vars(op.formula)}
+        rule = torch.optim.Adagrad([p], _rate(op, v, i), **rest)
+        done = int(v[op.step]) - op.start[i]
+        if done:
+            rule.state[p] = {"step": torch.tensor(float(done)), "sum": v[op.states[i]]}
+        rule.step()
+        v[name], v[op.states[i]] = p.detach(), rule.state[p]["sum"]
 
 
 @means(ops.Average)

@@ -21,10 +21,14 @@ from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.augmentation import TEST_TIME
 from dnnstack.training.preprocessing import Preprocessing
 
+from ....support.update_formulas import FORMULAS, ByFormula
+
 COUNT, EPOCH, TOTAL = 640, 10, 20
 LATE = Group(kinds=("bias",), freeze_until=1.0)
 RULES = {
     "adam": Optimizer(Adam(clip_norm=1.0), (LATE,), ema=True),
+    "adagrad": Optimizer(ByFormula(chosen=FORMULAS["adagrad"]), (LATE,)),
+    "sign": Optimizer(ByFormula(chosen=FORMULAS["sign"]), ema=True),
     "muon": Optimizer(Muon(rest=Sgd(momentum=0.9)), lookahead=True),
     "parts": Optimizer(Sgd(momentum=0.9), (LATE,), ema=True, lookahead=True, parts=4),
 }

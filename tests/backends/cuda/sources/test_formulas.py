@@ -7,12 +7,14 @@ import ctypes
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.libraries.kernels import source_of
+from dnnstack.backends.cuda.operations.optimizers import segment
 from dnnstack.backends.reference.kernels import KERNELS
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import RowLoss, RowLossBackward
 
 from ....support.cuda_shim import COMPILER, compiled
 from ....support.formulas import VARIANTS
+from ....support.update_formulas import FORMULAS
 
 LAUNCHERS = """
 void forward(const float* x, const int* target, float* losses, int n, int k) {
@@ -71,3 +73,54 @@ def test_losses(loss, law, n, k):
         assert not losses[target < 0].any()
         size = max(1.0, np.abs(slopes).max())
         np.testing.assert_allclose(dx, slopes, rtol=0, atol=1e-6 * size)
+
+
+UPDATE = """
+void update(const Segment* segments, const int2* where, int blocks, const float* rates,
+            const i64* step) {
+    launch(blocks, 3, [=] { elementwise_update(segments, where, rates, step); });
+}
+"""
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_updates(name, tmp_path):
+    """Three steps of two parameters, blocks of three threads with four numbers each, by float64."""
+    if COMPILER is None:
+        pytest.skip("no C++ compiler: neither g++ nor clang++ is on the path")
+    formula = FORMULAS[name]
+    count = len(formula.families)
+    source = f"#define STATES {count}\n{without_common('elementwise_update.cu', formula)}"
+    library = compiled(source, UPDATE, tmp_path)
+    rng, sizes, factors, decays = np.random.default_rng(3), (31, 12), (1.0, 0.5), (0.0, 0.2)
+    p, g = ([rng.standard_normal(n).astype(np.float32) for n in sizes] for _ in range(2))
+    states = [[np.zeros(n, np.float32) for n in sizes] for _ in range(count)]
+    narrow = [np.zeros(n, np.uint16) for n in sizes]
+    exact = [values.astype(np.float64) for values in p]
+    kept = [[np.zeros(n) for n in sizes] for _ in range(count)]
+    rates, step = np.array([9.0, 0.1, 0.03, 0.2], np.float32), np.array([1], np.int64)
+    dtype = segment(count)
+    rows = [
+        (
+            *(a.ctypes.data for a in (p[i], g[i], narrow[i])),
+            [family[i].ctypes.data for family in states] or [0],
+            *(sizes[i], factors[i], decays[i], 1),
+        )
+        for i in range(2)
+    ]
+    table = np.array(rows, dtype)
+    where = np.array([(i, at) for i in range(2) for at in range(0, sizes[i], 12)], np.int32)
+    for t in (1, 2, 3):
+        step[0] = t
+        given = (pointer(table), pointer(where), len(where), pointer(rates), pointer(step))
+        library.update(*given)
+        for i in range(2):
+            state = [family[i] for family in kept]
+            lr, gradient = rates[t] * factors[i], g[i].astype(np.float64)
+            formula.update(exact[i], gradient, state, lr, decays[i], t)
+    for i in range(2):
+        np.testing.assert_allclose(p[i], exact[i], rtol=0, atol=1e-6)
+        for mine, wanted in zip(states, kept, strict=True):
+            np.testing.assert_allclose(mine[i], wanted[i], rtol=1e-5, atol=1e-7)
+        wide = (narrow[i].astype(np.uint32) << 16).view(np.float32)
+        np.testing.assert_allclose(wide, p[i], rtol=2.0**-8)

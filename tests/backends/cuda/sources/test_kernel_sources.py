@@ -21,6 +21,7 @@ from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import ACTIVATIONS, Conv2d
 
 from ....support.formulas import VARIANTS
+from ....support.update_formulas import FORMULAS
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
@@ -98,13 +99,17 @@ def test_kernels_that_those_nets_do_not_use(file, kind, narrow):
         assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name}\n{log}"
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_formulas_of_losses(name):
+@pytest.mark.parametrize("name", [*VARIANTS, *FORMULAS])
+def test_formulas(name):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
-    code = kernels.source_of("row_loss.cu", VARIANTS[name].formula)
+    file, formula = "elementwise_update.cu", FORMULAS.get(name)
+    if formula is None:
+        file, formula = "row_loss.cu", VARIANTS[name].formula
+    states = len(getattr(formula, "families", ()))
+    options = ("-std=c++17", "-DBFLOAT=0", f"-DSTATES={states}", "--gpu-architecture=sm_90")
     for library in libraries():
-        compile_source(library, code, ("-std=c++17", "-DBFLOAT=0", "--gpu-architecture=sm_90"))
+        compile_source(library, kernels.source_of(file, formula), options)
 
 
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])

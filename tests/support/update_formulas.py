@@ -1,0 +1,107 @@
+"""Optimizers that are a formula, with no state, one and two: PyTorch's, and the sign alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from dnnstack.backends.base import Array
+from dnnstack.graph.ops import UpdateFormula
+from dnnstack.optimizers.rules import ElementwiseRule
+
+
+@dataclass(frozen=True)
+class AdagradUpdate(UpdateFormula):
+    """sum += g^2; p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)."""
+
+    families = ("adagrad_sum",)
+    flops = 6
+    cuda = """
+        __device__ float update(float p, float g, float* states, Rule r) {
+            g = fmaf(r.decay, p, g);
+            states[0] = (r.t == 1 ? initial_accumulator_value : states[0]) + g * g;
+            return p - r.lr / (1.0f + (r.t - 1) * lr_decay) * g / (sqrtf(states[0]) + eps);
+        }
+    """
+    lr_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    eps: float = 1e-10
+
+    def update(
+        self, p: Array, g: Array, states: Sequence[Array], lr: float, weight_decay: float, t: int
+    ) -> None:
+        (total,) = states
+        if t == 1:
+            total[...] = self.initial_accumulator_value
+        if weight_decay:
+            g = g + weight_decay * p
+        total += g * g
+        p -= lr / (1.0 + (t - 1) * self.lr_decay) * g / (np.sqrt(total) + self.eps)
+
+
+@dataclass(frozen=True)
+class AdadeltaUpdate(UpdateFormula):
+    """v = rho v + (1 - rho) g^2; d = sqrt(u + eps) / sqrt(v + eps) g; u as v, of d; p -= lr d."""
+
+    families = ("adadelta_v", "adadelta_u")
+    flops = 13
+    cuda = """
+        __device__ float update(float p, float g, float* states, Rule r) {
+            g = fmaf(r.decay, p, g);
+            states[0] = rho * states[0] + (1.0f - rho) * g * g;
+            float delta = sqrtf(states[1] + eps) / sqrtf(states[0] + eps) * g;
+            states[1] = rho * states[1] + (1.0f - rho) * delta * delta;
+            return p - r.lr * delta;
+        }
+    """
+    rho: float = 0.9
+    eps: float = 1e-6
+
+    def update(
+        self, p: Array, g: Array, states: Sequence[Array], lr: float, weight_decay: float, t: int
+    ) -> None:
+        v, u = states
+        g = g + weight_decay * p
+        v *= self.rho
+        v += (1.0 - self.rho) * g * g
+        delta = np.sqrt(u + self.eps) / np.sqrt(v + self.eps) * g
+        u *= self.rho
+        u += (1.0 - self.rho) * delta * delta
+        p -= lr * delta
+
+
+@dataclass(frozen=True)
+class SignUpdate(UpdateFormula):
+    """p = (1 - lr wd) p - lr sign(g)."""
+
+    flops = 2
+    cuda = """
+        __device__ float update(float p, float g, float* states, Rule r) {
+            p *= 1.0f - r.lr * r.decay;
+            return p - r.lr * ((g > 0.0f) - (g < 0.0f));
+        }
+    """
+
+    def update(
+        self, p: Array, g: Array, states: Sequence[Array], lr: float, weight_decay: float, t: int
+    ) -> None:
+        p *= 1.0 - lr * weight_decay
+        p -= lr * np.sign(g)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByFormula(ElementwiseRule):
+    kind = "by_formula"
+    chosen: UpdateFormula
+
+    def formula(self) -> UpdateFormula:
+        return self.chosen
+
+
+FORMULAS: dict[str, UpdateFormula] = {
+    "adagrad": AdagradUpdate(),
+    "adagrad-options": AdagradUpdate(0.1, 0.3, 1e-3),
+    "adadelta": AdadeltaUpdate(),
+    "sign": SignUpdate(),
+}
