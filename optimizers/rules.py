@@ -85,7 +85,8 @@ class Decaying(Rule):
     ] = "all"
 
 
-class ElementwiseRule(Rule):
+@dataclass(frozen=True, kw_only=True)
+class ElementwiseRule(Decaying):
     """A rule that moves every number of a parameter by itself, as its formula says."""
 
     @abstractmethod

@@ -73,7 +73,8 @@ MISTAKES = [
     ),
     (
         "optimizer: {type: muon, lr: 1, rest: {type: muon, lr: 1}}",
-        "x.yaml:1:45: optimizer.rest.type: unknown optimizer 'muon'; expected adam, adamw or sgd",
+        "x.yaml:1:45: optimizer.rest.type: unknown optimizer 'muon'; expected "
+        "adagrad, adam, adamw or sgd",
     ),
     (
         "optimizer: {type: sgd, lr: 1, groups: [{lr_factor: 2}]}",

@@ -8,36 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from dnnstack.backends.base import Array
 from dnnstack.graph.ops import UpdateFormula
+from dnnstack.optimizers.adagrad import AdagradUpdate
 from dnnstack.optimizers.rules import ElementwiseRule
-
-
-@dataclass(frozen=True)
-class AdagradUpdate(UpdateFormula):
-    """sum += g^2; p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)."""
-
-    families = ("adagrad_sum",)
-    flops = 6
-    cuda = """
-        __device__ float update(float p, float g, float* states, Rule r) {
-            g = fmaf(r.decay, p, g);
-            states[0] = (r.t == 1 ? initial_accumulator_value : states[0]) + g * g;
-            return p - r.lr / (1.0f + (r.t - 1) * lr_decay) * g / (sqrtf(states[0]) + eps);
-        }
-    """
-    lr_decay: float = 0.0
-    initial_accumulator_value: float = 0.0
-    eps: float = 1e-10
-
-    def update(
-        self, p: Array, g: Array, states: Sequence[Array], lr: float, weight_decay: float, t: int
-    ) -> None:
-        (total,) = states
-        if t == 1:
-            total[...] = self.initial_accumulator_value
-        if weight_decay:
-            g = g + weight_decay * p
-        total += g * g
-        p -= lr / (1.0 + (t - 1) * self.lr_decay) * g / (np.sqrt(total) + self.eps)
 
 
 @dataclass(frozen=True)
