@@ -38,7 +38,7 @@ def layer_of(op: Op) -> str:
 
 def candidate_layouts() -> tuple[str, ...]:
     """The layouts worth trying for a convolution on this machine."""
-    return ("nChw16c" if "avx512" in library().isa() else "nChw8c", "nhwc")
+    return (f"nChw{library().lanes()}c", "nhwc")
 
 
 def default_layout(channels: int) -> str:

@@ -16,7 +16,15 @@ from typing import Any
 
 from ...common.errors import BackendUnavailableError, DnnlError
 from ...common.native import Owned
-from .constants import AVX512_BF16_BIT, ENGINE_CPU, ISA_NAMES, MAX_NDIMS, STATUS, STREAM_IN_ORDER
+from .constants import (
+    AVX512_BF16_BIT,
+    AVX512_BIT,
+    ENGINE_CPU,
+    ISA_NAMES,
+    MAX_NDIMS,
+    STATUS,
+    STREAM_IN_ORDER,
+)
 
 Dims = c_int64 * MAX_NDIMS
 _P, _I, _F = c_void_p, c_int, c_float
@@ -205,6 +213,14 @@ class Library:
         """The instruction set that oneDNN uses here, such as avx512_core."""
         number = self._isa()
         return ISA_NAMES.get(number, f"isa_{number:#x}")
+
+    def has_avx512(self) -> bool:
+        """Whether that set has AVX-512."""
+        return bool(self._isa() & AVX512_BIT)
+
+    def lanes(self) -> int:
+        """Channels in a block of the layouts for which that set has fast kernels."""
+        return 16 if self.has_avx512() else 8
 
     def has_bfloat16(self) -> bool:
         """Whether that set multiplies numbers in bfloat16: AVX512_BF16, which AMX includes."""

@@ -28,11 +28,9 @@ Norm = BatchNorm | BatchNormBackward
 Kinds = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 # Bytes of a piece for each thread.
 PIECE_BYTES = 1 << 20
-# Values in a run, in blocks of channels and side by side: errors of longer ones are beyond the
-# bounds of test_precision.py. Then numbers in a group of runs, and how many are left to the host.
-BLOCKED, BESIDE, GROUP, FEW = 256, 64, 16, 2048
-# Channels in a vector, of which the library's fast kernels want a multiple.
-VECTOR = 16
+# Values that are added up one after the other: errors of more are beyond the bounds of
+# test_precision.py. Then numbers in a group of runs, and how many are left to the host.
+BESIDE, GROUP, FEW = 64, 16, 2048
 
 
 class Runs:
@@ -48,15 +46,17 @@ class Runs:
         most = max(1, PIECE_BYTES * library().threads() * n // layout.nbytes)
         each = max(k for k in range(1, n + 1) if n % k == 0 and k <= most)
         name = self.layout = layout_name(layout)
+        # In blocks of channels the kernel for AVX-512 adds up four runs in one.
+        vector, blocked = library().lanes(), 4 * BESIDE if library().has_avx512() else BESIDE
         self.count, self.channels = n // each, c
         if name.startswith("nChw"):
             lanes = int(name[4:-1])
-            length = _length(pixels, VECTOR, BLOCKED)
+            length = _length(pixels, vector, blocked)
             self.shape = (each, -(-c // lanes), pixels // length, lanes)
         elif name == "nchw":
             # A vector of pixels is a block of runs.
-            name, vector = (f"nChw{VECTOR}c", VECTOR) if pixels % VECTOR == 0 else (name, 1)
-            length = _length(pixels // vector, vector, BLOCKED if vector > 1 else BESIDE)
+            name, vector = (f"nChw{vector}c", vector) if pixels % vector == 0 else (name, 1)
+            length = _length(pixels // vector, vector, blocked if vector > 1 else BESIDE)
             self.shape = (each, c, pixels // length, 1)
         else:
             # Of few values, too, 16 runs: roundings of their means are to average out.
@@ -178,8 +178,9 @@ def _length(values: int, side_by_side: int, most: int) -> int:
 
     Runs side by side are whole vectors, where that can be.
     """
+    vector = library().lanes()
     lengths = [k for k in range(1, min(values, 4 * most) + 1) if values % k == 0]
-    whole = [k for k in lengths if values // k * side_by_side % VECTOR == 0]
+    whole = [k for k in lengths if values // k * side_by_side % vector == 0]
     lengths = whole or lengths
     short = max((k for k in lengths if k <= most), default=lengths[0])
     longer = min((k for k in lengths if k > most), default=short)
