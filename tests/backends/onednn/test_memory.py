@@ -132,7 +132,7 @@ def test_what_gave_its_memory_away_cannot_be_read(make) -> None:
 
 def test_padding_of_blocks_is_written_too(make) -> None:
     """Channels that only fill up a block reach gradients, over whose padding updates run."""
-    wide = {"filters": 24, "kernel_size": 3, "padding": 1}
+    wide = {"filters": 20, "kernel_size": 3, "padding": 1}
     layers = [LayerSpec("conv2d", options=wide), LayerSpec("batch_norm"), LayerSpec("relu")]
     ends = [LayerSpec("flatten"), LayerSpec("dense", options={"units": 10}), LayerSpec("softmax")]
     _, _, executable = make((*layers, *layers, *ends))
