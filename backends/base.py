@@ -25,15 +25,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile. ``precision`` auto is the backend's default; fp64 is for the reference alone.
+    """How to compile. ``precision`` auto is the backend's default; only the reference has fp64.
 
     ``tuning``: choices to apply as they are, from a checkpoint or another executable. ``tune``:
-    whether choices that nobody gave may be found by timing; else the backend's defaults are taken.
+    whether other choices may be found by timing; if not, the backend's defaults are used.
     ``tune_seconds``: about how long that may take; None is the backend's own short budget, infinity
-    a search that leaves out nothing. ``residency``: where the CUDA backend keeps data sets; auto is
-    on the device where they fit. ``share_memory``: whether a CPU's activations take the memory of
-    those that nobody needs any more; these cannot be read then. ``interrupt`` is called now and
-    then while compiling takes its time; what it raises ends it.
+    an exhaustive search. ``residency``: where the CUDA backend keeps data sets; auto is on the
+    device if they fit. ``share_memory``: whether a CPU's activations reuse the memory of those that
+    are no longer needed, which can then not be read. ``interrupt`` is called repeatedly while
+    compiling, which its exceptions end.
     """
 
     precision: Precision = "auto"
@@ -49,10 +49,10 @@ class Options:
 
 @dataclass(frozen=True)
 class BoundCall:
-    """What one step of a compiled section became: the library call behind an operation.
+    """A step of a compiled section: the library call for an operation.
 
-    ``arguments`` are what the call was given: geometry, shapes, layouts. ``op`` is the operation it
-    works for; a call that only moves data between layouts works for the one that needs it.
+    ``arguments``: those of the call: geometry, shapes, layouts. ``op``: the operation that the call
+    is for; for a call that only converts a layout, the operation that needs it.
     """
 
     op: Op
@@ -64,7 +64,7 @@ class BoundCall:
 
 @dataclass(frozen=True)
 class Limits:
-    """What this machine reached: GFLOP/s of a large gemm, GB/s of a large copy."""
+    """What this machine reaches: GFLOP/s of a large gemm, GB/s of a large copy."""
 
     gflops: float
     gbytes: float
@@ -85,7 +85,7 @@ class Executable(Protocol):
 
     @property
     def graphs(self) -> Mapping[str, Graph]:
-        """The sections as they are run: after rewrites."""
+        """The sections that run: after rewrites."""
         ...
 
     @property
@@ -94,10 +94,10 @@ class Executable(Protocol):
         ...
 
     def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
-        """Run a section so many times. Raises LibraryError with the failing call.
+        """Run a section ``steps`` times. Raises LibraryError with the failing call.
 
         Without ``wait`` it may return before the device is done; ``read`` and ``write`` then wait,
-        and raise what went wrong.
+        and raise its errors.
         """
         ...
 
@@ -106,7 +106,7 @@ class Executable(Protocol):
         ...
 
     def read(self, tensor: Tensor) -> Array:
-        """A copy of a tensor's value. Raises KeyError for one that is not held here."""
+        """A copy of a tensor's value. Raises KeyError for a tensor that is not stored."""
         ...
 
     def calls(self, section: str) -> Sequence[BoundCall]:
@@ -114,17 +114,17 @@ class Executable(Protocol):
         ...
 
     def measure(self, section: str, repeats: int) -> list[float]:
-        """Median seconds of every call of the section over so many runs, in the order of calls.
+        """Median seconds of every call of the section over ``repeats`` runs, in the order of calls.
 
-        Parameters and state are afterwards what they were before.
+        Parameters and state are restored afterwards.
         """
         ...
 
     def poison(self) -> None:
-        """Overwrite what no run may rely on with bytes of 0xFF, which are NaN in every float type.
+        """Overwrite memory that no run may rely on with bytes of 0xFF, NaN in every float type.
 
-        That is all but constants, inputs, parameters, state, data sets, and copies of these that
-        are still valid. Results are lost too. A run that reads what it has not written shows.
+        That is all memory except constants, inputs, parameters, state, data sets, and valid copies
+        of these. Results are lost too. This exposes a run that reads what it has not written.
         """
         ...
 
@@ -141,35 +141,35 @@ class Backend(Protocol):
 
     @property
     def waiting_threads(self) -> int:
-        """Threads of this machine that wait for each other in every call; 0 where a device works.
+        """The number of CPU threads that wait for each other in every call; 0 for a GPU.
 
-        Another program that keeps one of their cores busy holds up all of them.
+        Another program that keeps one of their cores busy delays all of them.
         """
         ...
 
     @property
     def rewrites(self) -> Sequence[str]:
-        """The rewrites whose result this backend can run."""
+        """The rewrites whose results this backend can run."""
         ...
 
     def compile(self, sections: Mapping[str, Graph], options: Options | None = None) -> Executable:
-        """Pick engines and layouts, allocate all memory, bind every call.
+        """Choose engines and layouts, allocate all memory, bind every call.
 
         Raises ShapeError or LibraryError for an operation that cannot be bound.
         """
         ...
 
     def precision(self, wanted: Precision) -> Precision:
-        """What is computed in where ``wanted`` is asked for: ``auto`` has a meaning here.
+        """The precision that is used for ``wanted``, which may be ``auto``.
 
-        Raises BackendUnavailableError for one that this device has not.
+        Raises BackendUnavailableError for one that this device does not have.
         """
         ...
 
     def limits(self) -> Limits:
-        """Measure the machine: takes about a second."""
+        """Measure the machine, which takes about a second."""
         ...
 
     def versions(self) -> Mapping[str, str]:
-        """Library versions, instruction set, threads: what equal bits depend on."""
+        """Everything that equal bits depend on: library versions, instruction set, threads."""
         ...

@@ -1,8 +1,8 @@
-"""Convolutions whose results are known: every factor is one number a channel, a row, a column.
+"""Convolutions whose results are known, because their operands are products of factors.
 
-The value at (n, c, h, w) is the product of the numbers of c, h and w, so that the sums of a
-convolution along its axes are apart, and their product is the result. The numbers are 1, 2 and 3:
-operands are exact in bfloat16, and sums in float32 up to 2^24.
+The value at (n, c, h, w) is the product of a number of c, one of h and one of w. The sums of a
+convolution along its axes are therefore independent, and the result is their product. The numbers
+are 1, 2 and 3: operands are exact in bfloat16, and sums in float32 up to 2^24.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind = Literal["forward", "data", "filter"]
 
 
 def numbers(sizes: Sequence[int]) -> list[Numbers]:
-    """For each axis as many numbers as it is long."""
+    """For each axis, a number for each of its positions."""
     return [(1 + np.arange(size) % 3).astype(np.float32) for size in sizes]
 
 
@@ -60,8 +60,8 @@ def result(
 def _line(kind: Kind, x: Numbers, w: Numbers, y: Numbers, window: Window, axis: int) -> Numbers:
     """The same along one axis.
 
-    Without matrix products: for these few finite numbers NumPy, reading the processor's flags
-    after BLAS, has warned of an invalid value now and then.
+    Without matrix products: NumPy reads the processor's flags after BLAS, and has sometimes warned
+    of an invalid value for these few finite numbers.
     """
     taps = window.dilation[axis] * np.arange(len(w))[:, None]
     at = taps + window.stride[axis] * np.arange(len(y)) - window.padding[2 * axis]

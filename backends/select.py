@@ -1,4 +1,4 @@
-"""Opening a backend by the name of a device; what it makes of another device's precision."""
+"""Opens a backend by the name of a device; handles the precision of another device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .base import Backend, Precision
 
 _LOG = logging.getLogger("dnnstack.layers")
 Device = Literal["auto", "cpu", "numpy", "cuda"]
-# Present where an NVIDIA driver is loaded: CuPy is imported only then.
+# Exists if an NVIDIA driver is loaded; only then is CuPy imported.
 NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
 
@@ -23,12 +23,12 @@ def open_backend(
     notice: Callable[[str], None] = lambda text: None,
     capture: bool = True,
 ) -> Backend:
-    """The backend of a device: cpu is oneDNN, numpy the reference, auto the fastest there is.
+    """The backend of a device: cpu is oneDNN, numpy the reference, auto the fastest available.
 
-    auto takes a GPU where there is one. What cannot be used is said through ``notice``, and the
-    next is taken: CUDA (for auto), oneDNN, NumPy. Raises BackendUnavailableError where cuda was
-    asked for and cannot be used, UsageError for a thread count below 1. ``capture``: False has CUDA
-    launch every call by itself, for debugging.
+    auto selects a GPU if there is one. A backend that cannot be used is reported to ``notice``, and
+    the next one is tried: CUDA (for auto), oneDNN, NumPy. Raises BackendUnavailableError if cuda
+    was requested and cannot be used, UsageError for a thread count below 1. ``capture``: False
+    makes CUDA launch every call separately, for debugging.
     """
     if threads is not None and threads < 1:
         raise UsageError(f"--threads must be at least 1, got {threads}")
@@ -42,7 +42,7 @@ def open_backend(
                 raise
             notice(f"{error}; computing on the CPU")
     if not capture:
-        notice("--no-graph changes nothing here: the CPU launches every call by itself")
+        notice("--no-graph has no effect here: the CPU makes every call separately")
     count = threads if threads is not None else available_threads()
     if device != "numpy":
         from .onednn.backend import OneDnnBackend
@@ -57,21 +57,21 @@ def open_backend(
 
 
 def precision_or_fp32(backend: Backend, wanted: Precision) -> Precision:
-    """``wanted``; where this device lacks it, fp32, with a warning.
+    """``wanted``, or fp32 with a warning if this device does not have it.
 
-    For what was trained elsewhere: a checkpoint is no device's own.
+    For checkpoints, which may have been trained on another device.
     """
     try:
         backend.precision(wanted)
     except BackendUnavailableError:
         device = "cpu" if backend.name == "onednn" else backend.name
-        _LOG.warning("precision '%s' is not for device '%s': computing in fp32", wanted, device)
+        _LOG.warning("device '%s' does not have precision '%s': computing in fp32", device, wanted)
         return "fp32"
     return wanted
 
 
 def available_threads() -> int:
-    """Cores this process may use: its affinity, bounded by its cgroup's CPU quota."""
+    """The number of cores that this process may use, by its affinity and its cgroup's CPU quota."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )

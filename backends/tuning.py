@@ -1,4 +1,4 @@
-"""Tuning: what compiling decided by timing, as a plain table that a checkpoint can carry."""
+"""Tuning: the choices that compiling made by timing, as a table to store in checkpoints."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Search = Callable[[], tuple[Mapping[str, str], bool]]
 
 @dataclass(frozen=True)
 class Tuning:
-    """Choices by name, and the backend, environment and graph they were made for.
+    """Choices by name, and the backend, environment and graph for which they were made.
 
-    ``environment`` holds what equal bits depend on: library versions, instruction set, threads,
-    precision. The same table on the same environment gives an executable with equal bits.
+    ``environment`` is what equal bits depend on: library versions, instruction set, threads,
+    precision. The same table in the same environment gives an executable with equal bits.
     """
 
     backend: str
@@ -48,16 +48,16 @@ class Tuning:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Tuning:
-        """Raises KeyError, TypeError or ValueError where the table is not one of ours."""
+        """Raises KeyError, TypeError or ValueError if the table is not a tuning table."""
         texts = [table["backend"], table["graph"]]
         pairs = [dict(table["environment"]), dict(table["choices"])]
         texts += [text for pair in pairs for item in pair.items() for text in item]
         if not all(isinstance(text, str) for text in texts):
-            raise ValueError("a tuning table holds text alone")
+            raise ValueError("a tuning table contains only text")
         return cls(table["backend"], pairs[0], table["graph"], pairs[1])
 
     def misfit(self, other: Tuning) -> str:
-        """Why this table cannot give the bits of ``other``, the present; "" where it can."""
+        """Why this table cannot give the bits of ``other``, the present one; "" if it can."""
         if self.backend != other.backend:
             return f"it was made for the {self.backend} backend, this is {other.backend}"
         if self.graph != other.graph:
@@ -76,12 +76,13 @@ def settle(
     search: Search | None,
     thorough: bool = False,
 ) -> tuple[Tuning, tuple[str, ...]]:
-    """The table to compile with, and what the user should know of it.
+    """The table to compile with, and what to tell the user about it.
 
-    ``present`` carries the backend's default choices and what they would be made for. ``given``, a
-    checkpoint's table, is taken where it fits; only where a section trains do its bits matter.
-    Else the cache's, else what ``search`` finds and the cache then keeps; None does not search.
-    ``thorough``: the search has no limit of time; what a short one found does not do.
+    ``present``: the backend's default choices, with the present backend, environment and graph.
+    ``given``, a checkpoint's table, is used if it fits; its bits matter only if a section trains.
+    Otherwise the cached table is used, or the result of ``search``, which is then cached; None does
+    not search. ``thorough``: the search has no time limit, and the result of a short one is not
+    used.
     """
     notes: tuple[str, ...] = ()
     if given is not None:
@@ -111,9 +112,9 @@ def settle(
 
 
 def code_digest(package: str, *folders: str) -> str:
-    """A mark of a package's code, and of that in folders of it: 12 digits of a SHA-256.
+    """A digest of a package's code, and of that in its folders: 12 digits of a SHA-256.
 
-    Another version of ours may compute other bits, and mean other things by its choices.
+    Another version of the code may compute other bits, and its choices may have other meanings.
     """
     home = resources.files(package)
     places = [home, *(home / folder for folder in folders)]
@@ -127,7 +128,7 @@ def _counted(tuning: Tuning) -> str:
 
 
 def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
-    """The sections that train: on them choices are made, and bits must be kept."""
+    """The sections that train: choices are timed on them, and their bits must be kept."""
     return {
         name: graph
         for name, graph in sections.items()
@@ -148,7 +149,7 @@ def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
 def _described(op: Op) -> str:
     parts = [type(op).__name__]
     for name, value in vars(op).items():
-        # Nor does any choice depend on what random numbers are keyed by: on the seed.
+        # Nor does any choice depend on the seed, the key of random numbers.
         if name not in ("origin", "key", "keys"):
             parts.append(f"{name}={_brief(value)}")
     return ";".join(parts) + "\n"
@@ -156,7 +157,7 @@ def _described(op: Op) -> str:
 
 def _brief(value: object) -> str:
     if isinstance(value, Tensor):
-        # The number of pictures and steps is no business of the choices.
+        # The choices do not depend on the number of pictures and steps.
         shape = value.shape[1:] if value.role == "data" else value.shape
         return f"{value.name}{shape}{value.dtype}"
     if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
@@ -170,7 +171,7 @@ def _brief(value: object) -> str:
 def cached(wanted: Tuning, thorough: bool = False) -> Tuning | None:
     """The stored table for the same backend, environment and graph; None if missing or damaged.
 
-    The table of a thorough search comes first; ``thorough``: no other will do.
+    The table of a thorough search is preferred; ``thorough``: only such a table is used.
     """
     for kind in (True,) if thorough else (True, False):
         try:
@@ -184,7 +185,7 @@ def cached(wanted: Tuning, thorough: bool = False) -> Tuning | None:
 
 
 def store(tuning: Tuning, thorough: bool = False) -> None:
-    """Keep a table for the next start; a cache that cannot be written is no error."""
+    """Store a table for the next start; a cache that cannot be written is not an error."""
     try:
         path = _path(tuning, thorough)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +195,7 @@ def store(tuning: Tuning, thorough: bool = False) -> None:
 
 
 def forget(tuning: Tuning) -> None:
-    """Drop the stored tables for the same backend, environment and graph, which cannot be used."""
+    """Delete the stored tables for the same backend, environment and graph, if unusable."""
     for kind in (True, False):
         with suppress(OSError):
             _path(tuning, kind).unlink()

@@ -1,4 +1,4 @@
-"""The errors a user can cause or meet; the command line makes each one message, exit status 1.
+"""The errors that a user can cause or meet; the command line prints each as a message.
 
 A message says what is wrong, where (file:line, layer, key), and what to do next.
 """
@@ -13,7 +13,7 @@ class DnnstackError(Exception):
 
 
 class UsageError(DnnstackError):
-    """A command was asked for something that its options cannot express; exit status 2."""
+    """Wrong usage of a command's options; exit status 2."""
 
 
 class ConfigError(DnnstackError):
@@ -33,11 +33,11 @@ class CheckpointError(DnnstackError):
 
 
 class TrainingError(DnnstackError):
-    """Training cannot go on; the message says at which step and what to change."""
+    """Training cannot continue; the message says at which step and what to change."""
 
 
 class NonFiniteError(TrainingError):
-    """A loss or parameter is infinite or not a number; the last good checkpoint stays."""
+    """A loss or parameter is infinite or not a number; the last good checkpoint is kept."""
 
 
 class Interrupted(DnnstackError):
@@ -55,8 +55,8 @@ class BackendUnavailableError(DnnstackError):
 class LibraryError(DnnstackError):
     """A vendor library refused a call.
 
-    ``library`` and ``function`` name the call, ``status`` is the library's own word for the
-    failure, ``arguments`` are the call's arguments as the library saw them (shapes, layouts).
+    ``library`` and ``function`` name the call, ``status`` is the library's name for the failure,
+    and ``arguments`` are the arguments that the library received (shapes, layouts).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Files that are never half written, hashes, locks, and the user's cache folder."""
+"""Atomic writes of files, hashes, locks, and the user's cache folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LOCK_PAUSE = 0.01
 
 
 def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
-    """Replace the file ``path`` by ``data`` (or by its pieces in turn), wholly or not at all.
+    """Replace the file ``path`` by ``data`` (or its pieces in order), atomically.
 
     Temporary file in the same folder, write, fsync, rename, fsync of the folder: after a crash the
-    old content or the new one is there, and nothing in between. The mode is 0644 less the umask.
-    Raises OSError; the old file is then untouched and the temporary one gone.
+    file has either the old content or the new one. The mode is 0644 without the bits of the umask.
+    Raises OSError; the old file is then unchanged and the temporary one is deleted.
     """
     target = Path(path)
     pieces = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
@@ -77,7 +77,7 @@ def sha256_file(path: Path | str) -> str:
 class Lock:
     """An exclusive lock on an open file, held until ``release`` or the end of the process.
 
-    The system drops it with the process, however that ends, so a stale file never blocks anybody.
+    The system releases it with the process, however that ends, so a stale file never blocks.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -85,10 +85,10 @@ class Lock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let go of the lock; a second call does nothing. The file stays, empty."""
+        """Release the lock; a second call does nothing. The file remains, empty."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
-            # Truncated, not deleted: another process may hold the same file open by now.
+            # Truncated, not deleted: another process may have opened the same file.
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
@@ -109,7 +109,7 @@ def lock(path: Path | str) -> Lock:
     """Take the lock at ``path`` (created if missing) without waiting.
 
     Raises LockedError when another process, or another Lock of this one, has it; the message names
-    the holder from the file's text, which is information only. Raises OSError where the file
+    the holder from the file's text, which is for information only. Raises OSError if the file
     system has no locks.
     """
     import fcntl
@@ -122,7 +122,7 @@ def lock(path: Path | str) -> Lock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                # Somebody may only be asking whether it is held.
+                # Another process may only be testing whether it is locked.
                 if left == 1:
                     raise
                 time.sleep(_LOCK_PAUSE)
@@ -169,7 +169,7 @@ def cache_dir() -> Path:
     if own:
         return Path(own).expanduser()
     general = os.environ.get("XDG_CACHE_HOME")
-    # The XDG specification has relative paths ignored.
+    # The XDG specification says to ignore relative paths.
     if general and os.path.isabs(general):
         return Path(general) / "dnnstack"
     return Path(os.path.expanduser("~")) / ".cache" / "dnnstack"

@@ -1,4 +1,4 @@
-"""Ownership of native objects: one owner each, which keeps its parents alive and frees it once."""
+"""Ownership of native objects: a single owner keeps the parents alive and frees the object once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ class Owned:
         self._finalizer = weakref.finalize(self, destroy, handle)
 
     def close(self) -> None:
-        """Free the handle now; again is harmless."""
+        """Free the handle now; a second call does nothing."""
         self._finalizer()
         self._parents = ()

@@ -1,10 +1,10 @@
 """Keyed randomness: a random number is a pure function of seed, purpose, name, counter, element.
 
-Nothing is stored and nothing advances, so a resumed run, another batch size or another backend
-reads the same numbers. The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random
-numbers: as easy as 1, 2, 3", SC 2011).
+There is no state, so a resumed run, another batch size or another backend gets the same numbers.
+The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1,
+2, 3", SC 2011).
 
-A 128-bit Philox counter holds two 64-bit halves: words 0 and 1 are the *block* (low word first),
+A 128-bit Philox counter has two 64-bit halves: words 0 and 1 are the *block* (low word first),
 words 2 and 3 the *counter* (a step, an epoch, a sample index). Word ``e % 4`` of block ``e // 4``
 is the 32-bit number of element ``e``; a backend that draws its own masks follows the same layout.
 """
@@ -69,8 +69,8 @@ def philox(stream: Key, counters: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def _lanes(count: int) -> list[NDArray[np.uint64]]:
-    """Four lanes of counter words and two of products, in 64 bits throughout: a 32 x 32 bit
-    product then needs no further conversion."""
+    """Four lanes of counter words and two of products, all in 64 bits, so that a 32 x 32 bit
+    product needs no conversion."""
     return [np.empty(min(count, _CHUNK), np.uint64) for _ in range(6)]
 
 
@@ -95,9 +95,9 @@ def _rounds(stream: Key, lanes: Sequence[NDArray[np.uint64]]) -> None:
 def at_least(
     stream: Key, counter: int, threshold: int, out: NDArray[np.uint8], *, first: int = 0
 ) -> None:
-    """out[e] = 1 where the word of element first + e >= threshold, else 0; out: (n,) uint8.
+    """out[e] = 1 if the word of element first + e >= threshold, else 0; out: (n,) uint8.
 
-    The words themselves are never stored: this takes half the time of ``words`` and a comparison.
+    The words are not stored, which takes half the time of ``words`` and a comparison.
     """
     # The first block may begin before the first element.
     block, before = divmod(first, 4)
@@ -122,8 +122,8 @@ def at_least(
 def words(stream: Key, counter: Counter, first_block: int, blocks: int) -> NDArray[np.uint32]:
     """Random words of blocks first_block .. first_block + blocks - 1.
 
-    counter: one number -> (blocks, 4) uint32; an integer array of shape S -> S + (blocks, 4), row
-    by row what each of its counters gives alone.
+    counter: one number -> (blocks, 4) uint32; an integer array of shape S -> S + (blocks, 4), the
+    same as each of its counters gives separately.
     """
     outer = np.asarray(counter).astype(np.uint64)
     inner = np.arange(blocks, dtype=np.uint64) + np.uint64(first_block)
@@ -146,7 +146,7 @@ def uniform(
     """Uniform numbers in [0, 1): float64 with 53 random bits, or float32 with 24.
 
     Element ``e`` of the flattened result is number ``first + e`` of the stream, however the range
-    is cut into calls. An array of counters puts its shape in front of ``shape``.
+    is divided into calls. The shape of an array of counters precedes ``shape``.
     """
     if dtype is np.float32:
         bits = _elements(stream, counter, shape, first, per_element=1)[..., 0]
@@ -161,12 +161,12 @@ def normal(
 ) -> NDArray[np.float64]:
     """Standard normal numbers in float64 (Box and Muller 1958, the cosine branch).
 
-    Four words an element; element ``e`` is number ``first + e``, as for ``uniform``.
+    Four words per element; element ``e`` is number ``first + e``, as for ``uniform``.
     """
     four = _elements(stream, counter, shape, first, per_element=4).astype(np.uint64)
     radius_bits = (four[..., 1] << np.uint64(21)) | (four[..., 0] >> np.uint64(11))
     angle_bits = (four[..., 3] << np.uint64(21)) | (four[..., 2] >> np.uint64(11))
-    # (bits + 1) lies in (0, 1], where the logarithm is finite.
+    # (bits + 1) is in (0, 1], where the logarithm is finite.
     radius = np.sqrt(-2.0 * np.log((radius_bits.astype(np.float64) + 1.0) * 2.0**-53))
     return np.asarray(radius * np.cos(angle_bits.astype(np.float64) * (2.0 * math.pi * 2.0**-53)))
 

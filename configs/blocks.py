@@ -18,7 +18,7 @@ _KEYS = ("parameters", "layers")
 
 @dataclass(frozen=True)
 class Block:
-    """Layers under a name; a parameter whose default is None must be given."""
+    """Named layers; a parameter whose default is None must be given."""
 
     name: str
     parameters: Mapping[str, Node | None]
@@ -26,7 +26,7 @@ class Block:
 
 
 def read_blocks(node: Node, problems: list[Problem]) -> dict[str, Block | None]:
-    """The blocks by name; None for one that is damaged, about which ``problems`` says enough."""
+    """The blocks by name; None for an invalid one, whose mistakes are in ``problems``."""
     if isinstance(node.value, dict):
         return {name: _Reader(name, problems).block(each) for name, each in node.value.items()}
     if not node.broken:
@@ -47,7 +47,7 @@ class _Reader:
     def block(self, node: Node) -> Block | None:
         name = self._name
         if not _WORD.fullmatch(name) or name in LAYER_KINDS or name == REPEAT:
-            what = "is the name of a layer" if _WORD.fullmatch(name) else "is none"
+            what = "is the name of a layer" if _WORD.fullmatch(name) else "is not one"
             expected = f"expected a word of letters, digits and '_' as a block's name; '{name}'"
             self._note(node.key_place, f"{expected} {what}")
             return None

@@ -1,4 +1,4 @@
-"""A config document: plain values that know where they were written."""
+"""A config document: plain values with the places where they were written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where something was written: a file's line and column, or an override (no line)."""
+    """The origin of a value: a file's line and column, or an override (no line)."""
 
     rank: int
     line: int
@@ -29,9 +29,9 @@ class Place:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong with a config; ``path`` is the dotted path of the key.
+    """A mistake in a config; ``path`` is the dotted path of the key.
 
-    ``note`` says how it came into play; the same mistake in two ways is one.
+    ``note`` says how the value is used; the same mistake with two notes counts once.
     """
 
     place: Place
@@ -49,9 +49,9 @@ class Node:
     """A scalar, list or mapping of a document.
 
     ``text`` is a scalar as it was written, ``key_place`` the place of its key in a mapping.
-    ``broken`` marks a value that could not be read, so that nothing more is said about it. A layer
-    that was written out keeps the ``path`` where it was written, a ``note`` on the way from there,
-    and as ``label`` its name.
+    ``broken`` marks a value that could not be read, so that no further problem is reported. An
+    expanded layer keeps the ``path`` where it was written, a ``note`` on how it is used, and its
+    name as ``label``.
     """
 
     value: bool | int | float | str | list[Node] | dict[str, Node] | None
@@ -64,7 +64,7 @@ class Node:
     label: str = ""
 
     def child(self, key: str | int) -> Node | None:
-        """The value at a key or index; None where there is none."""
+        """The value at a key or index, or None."""
         if isinstance(self.value, dict) and isinstance(key, str):
             return self.value.get(key)
         if isinstance(self.value, list) and isinstance(key, int) and key < len(self.value):
@@ -72,7 +72,7 @@ class Node:
         return None
 
     def only_key(self) -> str | None:
-        """The key of a mapping that has just one."""
+        """The key of a mapping that has exactly one."""
         if isinstance(self.value, dict) and len(self.value) == 1:
             return next(iter(self.value))
         return None

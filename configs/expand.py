@@ -1,4 +1,4 @@
-"""``repeat`` and the uses of ``blocks``, written out before the schema sees the layers.
+"""Expands ``repeat`` and the uses of ``blocks`` before the schema sees the layers.
 
     blocks:
       basic:
@@ -10,8 +10,8 @@
       - basic: {filters: 32, stride: 2}
       - repeat: {times: 3, layers: [{basic: {filters: 32}}]}
 
-Both are abbreviations: the same layers written out have the same names. Every node keeps the place
-and path where it was written, and a note on the uses that brought it where it is.
+Both are abbreviations: the same layers written in full have the same names. Every node keeps the
+place and path where it was written, and a note on the blocks that use it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .schema.layers import LAYER_KINDS, NESTED
 from .suggest import did_you_mean, nearest
 
 MOST_LAYERS = 10_000
-# A config that is written out must be readable again, and YAML is read to a depth of 50.
+# An expanded config must be readable again, and YAML is read to a depth of 50.
 MOST_NESTED = 8
 
 Path = tuple[str, ...]
@@ -35,9 +35,9 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Scope:
-    """Where layers are written out: in which block, with which arguments, used by whom.
+    """The context of expanded layers: the block, its arguments, and its uses.
 
-    ``chain`` are the blocks and ``depth`` is the number of composites around.
+    ``chain``: the enclosing blocks; ``depth``: the number of enclosing composites.
     """
 
     path: Path
@@ -52,11 +52,11 @@ class Scope:
 
 
 class _Stop(Exception):
-    """Too many layers; the problem is noted."""
+    """Too many layers; the problem has been noted."""
 
 
 class Expander:
-    """Takes the blocks out of a document and writes out its layers; notes what is wrong."""
+    """Removes the blocks from a document and expands its layers; notes what is wrong."""
 
     def __init__(self, root: Node, problems: list[Problem]) -> None:
         self._problems = problems
@@ -65,9 +65,9 @@ class Expander:
         self._count = 0
 
     def write_out(self, root: Node) -> None:
-        """Replace repeats and uses of blocks in the document's layers, which get their names.
+        """Expand repeats and uses of blocks in the document's layers, and name the layers.
 
-        Layers that are written out already stay as they are.
+        Layers that are already expanded are not changed.
         """
         layers = root.child("layers")
         if layers is None or not isinstance(layers.value, list):
@@ -86,7 +86,7 @@ class Expander:
     # ------------------------------------------------------------ layers
 
     def _stack(self, items: list[Node], scope: Scope) -> list[Node]:
-        """The items of a list of layers, written out."""
+        """The items of a list of layers, expanded."""
         written: list[Node] = []
         for index, item in enumerate(items):
             written += self._item(item, scope.into(index))
@@ -114,7 +114,7 @@ class Expander:
         return [self._layer(item, kind, scope)]
 
     def _unknown(self, item: Node, kind: str, scope: Scope) -> bool:
-        """Say so where a block is meant; of layers alone the schema knows better."""
+        """Report a misspelt block; the schema reports other unknown layers."""
         near = nearest(kind, [*LAYER_KINDS, *self._blocks, REPEAT])
         if near not in self._blocks and near != REPEAT:
             return False
@@ -146,7 +146,7 @@ class Expander:
         return node
 
     def _copied(self, node: Node, scope: Scope) -> Node:
-        """A copy with arguments in the place of parameters; it knows where it was written."""
+        """A copy with the arguments substituted for parameters; it keeps its places."""
         if isinstance(node.value, str) and "$" in node.value and not node.path:
             return self._argument(node, scope)
         path, note = node.path or scope.path, node.note or scope.note
@@ -167,9 +167,9 @@ class Expander:
             given = scope.arguments[name[1]]
             return replace(self._copied(given, scope), key_place=node.key_place)
         if name is None:
-            message = f"expected a parameter by itself, such as $filters (got {node.described()})"
+            message = f"expected a parameter alone, such as $filters (got {node.described()})"
         elif not scope.block:
-            message = f"'{node.value}': there are parameters only in the layers of blocks"
+            message = f"'{node.value}': parameters exist only in the layers of blocks"
         else:
             known = list(scope.arguments)
             otherwise = f"it has {', '.join(known)}" if known else "it has none"
@@ -267,12 +267,12 @@ class Expander:
 
 
 def _bad(item: Node, scope: Scope) -> list[Node]:
-    """The item in a form of which the schema says nothing more."""
+    """The item in a form for which the schema reports no further problem."""
     return [replace(item, broken=True, path=scope.path)]
 
 
 def _label(items: list[Node], counts: Counter[str]) -> None:
-    """Give layers their names: their own, else ``<type>_<n>`` counted depth first."""
+    """Name the layers: by their ``name``, else ``<type>_<n>`` counted depth first."""
     for item in items:
         kind = item.only_key() or item.text
         counts[kind] += 1

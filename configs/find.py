@@ -1,4 +1,4 @@
-"""Finding a config file: the one named, else one that ships with the package."""
+"""Finds a config file: the one named, or one that ships with the package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_config(reference: str | Path) -> Found:
     if not str(reference):
         raise ConfigError("--config is empty; name a YAML file")
     if path.is_dir():
-        raise ConfigError(f"{reference}: is a folder; --config wants a YAML file")
+        raise ConfigError(f"{reference}: is a folder; --config needs a YAML file")
     if path.exists():
         return Found(path, False, str(reference))
     packaged = packaged_configs()
@@ -43,7 +43,7 @@ def find_config(reference: str | Path) -> Found:
     stems = {Path(name).stem: name for name in [*(packaged if bare else []), *beside]}
     stem = nearest(path.stem, stems)
     guess = str(path.parent / stems[stem]) if stem else ""
-    # In another folder one of the package cannot have been meant.
+    # With a path, a config of the package cannot have been meant.
     near = path.parent == Path()
     raise ConfigError(
         f"{reference}: no such file"
@@ -60,9 +60,9 @@ def read_text(found: Found) -> str:
     except OSError as error:
         raise ConfigError(f"{found.label}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{found.label}: larger than 1 MiB; that is no config")
+        raise ConfigError(f"{found.label}: larger than 1 MiB, which is too large for a config")
     if b"\0" in data:
-        raise ConfigError(f"{found.label}: is not text; --config wants a YAML file")
+        raise ConfigError(f"{found.label}: is not text; --config needs a YAML file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
-"""YAML to RunConfig, strictly; the only module that knows PyYAML.
+"""Reads YAML strictly into RunConfig; the only module that uses PyYAML.
 
-The parser's events are turned into nodes here, by the core schema of YAML 1.2 and without what
-configs have no use for (tags, anchors, aliases, several documents, deep nesting).
+The parser's events are turned into nodes by the core schema of YAML 1.2. What configs do not need
+(tags, anchors, aliases, several documents, deep nesting) is refused.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DEEPEST = 50
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A config with the file that it came from: its path, its text, and whether it is packaged.
+    """A config with its file: path, text, and whether it is one of the package's.
 
-    ``document``: the file as it was read, overrides and blocks written out, with places.
+    ``document``: the file as it was read, with overrides, expanded blocks, and places.
     """
 
     config: RunConfig
@@ -41,7 +41,7 @@ class LoadedConfig:
 
     @property
     def title(self) -> str:
-        """The path for a reader: of a packaged config, which lies deep, the name."""
+        """The path, or the name of a packaged config, whose path is long."""
         return self.path.name if self.packaged else str(self.path)
 
     def overridden(self, *path: str) -> bool:
@@ -75,7 +75,7 @@ def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> tuple[
     root = _Composer(label, problems).compose(text)
     if root is None:
         raise_problems(label, problems)
-    # What is no mapping at all has no keys to change.
+    # Only a mapping has keys to change.
     changes = overrides if isinstance(root.value, dict) else ()
     numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(changes, 1)]
     for place, assignment in numbered:
@@ -98,7 +98,7 @@ def _compose_value(text: str, path: str, place: Place, problems: list[Problem]) 
 
 
 class _Stop(Exception):
-    """The rest of the document cannot be read; the problem is noted."""
+    """The rest of the document cannot be read; the problem has been noted."""
 
 
 class _Composer:
@@ -111,7 +111,7 @@ class _Composer:
         self.path = [path] if path else []
 
     def compose(self, text: str) -> Node | None:
-        """The document's root; None where it could not be read."""
+        """The document's root; None if it could not be read."""
         events = yaml.parse(text, Loader=yaml.SafeLoader)
         try:
             return self._document(events)
@@ -150,16 +150,16 @@ class _Composer:
         place = self._place(event.start_mark)
         if depth > DEEPEST:
             del self.path[3:]
-            self._note(event, f"nested more than {DEEPEST} levels deep; that is no config")
+            self._note(event, f"nested more than {DEEPEST} levels deep; too deep for a config")
             raise _Stop
         if isinstance(event, yaml.AliasEvent):
-            self._note(event, f"alias '*{event.anchor}': aliases are not read; repeat the value")
+            self._note(event, f"alias '*{event.anchor}': aliases are not supported; repeat it")
             return Node(None, place, broken=True)
         assert isinstance(event, (yaml.CollectionStartEvent, yaml.ScalarEvent))
         if event.anchor is not None:
-            self._note(event, f"anchor '&{event.anchor}': anchors are not read; remove it")
+            self._note(event, f"anchor '&{event.anchor}': anchors are not supported; remove it")
         if event.tag is not None:
-            self._note(event, f"tag '{_tag(event.tag)}': tags are not read; remove it")
+            self._note(event, f"tag '{_tag(event.tag)}': tags are not supported; remove it")
         if isinstance(event, yaml.SequenceStartEvent):
             return Node(list(self._items(events, depth)), place, broken=event.tag is not None)
         if isinstance(event, yaml.MappingStartEvent):
@@ -212,21 +212,21 @@ def _tag(tag: str) -> str:
 
 
 def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:
-    """What PyYAML's complaint means to the writer of a config, and where."""
+    """The meaning of PyYAML's message for the writer of a config, and its place."""
     problem = error.problem or ""
     mark: Any = error.problem_mark or error.context_mark
     start: Any = error.context_mark or mark
     if "'\\t'" in problem:
-        return "a tab; YAML is indented with spaces", mark
+        return "found a tab; indent YAML with spaces", mark
     if problem == "mapping values are not allowed here":
         return (
-            "no ':' is expected here; look at the indentation and at the line above",
+            "unexpected ':'; check the indentation and the line above",
             mark,
         )
     if problem == "could not find expected ':'":
-        return "a key without ':' (or an indentation that does not fit the line above)", start
+        return "a key without ':' (or an indentation that does not match the line above)", start
     if problem.startswith("expected <block end>"):
-        return "the indentation does not fit the lines above", mark
+        return "the indentation does not match the lines above", mark
     if problem.startswith("expected ',' or"):
         opened, closed = "{}" if "mapping" in (error.context or "") else "[]"
         return f"expected ',' or '{closed}' after the '{opened}' of line {start.line + 1}", mark

@@ -1,6 +1,6 @@
-"""``--set key.path=value``: a change of the document before the schema sees it.
+"""``--set key.path=value``: changes the document before the schema sees it.
 
-A path may leave out what the document does not have to write: ``layers.0.filters`` means
+A path may leave out what is optional in a document: ``layers.0.filters`` means
 ``layers.0.conv2d.filters``, and ``schedule.gamma`` works where the file says ``schedule: exp``.
 A layer is given by its index from 0, by its name (``dense_2``), or by its type if that is unique.
 """
@@ -26,17 +26,17 @@ _EXCLUSIVE = (
     {"step_size", "step_size_epochs"},
     {"milestones", "milestones_epochs"},
 )
-"""Keys of which a mapping has one: setting one takes the file's other away."""
+"""Mutually exclusive keys: setting one removes the other of the file."""
 
 
 class _Refused(Exception):
-    """The path does not lead anywhere; the text says why."""
+    """The path does not exist; the message says why."""
 
 
 def apply_override(
     root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
 ) -> None:
-    """Sets one ``key.path=value`` in ``root``; appends to ``problems`` what is wrong with it."""
+    """Apply one ``key.path=value`` to ``root``; append mistakes to ``problems``."""
     key, equals, text = assignment.partition("=")
     path = [part.strip() for part in key.split(".")]
     if not equals or not all(path):
@@ -59,7 +59,7 @@ def apply_override(
 def override_block(
     root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
 ) -> None:
-    """Sets ``blocks.<name>.<key...>=value`` before blocks are written out, key by key."""
+    """Apply ``blocks.<name>.<key...>=value`` before blocks are expanded."""
     key, _, text = assignment.partition("=")
     value = compose(text, key.strip(), place, problems)
     if value is None:
@@ -75,7 +75,7 @@ def override_block(
         elif isinstance(node.value, dict):
             node.value[last] = value
         else:
-            raise _Refused(f"'{'.'.join(path)}' takes no keys")
+            raise _Refused(f"'{'.'.join(path)}' has no keys")
     except _Refused as error:
         problems.append(Problem(place, key.strip(), str(error)))
 
@@ -98,7 +98,7 @@ def _step(node: Node, part: str, above: str) -> Node:
 def _enter(
     node: Node, models: list[type[Model]], part: str, above: str, place: Place
 ) -> tuple[Node, list[type[Model]]]:
-    """The node at ``part`` of ``node``, made where it is not written, and its models."""
+    """The node at ``part`` of ``node``, created if it is not in the file, and its models."""
     if isinstance(node.value, list):
         return node.value[_index(node.value, part, above)], models
     if _is_named(models) and part in _kinds(models):
@@ -113,7 +113,7 @@ def _enter(
     inside = field_models(model, part)
     present = mapping.get(part)
     if not inside and not (present and isinstance(present.value, list)):
-        raise _Refused(f"'{part}' takes no keys")
+        raise _Refused(f"'{part}' has no keys")
     if present is None or present.value is None:
         present = mapping[part] = _default(model, part, place)
     return present, inside
@@ -139,7 +139,7 @@ def _assign(
 def _options(
     node: Node, models: list[type[Model]], above: str, place: Place
 ) -> tuple[dict[str, Node], type[Model]]:
-    """The mapping that holds the options of ``node``, and its model; short forms become long."""
+    """The mapping with the options of ``node``, and its model; expands short forms."""
     if _is_named(models):
         kind = node.text if isinstance(node.value, str) else node.only_key()
         if kind is None:
@@ -154,7 +154,7 @@ def _options(
         kind_node = node.child("type")
         models = [m for m in models if kind_node is not None and kind_node.text in kinds(m)]
     if not models:
-        raise _Refused(f"'{above}' takes no keys")
+        raise _Refused(f"'{above}' has no keys")
     if node.value is None:
         node.value = {}
     if not isinstance(node.value, dict):
@@ -163,7 +163,7 @@ def _options(
 
 
 def _default(model: type[Model], key: str, place: Place) -> Node:
-    """What stands for a key that is not written: the kind of its default, else an empty mapping."""
+    """The node for a key that is not in the file: its default's kind, or an empty mapping."""
     default = model.model_fields[key].default
     if isinstance(default, (NamedModel, TypedModel)):
         kind = str(getattr(default, "type", ""))

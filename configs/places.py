@@ -1,4 +1,4 @@
-"""Where a key of a loaded config was written, for what is found wrong with it only later."""
+"""The places of a loaded config's keys, for mistakes that are found only later."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LAYER = re.compile(r"layer '([^']+)'")
 
 @contextmanager
 def placed(loaded: LoadedConfig) -> Iterator[None]:
-    """Errors that begin with a key of the config, such as ``data.batch_size: ``, get its place.
+    """Add places to errors that begin with a key of the config, such as ``data.batch_size: ``.
 
-    So do those that begin with a layer, ``layer 'dense_1'``. What fits the schema may still not fit
-    the data or the network, of which the loader knows nothing: a batch larger than the training
-    set, a group without parameters.
+    The same holds for errors that begin with a layer, ``layer 'dense_1'``. A config that matches
+    the schema may still not fit the data or the network, which the loader does not know: a batch
+    larger than the training set, a group without parameters.
     """
     try:
         yield
@@ -44,12 +44,12 @@ def layer_place(layers: Sequence[Any], message: str) -> str:
 
 
 def _place(node: Node, path: list[str]) -> str | None:
-    """The place of the key, of what it would stand in where its default holds, or None."""
+    """The place of the key; of the mapping that lacks it, if its default is used; or None."""
     place = None
     for part in path:
         inner = node.child(int(part) if part.isdigit() else part)
         if inner is None:
-            # Short forms, ``schedule: exp``, have the place of the section too.
+            # Short forms such as ``schedule: exp`` have the place of the section too.
             return place
         node = inner
         place = str(node.place)

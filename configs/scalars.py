@@ -1,6 +1,7 @@
-"""What an unquoted YAML word means: the core schema of YAML 1.2 (section 10.3.2).
+"""The meaning of an unquoted YAML word: the core schema of YAML 1.2 (section 10.3.2).
 
-YAML 1.1 rules, as PyYAML's own, read ``1e-3`` as a string, ``no`` as false and ``12:30`` as 750.
+The rules of YAML 1.1, which PyYAML follows, read ``1e-3`` as a string, ``no`` as false and
+``12:30`` as 750.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _LONGEST = 100
-"""Longer numbers stay text: Python refuses to convert very long ones, and no setting needs them."""
+"""Longer numbers remain text: Python refuses to convert very long ones, and none is needed."""
 
 
 def resolve(text: str) -> Scalar:

@@ -1,4 +1,4 @@
-"""Did you mean: the nearest known word, other tools' words included."""
+"""Suggestions for misspelt words, including the words of other tools."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ELSEWHERE = {
     "val_split": ("validation",),
     "validation_split": ("validation",),
 }
-"""Words of Keras, PyTorch and Caffe for what is called otherwise here."""
+"""Words of Keras, PyTorch and Caffe that have another name here."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -66,7 +66,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """``did you mean 'stride'?``, or ``otherwise`` where nothing is near."""
+    """``did you mean 'stride'?``, or ``otherwise`` if no word is similar."""
     found = nearest(word, known)
     return f"did you mean '{found}'?" if found else otherwise
 

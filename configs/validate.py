@@ -1,4 +1,4 @@
-"""A document against the schema: the config, or every problem with its place in the document."""
+"""Validates a document: gives the config, or every problem with its place in the document."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .schema.shape import field_models, keys, kind_word, kinds
 from .suggest import did_you_mean, listed, nearest
 
 _MOST_LINES = 50
-# Of a wrong word, as much as a message repeats.
+# The number of characters of a wrong word that a message repeats.
 _LONGEST = 60
 _FOLLOWING = ("default_factory_not_called", "too_short")
-"""Errors that only repeat another: of the value a default needs, of a list's every item."""
+"""Errors that only repeat another one: of a default's value, of every item of a list."""
 
 
 def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunConfig:
-    """The config in ``root``; ``name`` is the run's name where the document has none.
+    """The config in ``root``; ``name`` is the run's name if the document has none.
 
     Raises ConfigError with ``problems`` and all that the schema finds, in the order of the file.
     """
@@ -52,7 +52,7 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
 
 
 def _mark(value: Any, node: Node | None) -> None:
-    """Tell every layer where it was written."""
+    """Give every layer its place."""
     if isinstance(value, tuple) and node is not None and isinstance(node.value, list):
         for item, inner in zip(value, node.value, strict=True):
             _mark(item, inner)
@@ -74,7 +74,7 @@ def _overrides(node: Node) -> set[Place]:
 
 
 def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
-    """Raises ConfigError: one line a problem, sorted by place."""
+    """Raise ConfigError with a line for each problem, sorted by place."""
     lines = [str(problem) for problem in sorted(set(problems))]
     if len(lines) == 1:
         raise ConfigError(lines[0])
@@ -83,14 +83,14 @@ def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
 
 
 def safe_name(stem: str) -> str:
-    """A file's stem as the name of a run: other characters than the allowed become ``-``."""
+    """A file's stem as the name of a run: characters that are not allowed become ``-``."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-.")[:64]
     return name if name and name != "latest" else "run"
 
 
 @dataclass
 class _Spot:
-    """Where a pydantic location lies in the document and in the schema."""
+    """The position of a pydantic location in the document and in the schema."""
 
     node: Node
     models: list[type[Model]]
@@ -115,7 +115,7 @@ class _Spot:
         self.broken = self.broken or child.broken
 
     def choose(self, kind: str) -> bool:
-        """Takes ``kind`` of a union, if it is one of it; a named one's options lie one deeper."""
+        """Choose ``kind`` if the union has it; the options of a named kind are one level deeper."""
         chosen = [model for model in self.models if kind in kinds(model)]
         if not chosen:
             return False
@@ -265,7 +265,7 @@ def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -
         hint = f"; did you mean '{found}'?" if found else ""
         return f"expected {listed(words)} (got {got}{hint})"
     if kind in _EXPECTED:
-        # A whole limit in full: 2147483647 says more than 2.14748e+09.
+        # An integer limit in full: 2147483647, not 2.14748e+09.
         limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
         message = "expected " + _EXPECTED[kind].format(**limits)
     hint = _hint(kind, node)
@@ -273,7 +273,7 @@ def _wrong_value(kind: str, context: dict[str, Any], message: str, node: Node) -
 
 
 def _hint(kind: str, node: Node) -> str:
-    """What the writer may have meant by text where a number or a truth value is expected."""
+    """What the writer may have meant by text if a number or a truth value is expected."""
     if kind == "string_type" and node.text:
         return f'; as text: "{node.text}"'
     if kind == "model_type" and node.value is None:

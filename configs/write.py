@@ -1,4 +1,4 @@
-"""A config as YAML that a person would write, and the differences between two configs."""
+"""Writes a config as readable YAML, and lists the differences between two configs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def effective_yaml(config: RunConfig) -> str:
 
 
 def _emit(head: str, value: Any, indent: int, lines: list[str]) -> None:
-    """Appends ``head`` and its value: on one line where that fits, else one line an entry."""
+    """Append ``head`` and its value: on one line if it fits, else one line per entry."""
     margin = " " * indent
     line = f"{margin}{head} {flow(value)}"
     if isinstance(value, dict) and len(line) > _WIDTH:
@@ -37,7 +37,7 @@ def _emit(head: str, value: Any, indent: int, lines: list[str]) -> None:
 
 
 def _items(items: Sequence[Any], indent: int, lines: list[str]) -> None:
-    """A list, an entry a line where it can be wrapped; composites and their branches are nested."""
+    """Append a list, one entry per line; composites and their branches are nested."""
     margin = " " * indent
     for item in items:
         line = f"{margin}- {_written(item)}"
@@ -62,7 +62,7 @@ def _written(item: Any) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line in flow style, broken after commas and aligned behind its first bracket."""
+    """A line in flow style, broken after commas and aligned with its first bracket."""
     lines = []
     margin = " " * (line.find("{") + 1)
     while len(line) > _WIDTH and (cut := line.rfind(", ", len(margin), _WIDTH)) > 0:
@@ -81,12 +81,12 @@ def flow(value: Any) -> str:
 
 
 def differences(old: RunConfig, new: RunConfig) -> list[str]:
-    """``optimizer.lr: 0.01 -> 0.02`` for everything that is not the same in the two."""
+    """``optimizer.lr: 0.01 -> 0.02`` for every difference between the two."""
     return list(_differing("", old.model_dump(), new.model_dump()))
 
 
 def _differing(path: str, old: Any, new: Any) -> Iterator[str]:
-    """Key by key where both are of one kind, else as a whole."""
+    """Key by key if both are of the same kind, else as a whole."""
     if old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict) and _alike(old, new):
@@ -101,7 +101,7 @@ def _differing(path: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def _short(item: Any) -> str:
-    """A residual block on one line says nothing that its beginning does not."""
+    """The item on one line, shortened if it is long."""
     text = _written(item)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 

@@ -1,4 +1,4 @@
-"""Members of a .tar.gz, by exact name into memory; nothing is ever extracted."""
+"""Reads members of a .tar.gz by exact name into memory; nothing is extracted to disk."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..common.errors import DatasetError
 from ..common.files import sha256_file
 from .download import RemoteFile
 
-_AGAIN = "remove it, and it is downloaded again"
-# For everything in the archive that is not asked for: descriptions, class names, headers.
+_AGAIN = "delete it, and it will be downloaded again"
+# For the rest of the archive: descriptions, class names, headers.
 _SLACK = 4 << 20
 
 
 def check_archive(path: Path, original: RemoteFile) -> None:
-    """DatasetError unless the file is the original, by its SHA-256."""
+    """Raise DatasetError unless the file is the original, by its SHA-256."""
     try:
         size = path.stat().st_size
         if size < original.size:
             raise DatasetError(
-                f"{path}: is truncated: it has {size} bytes of {original.size}; {_AGAIN}"
+                f"{path}: is truncated: it has {size} of {original.size} bytes; {_AGAIN}"
             )
         found = sha256_file(path)
     except OSError as error:
@@ -40,9 +40,9 @@ def read_members(
 ) -> Iterator[tuple[str, bytes]]:
     """The files ``folder/<name>`` of the archive, each with its bytes, in the archive's order.
 
-    sizes: the exact length of each; total: bytes of all data in the archive, beyond which nothing
-    is unpacked. Raises DatasetError for an archive that is damaged, lacks one of the files, or has
-    a member that is no plain file or folder inside ``folder``.
+    sizes: the exact length of each; total: bytes of all data in the archive; unpacking stops beyond
+    it. Raises DatasetError for an archive that is damaged, lacks one of the files, or has a member
+    that is not a plain file or folder inside ``folder``.
     """
     missing = set(sizes)
     try:
@@ -73,7 +73,7 @@ def _inner_name(path: Path, member: tarfile.TarInfo, folder: str) -> str:
     name = PurePosixPath(member.name)
     inside = name.parts[:1] == (folder,) and ".." not in name.parts
     if not inside or not (member.isreg() or member.isdir()):
-        what = "leads out of its folder" if not inside else "is neither a file nor a folder"
+        what = "has a path outside its folder" if not inside else "is neither a file nor a folder"
         raise DatasetError(
             f"{path}: its member {member.name[:80]!a} {what}: this is not the original "
             f"archive; {_AGAIN}"
@@ -82,7 +82,7 @@ def _inner_name(path: Path, member: tarfile.TarInfo, folder: str) -> str:
 
 
 class _Limited:
-    """A stream that refuses to give more than ``most`` bytes: headers can promise anything."""
+    """A stream limited to ``most`` bytes, because a header can claim any size."""
 
     def __init__(self, path: Path, file: BinaryIO, most: int) -> None:
         self._path, self._file, self._left = path, file, most
@@ -91,5 +91,7 @@ class _Limited:
         content = self._file.read(size)
         self._left -= len(content)
         if self._left < 0:
-            raise DatasetError(f"{self._path}: unpacks to far more than the original; {_AGAIN}")
+            raise DatasetError(
+                f"{self._path}: unpacks to much more data than the original; {_AGAIN}"
+            )
         return content

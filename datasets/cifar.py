@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009), binary versions: 50,000 + 10,000 pictures, 32x32 RGB.
 
 A record is one label byte (CIFAR-100: the coarse label, then the fine one) and 3,072 pixel bytes,
-channel by channel, row by row. The files lie in the folder of their archive, or in the archive
+channel by channel, row by row. The files are in the folder of their archive, or in the archive
 itself, which is read member by member into memory and never extracted.
 """
 
@@ -33,7 +33,7 @@ from .image_set import (
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
-_AGAIN = "unpack it from the archive again, or put the archive in the folder's place"
+_AGAIN = "unpack it from the archive again, or replace the folder by the archive"
 
 
 def describe(cifar: Cifar, options: Options, root: Path) -> DatasetInfo:
@@ -45,16 +45,16 @@ def describe(cifar: Cifar, options: Options, root: Path) -> DatasetInfo:
 def load(
     cifar: Cifar, split: Split, root: Path, options: Options, downloads: Downloads
 ) -> ImageSet:
-    """The split's files in the set's folder below ``root``, else those in the archive beside it.
+    """Load the split from the files in the set's folder below ``root``, or the archive beside it.
 
-    Where neither is there the archive is downloaded. Files have exactly the original's length;
-    the archive also has the original's SHA-256; other files of that length are used, with a
-    warning. Raises DatasetError where a file is missing, damaged or has a label out of range.
+    If neither exists, the archive is downloaded. Files must have exactly the original's length, the
+    archive also the original's SHA-256; other files of that length are used, with a warning. Raises
+    DatasetError if a file is missing or damaged, or has a label out of range.
     """
     byte = _label_byte(cifar, options)
     if root.exists() and not root.is_dir():
         raise DatasetError(
-            f"{root}: is not a folder; name the folder that '{cifar.folder}' lies in"
+            f"{root}: is not a folder; name the folder that contains '{cifar.folder}'"
         )
     folder, archive = root / cifar.folder, root / cifar.archive.name
     parts, sizes = cifar.parts[split], cifar.sizes(split)
@@ -110,7 +110,7 @@ def load(
 
 
 def files(cifar: Cifar, root: Path, options: Options) -> tuple[DataFile, ...]:
-    """The files in the set's folder, or the archive beside it, hashed once for size and time."""
+    """The files in the set's folder, or the archive beside it; hashes are cached."""
     folder, archive = root / cifar.folder, root / cifar.archive.name
     if archive.is_file() and not folder.is_dir():
         return (_checked_archive(cifar, archive),)
@@ -145,7 +145,7 @@ def _checked_archive(cifar: Cifar, archive: Path) -> DataFile:
 
 
 def _whole(path: Path, size: int) -> bytes:
-    """The file's bytes, of which there are exactly ``size``; never more of them are read."""
+    """The file's bytes, which must be exactly ``size``; no more are read."""
     try:
         with open(path, "rb") as file:
             content = file.read(size + 1)
@@ -178,10 +178,10 @@ def _label_byte(cifar: Cifar, options: Options) -> int:
 
 
 def _advice(cifar: Cifar, folder: Path, missing: list[str]) -> str:
-    partly = f"{folder} is there, but lacks {', '.join(missing)}. " if folder.is_dir() else ""
+    partly = f"{folder} exists, but lacks {', '.join(missing)}. " if folder.is_dir() else ""
     return partly + (
         f"Put {cifar.archive.name} there, or the folder {cifar.folder} that it unpacks to, or name "
-        "the folder where either lies with --data-dir or DNNSTACK_DATA"
+        "the folder that contains either with --data-dir or DNNSTACK_DATA"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the files of CIFAR-10 and CIFAR-100 are: names, lengths, hashes and classes."""
+"""The files of CIFAR-10 and CIFAR-100: names, lengths, hashes and classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MIRRORS = (
 
 @dataclass(frozen=True)
 class Part:
-    """A file of the set: so many records; sha256 is the original's."""
+    """A file of the set with its number of records; sha256 is the original's."""
 
     name: str
     count: int

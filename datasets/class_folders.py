@@ -1,4 +1,4 @@
-"""Folders with a folder a class: which pictures of which class lie in them."""
+"""Folders with a subfolder for each class, and the pictures in them."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def class_names(folder: Path) -> tuple[str, ...]:
             names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     except OSError as error:
         raise DatasetError(
-            f"{folder}: cannot be read ({error.strerror or error}); it should hold a folder of "
-            "pictures for each class. A relative path counts from the data folder: "
-            "--data-dir, DNNSTACK_DATA or data.root. Where only the network is looked at, the "
-            "number of classes will do, as in classes: 5 beside 'train'"
+            f"{folder}: cannot be read ({error.strerror or error}); it should contain a folder of "
+            "pictures for each class. A relative path is relative to the data folder: "
+            "--data-dir, DNNSTACK_DATA or data.root. To examine only the network, give the "
+            "number of classes instead, as in classes: 5 beside 'train'"
         ) from None
     for name in names:
         if not name.isprintable():
             raise DatasetError(
-                f"{folder}: the folder {name!a} has control characters or bytes that are no "
-                "text in its name, which is to name a class; rename it"
+                f"{folder}: the name of the folder {name!a} has control characters or bytes that "
+                "are not text, and cannot name a class; rename the folder"
             )
     if len(names) < 2:
-        found = f"holds only the folder '{names[0]}'" if names else "holds no folders"
+        found = f"contains only the folder '{names[0]}'" if names else "contains no folders"
         raise DatasetError(
-            f"{folder}: {found}; it should hold a folder of pictures for each of at least two "
+            f"{folder}: {found}; it should contain a folder of pictures for each of at least two "
             "classes"
         )
     return tuple(names)
@@ -56,8 +56,8 @@ def class_names(folder: Path) -> tuple[str, ...]:
 def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFile]]:
     """For each class the files with the suffix of a picture, at any depth, sorted by name.
 
-    Hidden files and folders are left out; links are followed, but into no folder that they lie in.
-    Raises DatasetError where the class folders are not those of ``classes``, or one is empty.
+    Hidden files and folders are left out; links are followed, but not in cycles. Raises
+    DatasetError if the class folders are not those of ``classes``, or one is empty.
     """
     found = class_names(folder)
     unknown = [name for name in found if name not in classes]
@@ -66,14 +66,14 @@ def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFi
         parts = (("unknown", unknown), ("missing", missing))
         told = "; ".join(f"{what}: {_listed(names)}" for what, names in parts if names)
         raise DatasetError(
-            f"{folder}: its folders are not the {len(classes)} classes to be told apart ({told})"
+            f"{folder}: its folders are not those of the {len(classes)} classes ({told})"
         )
     listed = []
     for label, name in enumerate(classes):
         pictures: list[PictureFile] = []
         others = _walk(folder / name, name, label, pictures, ())
         if others:
-            _LOG.info("%s: %d files are no pictures by their names", folder / name, others)
+            _LOG.info("%s: %d files do not have the suffix of a picture", folder / name, others)
         if not pictures:
             raise DatasetError(
                 f"{folder / name}: no picture in this class folder; looked for "
@@ -90,12 +90,12 @@ def _walk(
     pictures: list[PictureFile],
     above: tuple[tuple[int, int], ...],
 ) -> int:
-    """Append what lies in ``folder``; returns how many files were left out. above: its parents."""
+    """Append the files in ``folder``; return how many were left out. above: its parents."""
     others = 0
     try:
         own = os.stat(folder)
         identity = own.st_dev, own.st_ino
-        # A link to a folder above would be walked for ever.
+        # A link to a parent folder would never end.
         if identity in above:
             return 0
         with os.scandir(folder) as entries:
@@ -118,7 +118,7 @@ def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:
     try:
         status = entry.stat()
     except OSError:
-        # A link to nowhere: reading it will say so, by the file's name.
+        # A broken link: reading it later reports the file's name.
         return PictureFile(name, label, -1, 0)
     size = status.st_size if stat.S_ISREG(status.st_mode) else -1
     return PictureFile(name, label, size, status.st_mtime_ns)
@@ -127,18 +127,18 @@ def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:
 def held_out(
     listed: list[list[PictureFile]], fraction: float
 ) -> tuple[list[PictureFile], list[PictureFile]]:
-    """(to train on, to test on): of each class about ``fraction`` to test on, each at least one.
+    """Split into (training, test): about ``fraction`` of each class for testing, at least one.
 
-    A hash of its name decides on a picture, so that it hardly depends on which others there are.
-    Raises DatasetError for a class of one picture.
+    A hash of a picture's name decides, so that the split hardly depends on the other pictures.
+    Raises DatasetError for a class with a single picture.
     """
     rest: list[PictureFile] = []
     held: list[PictureFile] = []
     for pictures in listed:
         if len(pictures) < 2:
             raise DatasetError(
-                f"{pictures[0].name} is the only picture of its class: none is left to test on; "
-                "add pictures, or name a folder of pictures to test on (test)"
+                f"{pictures[0].name} is the only picture of its class, so none is left for "
+                "testing; add pictures, or name a folder of test pictures (test)"
             )
         ranked = sorted(pictures, key=lambda p: (sha256_bytes(os.fsencode(p.name)), p.name))
         count = min(max(round(len(pictures) * fraction), 1), len(pictures) - 1)

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 
 def label_regions(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], int]:
-    """Number the regions whose pixels touch at a side or a corner.
+    """Number the regions of pixels that touch at a side or a corner.
 
     mask: (H, W) -> labels (H, W), 0 outside and 1 .. n inside, and n. Regions are numbered by their
     first pixel, row by row.
     """
     height, width = mask.shape
-    # Two empty columns keep runs of neighbouring rows from touching around the edge.
+    # Two empty columns prevent runs of neighbouring rows from touching across the edge.
     stride = width + 2
     padded = np.zeros((height, stride), np.int8)
     padded[:, 1:-1] = mask
@@ -29,7 +29,7 @@ def label_regions(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], int]:
 
 
 def _joined(starts: NDArray[np.intp], stops: NDArray[np.intp], stride: int) -> NDArray[np.intp]:
-    """For each run the first run of its region (union by the smaller number)."""
+    """For each run, the first run of its region (union by the smaller number)."""
     parents = list(range(len(starts)))
 
     def root(run: int) -> int:

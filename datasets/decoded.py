@@ -1,9 +1,9 @@
-"""The cache of decoded datasets: for each split two .npy files and an entry that vouches for them.
+"""The cache of decoded data sets: for each split two .npy files and an entry to verify them.
 
 An entry is found by a key that determines its content (a hash of the source files, or generator
 version, seed and count), so processes that write the same entry at once write the same bytes. The
-entry file holds size, time stamp and SHA-256 of each array file: a file that still has its size and
-time stamp is taken as it is, any other is hashed, and rebuilt when it differs. Without a writable
+entry file has the size, time stamp and SHA-256 of each array file. A file with the same size and
+time stamp is used as it is; any other is hashed, and rebuilt if it differs. Without a writable
 cache folder everything works from memory.
 """
 
@@ -32,7 +32,7 @@ Arrays = tuple[Images, Labels]
 
 
 def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
-    """(images, labels) of the entry, read-only: mapped from the cache, else built and stored there.
+    """(images, labels) of the entry, read-only: mapped from the cache, or built and stored there.
 
     name: a readable prefix of the entry's folder; content_key: any text that determines the arrays.
     """
@@ -51,7 +51,7 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder, {"images": images, "labels": labels})
     except OSError as error:
-        _LOG.info("decoded %s is not cached: %s", name, error)
+        _LOG.info("%s cannot be cached: %s", name, error)
         return images, labels
     return _read(folder) or (images, labels)
 
@@ -61,8 +61,8 @@ def remembered(
 ) -> dict[str, str]:
     """``compute()``, remembered for as long as every path keeps its size and time stamp.
 
-    It saves reading large files to learn their hashes. fields: the keys that a remembered result
-    must have to count.
+    This avoids reading large files to compute their hashes. fields: the keys that a remembered
+    result must have to be valid.
     """
     return remembered_for([[str(path.resolve()), *_stamp(path)] for path in paths], fields, compute)
 
@@ -70,7 +70,7 @@ def remembered(
 def remembered_for(
     stamps: list[Any], fields: tuple[str, ...], compute: Callable[[], dict[str, str]]
 ) -> dict[str, str]:
-    """``compute()``, remembered for the plain data ``stamps``, which change whenever it does."""
+    """``compute()``, remembered for as long as the plain data ``stamps`` are the same."""
     file = _folder() / "index" / f"{sha256_bytes(json.dumps(stamps).encode())[:32]}.json"
     known = _json(file)
     if known is not None and all(isinstance(known.get(field), str) for field in fields):
@@ -80,7 +80,7 @@ def remembered_for(
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(file, json.dumps(result).encode())
     except OSError as error:
-        _LOG.info("hashes are not cached: %s", error)
+        _LOG.info("hashes cannot be cached: %s", error)
     return result
 
 
@@ -111,7 +111,7 @@ def _write(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
     hashes: dict[str, str] = {}
     for name, array in arrays.items():
         pieces = _npy_pieces(np.ascontiguousarray(array))
-        # Of what was meant to be written: a hash of the file would vouch for a bad disk too.
+        # The hash of the data, not of the file, which a bad disk may have changed.
         digest = hashlib.sha256()
         for piece in pieces:
             digest.update(piece)
@@ -121,7 +121,7 @@ def _write(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def _vouch(folder: Path, hashes: dict[str, str]) -> None:
-    """Write the entry file: from then on the array files count."""
+    """Write the entry file, which makes the array files valid."""
     entry = {
         name: {"sha256": digest, "stamp": list(_stamp(folder / f"{name}.npy"))}
         for name, digest in hashes.items()
@@ -130,7 +130,7 @@ def _vouch(folder: Path, hashes: dict[str, str]) -> None:
 
 
 def _read(folder: Path) -> Arrays | None:
-    """The entry's arrays, or None where they are missing or not what was written."""
+    """The entry's arrays, or None if they are missing or not what was written."""
     entry = _json(folder / _ENTRY)
     if entry is None:
         return None
@@ -141,7 +141,7 @@ def _read(folder: Path) -> Arrays | None:
             path = folder / f"{name}.npy"
             if list(_stamp(path)) != entry[name]["stamp"]:
                 if sha256_file(path) != digest:
-                    _LOG.info("%s is damaged and is built anew", path)
+                    _LOG.info("%s is damaged and will be rebuilt", path)
                     return None
                 stale = True
         images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)

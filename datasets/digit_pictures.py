@@ -15,15 +15,15 @@ from .centring import BOX, FIELD, centre_by_mass
 from .components import label_regions
 from .photo import Ink, find_ink, find_sheet
 
-# Larger pictures are scaled down to this before the digit is sought.
+# Larger pictures are scaled down to this size before the digit is located.
 _LONGEST = 800
-# Ink is what stands out from the paper by this share of a stroke's core.
+# Ink differs from the paper by at least this share of a stroke's core.
 _INK_SHARE = 0.25
 # Regions with less than this share of the largest one's ink are specks.
 _SPECK = 0.04
-# In a noisy picture what is smaller than this share of its longer side is noise or dust.
+# In a noisy picture, regions smaller than this share of its longer side are noise or dust.
 _LEAST_SHARE = 0.03
-# Strokes thinner than this, in pixels of the 20x20 box, are drawn thicker: MNIST's pen was broad.
+# Strokes thinner than this, in pixels of the 20x20 box, are thickened: MNIST's pen was broad.
 _THIN = 2.0
 _FINE = 5
 
@@ -38,10 +38,10 @@ def prepare_digit(
 ) -> NDArray[np.uint8]:
     """MNIST's own preparation of one digit. grey: (H, W) uint8 -> (28, 28) uint8.
 
-    ``invert`` True: ink is darker than paper, False: lighter, None: as the border tells. Ink is
-    what departs from the paper around it; it is cropped, scaled into 20x20 with its proportions
-    kept, and centred by mass. What was done is appended to ``steps``. Raises DatasetError,
-    beginning with ``name``, where nothing stands out.
+    ``invert`` True: ink is darker than paper, False: lighter, None: the border decides. Ink is what
+    differs from the surrounding paper; it is cropped, scaled into 20x20 with its proportions kept,
+    and centred by mass. What was done is appended to ``steps``. Raises DatasetError, beginning with
+    ``name``, if nothing stands out.
     """
     page = _bounded(grey)
     digit = _on_sheet(page, steps, invert)
@@ -76,7 +76,7 @@ def _bounded(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _on_sheet(
     page: NDArray[np.uint8], steps: list[str], invert: bool | None
 ) -> NDArray[np.float32] | None:
-    """The digit on a sheet of paper with something around it; None where there is no such thing."""
+    """The digit on a sheet of paper in the picture; None if there is no such sheet."""
     window = find_sheet(page)
     ink = None if window is None else find_ink(page[window], invert)
     tried = ["crop_to_paper"]
@@ -87,9 +87,9 @@ def _on_sheet(
 
 
 def _only_digit(ink: Ink, steps: list[str]) -> NDArray[np.float32] | None:
-    """The ink of the digit, cropped to it, without noise, specks and what the border cuts off.
+    """The ink of the digit, cropped, without noise, specks and parts cut off by the border.
 
-    None where there is nothing but noise.
+    None if there is only noise.
     """
     level = ink.level
     share = max(_INK_SHARE, min(4.0 * ink.noise, 0.6))
@@ -115,7 +115,7 @@ def _only_digit(ink: Ink, steps: list[str]) -> NDArray[np.float32] | None:
     if int(kept.sum()) < count:
         steps.append("remove_specks")
     steps.append("crop_to_ink")
-    # The soft edge of a stroke lies just outside of the mask.
+    # The soft edge of a stroke is just outside the mask.
     around = _dilated(mask, 1.5)[window]
     floor = min(4.0 * ink.noise, 0.4)
     clean = np.clip((level[window] - floor) / (1.0 - floor), 0.0, 1.0)
@@ -129,7 +129,7 @@ def _extent(mask: NDArray[np.bool_]) -> int:
 
 
 def _into_box(ink: NDArray[np.float32], steps: list[str]) -> NDArray[np.uint8]:
-    """Scaled with its proportions kept so that the longer side is 20: (20, 20) uint8."""
+    """Scale with the proportions kept, so that the longer side is 20: (20, 20) uint8."""
     fine = _scaled(ink, BOX * _FINE)
     width = _stroke_width(fine) / _FINE
     if width < _THIN:
@@ -137,7 +137,7 @@ def _into_box(ink: NDArray[np.float32], steps: list[str]) -> NDArray[np.uint8]:
         ink = _dilated(np.pad(fine, int(radius) + 1), radius)
         steps.append("thicken")
     scaled = _scaled(ink, BOX)
-    # A thin pen fades when scaled down; its strongest pixel is full ink again.
+    # Thin strokes fade when scaled down; make the strongest pixel full ink again.
     pixels = scaled * (255.0 / max(float(scaled.max()), 1e-6))
     box = np.zeros((BOX, BOX), np.uint8)
     height, across = pixels.shape
@@ -161,7 +161,7 @@ def _stroke_width(ink: NDArray[np.float32]) -> float:
     """Mean width of the strokes in pixels: twice the area over the length of the outline."""
     mask = np.pad(ink >= 0.5, 1)
     area = int(mask.sum())
-    # Outlines counted along rows and columns are 4 / pi too long on the average of all directions.
+    # Outlines counted along rows and columns are too long by 4 / pi, averaged over directions.
     sides = int((mask[1:] != mask[:-1]).sum()) + int((mask[:, 1:] != mask[:, :-1]).sum())
     return 2.0 * area / max(sides * np.pi / 4.0, 1.0)
 

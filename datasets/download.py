@@ -1,4 +1,4 @@
-"""Missing files of a data set: from mirrors over https, verified before they count."""
+"""Downloads missing files of a data set from mirrors over https, and verifies them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file as the mirrors have it. size: bytes, of which a mirror may have a little more.
+    """A file on the mirrors. size: in bytes; a mirror's file may be slightly larger.
 
-    sha256 is that of the file, or, where ``content_size`` is given, of its so many bytes of content
-    behind gzip, however they were compressed.
+    sha256 is that of the file, or, if ``content_size`` is given, that of the decompressed content,
+    which has so many bytes.
     """
 
     name: str
@@ -39,7 +39,7 @@ class RemoteFile:
 
     @property
     def most(self) -> int:
-        """No mirror's file can be longer: that many bytes are accepted."""
+        """The most bytes that are accepted from a mirror."""
         return self.size + self.size // 20 + 4096
 
 
@@ -52,7 +52,7 @@ class Origin:
 
 
 class Listener(Protocol):
-    """Who wants to see downloads; what it raises ends them, and what has come is kept."""
+    """Watches downloads; its exceptions end them, and what has arrived is kept."""
 
     def notice(self, text: str) -> None: ...
 
@@ -61,13 +61,13 @@ class Listener(Protocol):
         ...
 
     def advanced(self, done: int) -> None:
-        """So many bytes of the file are there now; 0 when it begins anew."""
+        """``done`` bytes of the file have arrived; 0 if it starts again."""
         ...
 
     def ended(self) -> None: ...
 
     def waiting(self) -> None:
-        """Several times a second while another process has its turn."""
+        """Called several times a second while another process is downloading."""
         ...
 
 
@@ -93,9 +93,9 @@ def offline_by_environment() -> bool:
 
 @dataclass(frozen=True)
 class Downloads:
-    """Whether missing files may be fetched, and who sees it.
+    """Whether missing files may be downloaded, and who watches.
 
-    offline: the network is never touched. timeout: seconds that a mirror may be silent.
+    offline: the network is never used. timeout: seconds to wait for data from a mirror.
     """
 
     offline: bool = field(default_factory=offline_by_environment)
@@ -111,25 +111,25 @@ def obtain(
     downloads: Downloads,
     advice: str,
 ) -> None:
-    """Put the named files of ``origin`` into ``folder``, each whole and verified, or not at all.
+    """Put the named files of ``origin`` into ``folder``, each complete and verified, or not at all.
 
-    A file grows as ``<name>.part``, which a later call goes on with, and gets its name when its
-    SHA-256 is right. Two processes take turns. Raises DatasetError with the names, the folder, what
-    each mirror answered and ``advice``.
+    A file is downloaded as ``<name>.part``, which a later call continues, and renamed once its
+    SHA-256 is right. Two processes take turns. Raises DatasetError with the names, the folder, the
+    answer of each mirror and ``advice``.
     """
     known = {file.name: file for file in origin.files}
     wanted = [known[name] for name in names]
     missing = f"{title} is not in {folder}: missing {_listed(names)}"
     if downloads.offline:
         raise DatasetError(
-            f"{missing}. Downloads are switched off (--offline or DNNSTACK_OFFLINE); the files can "
-            f"be had from {origin.mirrors[0]}. {advice}"
+            f"{missing}. Downloads are switched off (--offline or DNNSTACK_OFFLINE); the files are "
+            f"available from {origin.mirrors[0]}. {advice}"
         )
     refused: dict[str, str] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _turn(folder, downloads.listener):
-            # Another process may have fetched some while this one waited.
+            # Another process may have downloaded some while this one waited.
             wanted = [file for file in wanted if not (folder / file.name).exists()]
             if wanted:
                 size = sum(file.size for file in wanted) / 1e6
@@ -155,11 +155,11 @@ def _fetch(
     refused: dict[str, str],
     downloads: Downloads,
 ) -> dict[str, str] | None:
-    """None when the file is there, else what each mirror answered.
+    """Download a file; None on success, else the answer of each mirror.
 
-    refused: mirrors that cannot be reached, which are not asked again.
+    refused: mirrors that cannot be reached, which are not tried again.
     """
-    # Only a download needs them, and no start should wait for them.
+    # Imported only for downloads, because they slow down every start.
     from .transfer import TransferError, transfer
 
     listener = downloads.listener
@@ -190,7 +190,7 @@ def _fetch(
                     continue
                 if _accepted(part, file):
                     return None
-                answers[mirror] = "has another file of this name (its SHA-256 is not the right one)"
+                answers[mirror] = "has a different file of this name (wrong SHA-256)"
                 # Perhaps only the bytes from an earlier attempt were wrong.
                 if not before:
                     break
@@ -200,7 +200,7 @@ def _fetch(
 
 
 def _accepted(part: Path, file: RemoteFile) -> bool:
-    """Give the file its name if it is what it should be, else remove it."""
+    """Rename the file if it is correct, else delete it."""
     if _sha256(part, file) != file.sha256:
         part.unlink()
         return False
@@ -211,14 +211,14 @@ def _accepted(part: Path, file: RemoteFile) -> bool:
 
 
 def _sha256(path: Path, file: RemoteFile) -> str | None:
-    """Of the file or, where it is known by its content, of that; None where it cannot be it."""
+    """The SHA-256 of the file or of its content, as published; None if it cannot be right."""
     if file.content_size is None:
         return sha256_file(path)
     digest = hashlib.sha256()
     size = 0
     try:
         with gzip.open(path) as content:
-            # One byte more than expected is the most that is ever unpacked.
+            # At most one byte more than expected is unpacked.
             while piece := content.read(min(_PIECE, file.content_size + 1 - size)):
                 digest.update(piece)
                 size += len(piece)
@@ -229,7 +229,7 @@ def _sha256(path: Path, file: RemoteFile) -> str | None:
 
 @contextlib.contextmanager
 def _turn(folder: Path, listener: Listener) -> Iterator[None]:
-    """Hold the folder's lock, waiting for another process that has it."""
+    """Hold the folder's lock, after waiting for another process that has it."""
     told = False
     with contextlib.ExitStack() as stack:
         while True:
@@ -245,7 +245,7 @@ def _turn(folder: Path, listener: Listener) -> Iterator[None]:
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
                     raise
-                # Two at once can then only spoil each other's parts: SHA-256 has the last word.
+                # Without locks, processes may spoil each other's parts; the SHA-256 detects that.
                 break
         yield
 

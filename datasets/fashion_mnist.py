@@ -5,7 +5,7 @@ from __future__ import annotations
 from .download import Origin, RemoteFile
 from .idx_set import IdxSet
 
-# Published are the hashes of the packed files, which are the same everywhere.
+# The published hashes are those of the compressed files, which are the same everywhere.
 _ORIGIN = Origin(
     mirrors=(
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",

@@ -24,15 +24,15 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_COUNT = 4_000_000
 _PIECE = 1 << 20
 _KINDS = {bytes((0, 0, 8, 1)): "labels", bytes((0, 0, 8, 3)): "pictures"}
-_AGAIN = "fetch the file again"
+_AGAIN = "download the file again"
 
 
 def read_idx(path: Path, item_shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], str]:
     """The array of an IDX file and the SHA-256 of its decompressed bytes.
 
     Returns (M, *item_shape) uint8, read-only. The header is checked before anything beyond it is
-    decompressed, and then one byte more than it promises is the most that ever is, so a compressed
-    bomb stays small. Raises DatasetError naming the file.
+    decompressed, and then at most one byte more than it announces, so that a decompression bomb
+    does no harm. Raises DatasetError that names the file.
     """
     try:
         with open(path, "rb") as file:
@@ -62,14 +62,14 @@ def _parse(
     count, *shape = struct.unpack_from(f">{dimensions}I", header, 4)
     if tuple(shape) != item_shape:
         raise DatasetError(
-            f"{path}: holds items of {'x'.join(map(str, shape))}, expected "
+            f"{path}: contains items of {'x'.join(map(str, shape))}, expected "
             f"{'x'.join(map(str, item_shape))}"
         )
     if not 1 <= count <= _MAX_COUNT:
-        raise DatasetError(f"{path}: its header promises {count} items; {_AGAIN}")
+        raise DatasetError(f"{path}: its header announces {count} items; {_AGAIN}")
     expected = size + count * math.prod(item_shape)
     content = bytearray(header)
-    # In pieces: one read would reserve whatever the header promises before a byte has come.
+    # In pieces: a single read would allocate whatever size the header announces.
     while len(content) <= expected:
         piece = file.read(min(_PIECE, expected + 1 - len(content)))
         if not piece:
@@ -77,12 +77,12 @@ def _parse(
         content += piece
     if len(content) < expected:
         raise DatasetError(
-            f"{path}: is truncated: its header promises {expected} bytes, it has {len(content)}; "
+            f"{path}: is truncated: its header announces {expected} bytes, it has {len(content)}; "
             f"{_AGAIN}"
         )
     if len(content) > expected:
         raise DatasetError(
-            f"{path}: has trailing bytes beyond the {expected} that its header promises; {_AGAIN}"
+            f"{path}: has more than the {expected} bytes that its header announces; {_AGAIN}"
         )
     array = np.frombuffer(content, np.uint8, offset=size).reshape(count, *item_shape)
     array.setflags(write=False)
@@ -90,13 +90,13 @@ def _parse(
 
 
 def _other_magic(found: bytes, wanted: bytes) -> str:
-    """What a file that begins with other bytes than it should probably is."""
+    """What a file with wrong first bytes probably is."""
     if not found:
         return f"is empty; {_AGAIN}"
     if {found, wanted} == set(_KINDS):
         return (
-            f"holds {_KINDS[found]}, not {_KINDS[wanted]}: it begins with {found.hex(' ')}, not "
-            f"{wanted.hex(' ')}; were two files swapped? Rename them, or fetch them again"
+            f"contains {_KINDS[found]}, not {_KINDS[wanted]}: it begins with {found.hex(' ')}, not "
+            f"{wanted.hex(' ')}; were two files swapped? Rename them, or download them again"
         )
     page = "; it looks like a web page" if found[:1] == b"<" else ""
     return (

@@ -34,14 +34,14 @@ _STEMS: dict[Split, dict[str, str]] = {
 _DIMENSIONS = {"images": 3, "labels": 1}
 _ADVICE = (
     "Put the four standard IDX files there (with or without .gz), or name the folder above it with "
-    "--data-dir or DNNSTACK_DATA; or train without any download: "
+    "--data-dir or DNNSTACK_DATA; or train without a download: "
     "dnnstack train --config digits.yaml"
 )
 
 
 @dataclass(frozen=True)
 class IdxSet:
-    """One of them; its files lie in the folder of its name. origin: the four standard files."""
+    """Such a data set, in a folder with its name. origin: the four standard files."""
 
     name: str
     title: str
@@ -66,16 +66,18 @@ def describe(chosen: IdxSet, options: Options, root: Path) -> DatasetInfo:
 def load(
     chosen: IdxSet, split: Split, root: Path, options: Options, downloads: Downloads
 ) -> ImageSet:
-    """The split's two files in the set's folder below ``root``, decoded once into the cache.
+    """Load the split's two files in the set's folder below ``root``, decoded once into the cache.
 
-    Where one of them is missing, all that is missing of the four is downloaded. Raises DatasetError
-    where that fails, or where a file is damaged or does not fit the other. Files that are sound but
-    not the originals are used, with a warning.
+    If one of them is missing, all missing ones of the four are downloaded. Raises DatasetError if
+    that fails, or if a file is damaged or does not fit the other. Well-formed files that are not
+    the originals are used, with a warning.
     """
     check_options(chosen.name, options, ())
     folder = root / chosen.name
     if root.exists() and not root.is_dir():
-        raise DatasetError(f"{root}: is not a folder; name the folder that '{chosen.name}' lies in")
+        raise DatasetError(
+            f"{root}: is not a folder; name the folder that contains '{chosen.name}'"
+        )
     paths = _find(folder, split)
     if len(paths) < len(_STEMS[split]):
         order: tuple[Split, ...] = (split, "test" if split == "train" else "train")
@@ -89,13 +91,13 @@ def load(
         labels, label_hash = read_idx(paths["labels"], ())
         if len(images) != len(labels):
             raise DatasetError(
-                f"{paths['images']} holds {len(images)} pictures, but {paths['labels']} holds "
-                f"{len(labels)} labels: the two files do not belong together; fetch both again"
+                f"{paths['images']} has {len(images)} pictures, but {paths['labels']} has "
+                f"{len(labels)} labels: the files do not belong together; download both again"
             )
         if labels.max() >= len(chosen.classes):
             raise DatasetError(
                 f"{paths['labels']}: label {labels.max()} of picture {int(labels.argmax())} is not "
-                f"from 0 to {len(chosen.classes) - 1}; fetch the file again"
+                f"from 0 to {len(chosen.classes) - 1}; download the file again"
             )
         built.append((images.reshape(-1, *_SHAPE), labels.astype(np.int32)))
         found = {"images": image_hash, "labels": label_hash}
@@ -123,7 +125,7 @@ def load(
 
 
 def files(chosen: IdxSet, root: Path, options: Options) -> tuple[DataFile, ...]:
-    """The four files in the set's folder, each parsed and hashed once for its size and time."""
+    """The four files in the set's folder, checked; hashes are cached."""
     folder = root / chosen.name
     return tuple(
         _checked(chosen.remote(split, part), folder / name, _find(folder, split).get(part), part)
@@ -158,7 +160,7 @@ def _names(split: Split) -> dict[str, str]:
 
 
 def _find(folder: Path, split: Split) -> dict[str, Path]:
-    """The split's files that are there, in any of the spellings in use."""
+    """The split's existing files, in any of the usual spellings."""
     found: dict[str, Path] = {}
     for part, stem in _STEMS[split].items():
         spellings = (f"{stem}{joint}idx{_DIMENSIONS[part]}-ubyte" for joint in "-.")

@@ -1,8 +1,8 @@
-"""``image_folder``: pictures of any size in a folder a class, scaled to one size.
+"""``image_folder``: pictures of any size, in a folder for each class, scaled to one size.
 
-They are read exactly as ``predict`` reads a picture, decoded once, and kept in the cache under the
-files' content, the size and the way to it. The version of Pillow is part of that: another one may
-decode the same file to other pixels.
+They are read exactly as ``predict`` reads a picture, decoded once, and cached by the content of the
+files, the size and the method of scaling. The version of Pillow is part of the key, because another
+version may decode the same file to other pixels.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from .pictures import scaled
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
-# Raised whenever the same file would give other pixels.
+# To be increased whenever the same file would give other pixels.
 _VERSION = 2
 _OPTIONS = ("train", "test", "test_fraction", "size", "fit", "mode", "classes", "on_error")
 _CHANNELS = {"rgb": 3, "grey": 1}
-# Each may hold a decoded picture of the largest size that is read.
+# Each thread may hold a decoded picture of the largest size that is read.
 _THREADS = 4
 _CHUNK = 256
 _NAMED = 10
 
 
 def describe(options: Options, root: Path) -> DatasetInfo:
-    """Shape and classes; no picture is read, and no folder where ``classes`` are given.
+    """Shape and classes; reads no picture, and no folder if ``classes`` are given.
 
-    Raises DatasetError for a wrong option or, where it has to be looked at, folder.
+    Raises DatasetError for a wrong option, or for a wrong folder if it is read.
     """
     check_options("image_folder", options, _OPTIONS)
     height, width = _size(options)
@@ -69,9 +69,9 @@ def describe(options: Options, root: Path) -> DatasetInfo:
 def load(split: Split, root: Path, options: Options, downloads: Downloads) -> ImageSet:
     """The split's pictures, class by class, each class in the order of the files' names.
 
-    Without the option ``test`` the test pictures are held out of those in ``train``. Raises
-    DatasetError for a folder that is not as it should be, and for a file that cannot be read unless
-    ``on_error`` is ``skip``: then it is named in a warning and left out.
+    Without the option ``test``, the test pictures are held out of those in ``train``. Raises
+    DatasetError for an unsuitable folder, and for a file that cannot be read, unless ``on_error``
+    is ``skip``: then a warning names the file, and it is left out.
     """
     info = describe(options, root)
     folder = _folder(options, "train", root)
@@ -81,7 +81,7 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
         pictures = rest if split == "train" else held
     else:
         if split == "train":
-            # What is wrong with the pictures to test on is said before the training, not after it.
+            # Report problems of the test pictures before the training, not after it.
             list_pictures(_folder(options, "test", root), classes)
         folder = _folder(options, split, root)
         pictures = [picture for each in list_pictures(folder, classes) for picture in each]
@@ -118,7 +118,7 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
     found = remembered_for(stamps, ("content", "left_out"), look)
     left_out = json.loads(found["left_out"])
     if not built and (better := [name for name in left_out if _readable(folder / name)]):
-        # Its rights, the disk or Pillow are others now; the stamps say nothing of that.
+        # Permissions, the disk or Pillow have changed, which the stamps do not show.
         found = remembered_for([*stamps, better], ("content", "left_out"), look)
         left_out = json.loads(found["left_out"])
 
@@ -136,7 +136,7 @@ def load(split: Split, root: Path, options: Options, downloads: Downloads) -> Im
 def _decode(
     folder: Path, pictures: Sequence[PictureFile], images: Images, whole: bool, skip: bool
 ) -> list[str | DatasetError]:
-    """Fill ``images``; returns the SHA-256 of each file, the error for one that is left out."""
+    """Fill ``images``; return the SHA-256 of each file, or the error if it is left out."""
     channels, height, width = images.shape[1:]
     mode = "L" if channels == 1 else "RGB"
 
@@ -160,7 +160,7 @@ def _decode(
             for answer in threads.map(decode, chunk):
                 if isinstance(answer, DatasetError) and not skip:
                     raise DatasetError(
-                        f"{answer}. Remove the file, or leave out all such with on_error: skip "
+                        f"{answer}. Remove the file, or skip all such files with on_error: skip "
                         "beside 'train' in the config"
                     )
                 hashes.append(answer)
@@ -184,13 +184,13 @@ def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
 
 
 def _classes(options: Options, folder: Path, info: DatasetInfo) -> tuple[str, ...]:
-    """The names of the classes in the order of their labels; a mere number gets its names here."""
+    """The names of the classes in the order of their labels, read if only a number is given."""
     if not isinstance(options.get("classes"), int):
         return info.classes
     found = class_names(folder)
     if len(found) != len(info.classes):
         raise DatasetError(
-            f"{folder}: holds {len(found)} class folders, but the config says classes: "
+            f"{folder}: contains {len(found)} class folders, but the config says classes: "
             f"{len(info.classes)}"
         )
     return found
@@ -251,4 +251,4 @@ def _pillow() -> str:
     return PIL.__version__
 
 
-SOURCE = Source(describe, load, about="the pictures are those in the folders that the config names")
+SOURCE = Source(describe, load, about="the pictures are in the folders that the config names")

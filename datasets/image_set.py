@@ -1,4 +1,4 @@
-"""What every dataset gives: pictures with labels, and their description without the pictures."""
+"""The common interface of data sets: pictures with labels, and their description."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known before any data is read. shape: (C, H, W); a count is None where unknown.
+    """What is known before any data is read. shape: (C, H, W); an unknown count is None.
 
     A byte of channel c stands for the value ``byte * scale[c] + shift[c]``; without them it is a
     pixel, which stands for pixel / 255.
@@ -56,10 +56,10 @@ FileState = Literal["verified", "other", "damaged", "missing"]
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a dataset as it lies there; path: where it is, or where it is looked for.
+    """The state of a file of a data set; path: where it is, or where it should be.
 
-    "verified" has the original's SHA-256, "other" is sound and another, ``note`` says what is
-    wrong with a damaged one.
+    "verified": it has the original's SHA-256; "other": well-formed, but not the original; ``note``
+    says what is wrong with a damaged one.
     """
 
     path: Path
@@ -75,7 +75,7 @@ def _no_files(root: Path, options: Options) -> tuple[DataFile, ...]:
 class Source:
     """A dataset: ``describe(options, root)`` reads no data, ``load(split, root, options,
     downloads)`` does; ``files(root, options)`` checks its files, if it has known ones;
-    ``about`` says in half a sentence where the samples come from if it has none.
+    ``about`` is a clause that says where the samples come from, if it has none.
     """
 
     describe: Callable[[Options, Path], DatasetInfo]
@@ -87,7 +87,7 @@ class Source:
 def integer_option(
     dataset: str, options: Options, name: str, default: int, *, low: int, high: int
 ) -> int:
-    """The integer ``options[name]`` within [low, high], else DatasetError."""
+    """The integer ``options[name]`` in [low, high]; raises DatasetError for others."""
     value = options.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise DatasetError(
@@ -100,7 +100,7 @@ def integer_option(
 def choice_option(
     dataset: str, options: Options, name: str, default: str, words: tuple[str, ...]
 ) -> str:
-    """The string ``options[name]``, one of ``words``, else DatasetError."""
+    """The string ``options[name]``, one of ``words``; raises DatasetError for others."""
     value = options.get(name, default)
     if not isinstance(value, str) or value not in words:
         raise DatasetError(
@@ -110,7 +110,7 @@ def choice_option(
 
 
 def check_options(dataset: str, options: Options, known: tuple[str, ...]) -> None:
-    """DatasetError for an option that the dataset does not have."""
+    """Raise DatasetError for an option that the data set does not have."""
     for name in options:
         if name not in known:
             listed = f"its options are {', '.join(known)}" if known else "it has no options"

@@ -17,13 +17,13 @@ def split_validation(count: int, validation: int | float, seed: int) -> tuple[In
     """Two disjoint parts of range(count): (train_index, validation_index), each ascending int32.
 
     validation: a number of samples (int), or a fraction in [0, 1) of them (float), rounded down;
-    0 leaves the validation part empty. Raises DatasetError where a part cannot be what was asked.
+    0 leaves the validation part empty. Raises DatasetError if the split is impossible.
     """
     if isinstance(validation, float):
         if not 0.0 <= validation < 1.0:
             raise DatasetError(
                 f"data.validation: a fraction must be at least 0 and below 1, got {validation}; "
-                "write a whole number for a number of samples"
+                "write an integer for a number of samples"
             )
         held = math.floor(count * validation)
         if held == 0 and validation > 0.0:
@@ -35,8 +35,8 @@ def split_validation(count: int, validation: int | float, seed: int) -> tuple[In
         held = validation
     if held < 0 or held >= count:
         raise DatasetError(
-            f"data.validation: {held} of {count} training samples leaves {max(count - held, 0)} to "
-            f"train on; use a number from 0 to {max(count - 1, 0)}"
+            f"data.validation: {held} of {count} training samples leaves {max(count - held, 0)} "
+            f"for training; use a number from 0 to {max(count - 1, 0)}"
         )
     order = permutation(key(seed, "validation split"), 0, count)
     chosen = order[:held]
@@ -45,12 +45,12 @@ def split_validation(count: int, validation: int | float, seed: int) -> tuple[In
 
 
 def steps_per_epoch(count: int, batch_size: int) -> int:
-    """Full batches in ``count`` samples; DatasetError where there is none."""
+    """The number of full batches in ``count`` samples; DatasetError if there is none."""
     steps = count // batch_size
     if steps == 0:
         raise DatasetError(
-            f"data.batch_size: {batch_size} is more than the {count} samples to train on, so an "
-            f"epoch has no full batch; set it to {max(count, 1)} or less, or keep fewer samples "
+            f"data.batch_size: {batch_size} is more than the {count} training samples, so an epoch "
+            f"has no full batch; set it to {max(count, 1)} or less, or hold back fewer samples "
             "for validation"
         )
     return steps
@@ -59,8 +59,8 @@ def steps_per_epoch(count: int, batch_size: int) -> int:
 def epoch_order(train_index: Index, seed: int, epoch: int, batch_size: int) -> Index:
     """The samples of one epoch in training order: (steps * batch_size,) int32.
 
-    A permutation of train_index keyed by (seed, epoch), less the last partial batch; batch ``s`` is
-    ``order[s * batch_size : (s + 1) * batch_size]``. Raises DatasetError where no batch is full.
+    A permutation of train_index keyed by (seed, epoch), without the last partial batch; batch ``s``
+    is ``order[s * batch_size : (s + 1) * batch_size]``. Raises DatasetError if no batch is full.
     """
     steps = steps_per_epoch(len(train_index), batch_size)
     order = permutation(key(seed, "epoch order"), epoch, len(train_index))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .download import Origin, RemoteFile
 from .idx_set import IdxSet
 
-# SHA-256 and length of the decompressed originals: what a mirror's gzip made of them may differ.
+# SHA-256 and length of the decompressed originals: their compressed files differ by mirror.
 _ORIGIN = Origin(
     mirrors=(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",

@@ -1,8 +1,8 @@
-"""Ink apart from paper, by a local threshold: also on a photograph in uneven light.
+"""Separates ink from paper by a local threshold, also on a photograph in uneven light.
 
-Paper is what the border of the picture leads to by small steps: shading changes slowly, the edge of
-a stroke does not. Its brightness under the ink is filled in from around. What then departs from the
-paper by more than noise is ink.
+Paper is what can be reached from the border of the picture in small steps of brightness: shading
+changes slowly, the edge of a stroke does not. The brightness of the paper under the ink is
+interpolated. What then differs from the paper by more than the noise is ink.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .components import label_regions
 Plane = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
-# Cells along the longer side of the picture when the paper is sought, and bounds of the step of
-# brightness (of 255) from one cell of paper to the next: so many times the usual one, the first
-# number that will do.
+# Cells along the longer side of the picture when the paper is located, and bounds of the step of
+# brightness (of 255) from one cell of paper to the next, as multiples of the usual step; the first
+# sufficient one is used.
 _CELLS = 64
 _AROUND = 3
 _LEAST_STEP, _MOST_STEP = 5.0, 12.0
@@ -29,7 +29,7 @@ _MOST_OF_PAGE = 0.6
 # is never quite straight, is a share of its sides.
 _SHEET_OF_PAGE, _SHEET_OF_BOX = 0.15, 0.68
 _RIM = 0.09
-# A stroke departs from its paper by at least this much of 255, and by so many times the noise.
+# A stroke differs from its paper by at least this (of 255), and by this multiple of the noise.
 _LEAST_CONTRAST = 16.0
 _NOISES = 6.0
 
@@ -49,22 +49,22 @@ class Ink:
 
 
 def find_ink(grey: NDArray[np.uint8], invert: bool | None = None) -> Ink | None:
-    """Ink on a page that is lit unevenly. grey: (H, W).
+    """Find the ink on an unevenly lit page. grey: (H, W).
 
-    ``invert`` True: darker than the paper, False: lighter, None: whichever departs more from the
-    paper of the border. None where nothing stands out.
+    ``invert`` True: darker than the paper, False: lighter, None: whichever differs more from the
+    paper at the border. Returns None if nothing stands out.
     """
     bright = grey.astype(np.float32)
     paper = _paper(bright)
     darker = paper - bright
-    # Means of 3x3 pixels tell faint ink from noise; a small picture has no pixel to spare.
+    # Means of 3x3 pixels distinguish faint ink from noise; a small picture has too few pixels.
     smooth = _mean3(darker) if min(grey.shape) > 40 else darker
     noise = 1.4826 * float(np.median(np.abs(smooth)))
     if invert is None:
         floor = max(_NOISES * noise, _LEAST_CONTRAST) / 2.0
         invert = _weight(smooth, floor) >= _weight(-smooth, floor)
     sign = 1.0 if invert else -1.0
-    # Dark ink takes away a share of the light that falls on it, so what counts is the ratio.
+    # Dark ink absorbs a share of the light, so its strength is a ratio.
     scale = np.float32(sign * 255.0) / np.maximum(paper, 16.0) if invert else np.float32(sign)
     level, smooth = darker * scale, smooth * scale
     noise *= float(np.median(np.abs(scale)))
@@ -78,10 +78,11 @@ def find_ink(grey: NDArray[np.uint8], invert: bool | None = None) -> Ink | None:
 
 
 def find_sheet(grey: NDArray[np.uint8]) -> tuple[slice, slice] | None:
-    """Rows and columns of a sheet of paper that lies on something darker or lighter. grey: (H, W).
+    """Rows and columns of a sheet of paper on something darker or lighter. grey: (H, W).
 
-    That is one large region that the border does not lead to, nearly a rectangle, most of which
-    departs from the border to the same side; a bold digit is no rectangle. Its rim is left out.
+    That is one large, nearly rectangular region that cannot be reached from the border and is
+    mostly darker, or mostly lighter, than it; a bold digit is not rectangular. The rim of the sheet
+    is left out.
     """
     height, width = grey.shape
     cells = _resized(grey.astype(np.float32), _cells(grey.shape))
@@ -109,7 +110,7 @@ def find_sheet(grey: NDArray[np.uint8]) -> tuple[slice, slice] | None:
 
 
 def _weight(departure: Plane, floor: float) -> float:
-    """How much of the picture departs from its paper to one side."""
+    """The sum of the differences from the paper to one side, beyond ``floor``."""
     return float(np.clip(departure - floor, 0.0, None).sum(dtype=np.float64))
 
 
@@ -118,8 +119,8 @@ def _paper(bright: Plane) -> Plane:
     cells = _cells(bright.shape)
     coarse = _resized(bright, cells)
     paper = _resized(_filled(coarse, _reached(coarse)), bright.shape)
-    # Once more without the strokes that were thinner than a cell. What a surface cannot follow is
-    # added as local means, which alone would be wrong wherever light falls off towards the border.
+    # Again without the strokes that were thinner than a cell. What the surface cannot follow is
+    # added as local means, which alone would be wrong where light falls off towards the border.
     away = np.abs(bright - paper)
     bare = away <= np.float32(max(4.5 * float(np.median(away)), 6.0))
     weight = _resized(bare.astype(np.float32), cells)
@@ -135,7 +136,7 @@ def _paper(bright: Plane) -> Plane:
 
 
 def _cells(shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many cells a picture is cut into, down and across."""
+    """The number of cells of a picture, vertically and horizontally."""
     share = min(_CELLS / max(shape), 1.0)
     return max(round(shape[0] * share), 2), max(round(shape[1] * share), 2)
 
@@ -148,7 +149,7 @@ def _edge(shape: tuple[int, ...]) -> Mask:
 
 
 def _resized(plane: Plane, shape: tuple[int, ...]) -> Plane:
-    """Means where it gets smaller, interpolated where it gets larger: (H, W)."""
+    """Resize to (H, W): by means to smaller sizes, by interpolation to larger ones."""
     from PIL import Image
 
     smaller = shape[0] < plane.shape[0] or shape[1] < plane.shape[1]
@@ -157,13 +158,13 @@ def _resized(plane: Plane, shape: tuple[int, ...]) -> Plane:
 
 
 def _reached(cells: Plane) -> Mask:
-    """The cells that the border leads to by small steps."""
+    """The cells that can be reached from the border in small steps."""
     edge = _edge(cells.shape)
     away = np.abs(cells - _surface(_fit(cells, edge, 2), cells.shape))
     start = edge & (away <= max(4.0 * float(np.median(away[edge])), _MOST_STEP))
     usual = float(np.median(np.abs(np.diff(cells, axis=1))))
-    # The shorter the steps, the less does a faint or blurred stroke let through; they must do for
-    # all of the border and most of the page.
+    # The smaller the steps, the less they leak through a faint or blurred stroke; they must
+    # suffice for the whole border and most of the page.
     for steps in _STEPS:
         reached = _flooded(cells, start, min(max(steps * usual, _LEAST_STEP), _MOST_STEP))
         if reached[edge].all() and reached.mean() >= _MOST_OF_PAGE:
@@ -172,7 +173,7 @@ def _reached(cells: Plane) -> Mask:
 
 
 def _flooded(cells: Plane, start: Mask, step: float) -> Mask:
-    """What the start leads to, a cell to the next, when none differs by more than a step."""
+    """The cells that can be reached from ``start`` if neighbours differ by at most ``step``."""
     reached = start
     while True:
         weight = _mean3(reached.astype(np.float32))
@@ -195,7 +196,7 @@ def _fit(values: Plane, known: Mask, degree: int) -> NDArray[np.float64]:
     for _ in range(5):
         kept = away <= max(4.5 * float(np.median(away)), _MOST_STEP / 2.0)
         some = terms[kept]
-        # The last summand decides where too few values are left to fix every coefficient.
+        # The last summand decides if too few values are left to determine every coefficient.
         square = some.T @ some + 1e-9 * len(terms) * np.eye(len(powers))
         solution = np.linalg.solve(square, some.T @ wanted[kept])
         away = np.abs(terms @ solution - wanted)
@@ -214,7 +215,7 @@ def _surface(coefficients: NDArray[np.float64], shape: tuple[int, ...]) -> Plane
 
 
 def _filled(values: Plane, known: Mask) -> Plane:
-    """Values that are not known become means of the nearest known ones."""
+    """Replace unknown values by means of the nearest known ones."""
     weights = known.astype(np.float32)
     kept = np.where(known, values, np.float32(0.0))
     filled = np.full(values.shape, kept.sum() / max(float(weights.sum()), 1.0), np.float32)

@@ -1,4 +1,4 @@
-"""Picture files: those that names, folders and patterns stand for; and one decoded and upright."""
+"""Picture files: finding them by names, folders and patterns, and decoding one upright."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
-# What is taken from a folder; a file that is named itself may be called anything.
+# Suffixes of the files used from a folder; a file named explicitly may have any name.
 SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"),
     *(".ppm", ".pgm", ".pbm", ".pnm"),
 )
 _MAX_PIXELS = 64_000_000
 _ORIENTATION = 0x0112
-# Floating-point pixels may be so much beyond black and white, as a share of white, by rounding.
+# By rounding, floating-point pixels may exceed black and white by this share of white.
 _SLACK = 1e-3
 # Rows of a picture whose pixels are converted at a time.
 _STRIP = 256
 
 
 def find_pictures(names: Iterable[str | Path]) -> Iterator[Path | DatasetError]:
-    """The picture files that each name stands for; for one that stands for none, the error.
+    """The picture files that each name stands for, or an error if there are none.
 
-    A file is itself, whatever its suffix. A folder is every file below it with the suffix of a
-    picture, sorted, hidden ones left out. A name that does not exist and has ``*``, ``?`` or ``[``
-    is a pattern (``**`` for folders at any depth) and stands for what it matches, sorted.
+    A file stands for itself, whatever its suffix. A folder stands for every file below it with the
+    suffix of a picture, sorted, without hidden ones. A name that does not exist and contains ``*``,
+    ``?`` or ``[`` is a pattern (``**``: folders at any depth) and stands for its matches, sorted.
     """
     for name in map(str, names):
         if os.path.lexists(name) or not any(sign in name for sign in "*?["):
@@ -72,7 +72,7 @@ def _below(path: Path) -> Iterator[Path | DatasetError]:
 
 
 def open_picture(path: Path, steps: list[str]) -> PilImage:
-    """The first frame, decoded and brought to 8 bits: mode L or RGB, upright, on white paper.
+    """The first frame, decoded and converted to 8 bits: mode L or RGB, upright, on white.
 
     Its size is checked before anything is decoded. What was done is appended to ``steps``. Raises
     DatasetError, naming the file.
@@ -85,7 +85,7 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
         raise DatasetError(f"{path}: is not a file; name the pictures themselves")
     try:
         with warnings.catch_warnings(), open(path, "rb") as file:
-            # Pillow's own size warning says less than the check below.
+            # Pillow's own size warning is less helpful than the check below.
             warnings.simplefilter("ignore")
             if not file.peek(1):
                 raise DatasetError(f"{path}: is empty, 0 bytes")
@@ -93,7 +93,7 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
             if image.width * image.height > _MAX_PIXELS:
                 raise DatasetError(
                     f"{path}: {image.width} x {image.height} pixels are more than the "
-                    f"{_MAX_PIXELS // 1_000_000} million that are read; scale it down first"
+                    f"limit of {_MAX_PIXELS // 1_000_000} million; scale it down first"
                 )
             image.load()
             return _opaque(_eight_bits(_upright(image, steps), path, steps), steps)
@@ -122,10 +122,10 @@ def _upright(image: PilImage, steps: list[str]) -> PilImage:
 
 
 def _eight_bits(image: PilImage, path: Path, steps: list[str]) -> PilImage:
-    """Whole numbers, 0 to 65535, lose their lower 8 bits; others are 0 to 1 or 0 to 255.
+    """Convert to 8 bits: integers from 0 to 65535 by their upper 8, floats from 0 to 1 or 0 to 255.
 
-    No picture is stretched to its own extremes, so those of one set stay comparable. Raises
-    DatasetError for numbers beyond these.
+    No picture is stretched to its own extremes, so that those of one set stay comparable. Raises
+    DatasetError for other values.
     """
     from PIL import Image
 
@@ -135,7 +135,7 @@ def _eight_bits(image: PilImage, path: Path, steps: list[str]) -> PilImage:
         low, high = int(wide.min()), int(wide.max())
         if low < 0 or high > 65535:
             raise DatasetError(
-                f"{path}: has pixels from {low} to {high}; whole numbers are read from 0 to 65535: "
+                f"{path}: has pixels from {low} to {high}; integers must be from 0 to 65535: "
                 "scale them first"
             )
         return Image.fromarray(_in_strips(wide, lambda strip: strip >> 8))
@@ -154,8 +154,8 @@ def _eight_bits(image: PilImage, path: Path, steps: list[str]) -> PilImage:
 
 
 def _white(values: NDArray[Any], path: Path) -> float:
-    """What white is among floating-point pixels, 1 or 255. Raises DatasetError for neither."""
-    # A NaN among the numbers is their minimum and their maximum.
+    """The value of white in floating-point pixels, 1 or 255. Raises DatasetError otherwise."""
+    # If a value is NaN, so are the minimum and the maximum.
     low, high = float(values.min()), float(values.max())
     if not np.isfinite((low, high)).all():
         raise DatasetError(f"{path}: has pixels that are not finite numbers")
@@ -163,7 +163,7 @@ def _white(values: NDArray[Any], path: Path) -> float:
         if low >= -_SLACK * white and high <= (1.0 + _SLACK) * white:
             return white
     raise DatasetError(
-        f"{path}: has pixels from {low:g} to {high:g}; floating-point pixels are read from 0 to 1 "
+        f"{path}: has pixels from {low:g} to {high:g}; floating-point pixels must be from 0 to 1 "
         "or from 0 to 255: scale them first"
     )
 
@@ -171,8 +171,8 @@ def _white(values: NDArray[Any], path: Path) -> float:
 def _in_strips(
     pixels: NDArray[Any], convert: Callable[[NDArray[Any]], NDArray[Any]]
 ) -> NDArray[np.uint8]:
-    """What ``convert`` makes of some rows at a time, as wide numbers: a whole picture of them would
-    take eight times its bytes, more than once."""
+    """Apply ``convert`` to some rows at a time: a whole picture of wide numbers would take eight
+    times its bytes, more than once."""
     found = np.empty(pixels.shape, np.uint8)
     wide = np.float64 if pixels.dtype.kind == "f" else np.int64
     for top in range(0, len(pixels), _STRIP):
@@ -181,7 +181,7 @@ def _in_strips(
 
 
 def _opaque(image: PilImage, steps: list[str]) -> PilImage:
-    """Mode L or RGB, what is transparent on white."""
+    """Mode L or RGB, with transparent parts on white."""
     from PIL import Image
 
     if not image.has_transparency_data:

@@ -1,4 +1,4 @@
-"""Any picture file -> the input of a network, for ``predict``."""
+"""Converts any picture file to the input of a network, for ``predict``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class Preparation:
     """How a picture becomes an input.
 
-    ``digits``: a network that takes (1, 28, 28) gets the digit on the page in MNIST's format.
-    ``invert``: for such a digit, True says that it is dark on light, False light on dark, None lets
-    the border tell; any other picture is inverted where it is True. ``raw``: nothing is sought or
-    cut off, the whole picture is scaled.
+    ``digits``: a network with input (1, 28, 28) gets the digit on the page in MNIST's format.
+    ``invert``: for such a digit, True means dark on light, False light on dark, None lets the
+    border decide; any other picture is inverted if it is True. ``raw``: the whole picture is
+    scaled, without locating or cropping a digit.
     """
 
     digits: bool = True
@@ -35,7 +35,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Picture:
-    """A network's input and what was done to get it. image: (C, H, W) uint8."""
+    """A network's input, and the steps that produced it. image: (C, H, W) uint8."""
 
     image: NDArray[np.uint8]
     steps: tuple[str, ...]
@@ -46,16 +46,16 @@ def read_picture(
 ) -> Picture:
     """One picture file in a network's input shape (C, H, W), C being 1 (grey) or 3 (RGB).
 
-    A digit is brought to MNIST's format, light on dark, unless the picture has it already; of other
-    pictures the middle is scaled to H x W. Raises DatasetError, naming the file, where it is
-    unreadable, not a picture, too large, or where there is no digit on it.
+    A digit is converted to MNIST's format, light on dark, unless it has that format already; the
+    middle of other pictures is scaled to H x W. Raises DatasetError, naming the file, if it is
+    unreadable, not a picture or too large, or if no digit is found on it.
     """
     file = Path(path)
     how = preparation or Preparation()
     channels, height, width = shape
     if channels not in (1, 3):
         raise DatasetError(
-            f"{file}: the network takes {channels} channels; pictures give 1 (grey) or 3 (RGB)"
+            f"{file}: the network needs {channels} channels; pictures have 1 (grey) or 3 (RGB)"
         )
     steps: list[str] = []
     image = open_picture(file, steps)
@@ -79,7 +79,7 @@ def read_picture(
 def scaled(
     image: PilImage, height: int, width: int, whole: bool, steps: list[str]
 ) -> NDArray[np.uint8]:
-    """All of it, or the largest middle part of the right proportions: (C, height, width)."""
+    """Scale all of it, or the largest central part that fits: (C, height, width)."""
     from PIL import Image, ImageOps
 
     if image.size != (width, height):

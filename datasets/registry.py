@@ -35,7 +35,7 @@ def names() -> tuple[str, ...]:
 def describe(name: str, *, options: Options | None = None, root: Path | None = None) -> DatasetInfo:
     """Shape, classes and nominal counts of a dataset; no data is read.
 
-    root: the data folder, where the names of an image_folder's classes are looked up. Raises
+    root: the data folder, in which the names of an image_folder's classes are looked up. Raises
     DatasetError for an unknown name or a wrong option.
     """
     return _source(name).describe(options or {}, root or _data_root(None, None)[0])
@@ -51,9 +51,9 @@ def load(
 ) -> ImageSet:
     """One split of a dataset, ``root`` being the data folder (``data_root``).
 
-    Missing files are downloaded into it, unless ``downloads``, by default the environment, is
-    offline. Raises DatasetError for an unknown name, split or option, for damaged files, and for
-    missing ones that cannot be had.
+    Missing files are downloaded into it, unless ``downloads`` (by default, the environment) forbids
+    it. Raises DatasetError for an unknown name, split or option, for damaged files, and for missing
+    ones that cannot be downloaded.
     """
     if split not in get_args(Split):
         raise DatasetError(f"split '{split}' does not exist; the splits are train and test")
@@ -61,7 +61,7 @@ def load(
 
 
 def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFile, ...]:
-    """The files of a dataset in the data folder ``root``, checked; none where it needs none.
+    """The files of a data set in the data folder ``root``, checked; none if it needs none.
 
     Nothing is downloaded. Raises DatasetError for an unknown name or a wrong option.
     """
@@ -69,7 +69,7 @@ def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFi
 
 
 def source_of(name: str) -> str:
-    """Where the samples of a data set without known files come from, in half a sentence."""
+    """A clause that says where the samples of a data set without known files come from."""
     return _source(name).about
 
 

@@ -1,8 +1,8 @@
-"""``strokes``: generated handwritten digits in MNIST's format, without any file to fetch.
+"""``strokes``: generated handwritten digits in MNIST's format, without any files.
 
 Digits are drawn from stroke skeletons with random slant, proportions, rotation, distortion, pen and
-ink. The set is unlimited: option ``seed`` selects another one, the counts how much of it is used.
-Train and test are drawn from different keys.
+ink. The set is unlimited: the option ``seed`` selects another one, and the counts how much of it
+is used. Training and test digits are drawn with different keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .image_set import (
 )
 from .strokes_draw import draw
 
-# Raised whenever a drawn picture changes, so that no cache passes old pictures for new ones.
+# To be increased whenever a drawn picture changes, so that old cache entries are not used.
 VERSION = 2
 _CLASSES = tuple("0123456789")
 _COUNTS: dict[Split, tuple[str, int]] = {

@@ -1,8 +1,8 @@
 """Drawing the ``strokes`` digits: skeleton -> distorted pen path -> picture in MNIST's format.
 
-Sample ``i`` reads the random words of counter ``i`` alone and every operation is element by
-element, so it is the same in whatever batch it is drawn. Nothing here calls BLAS, whose sums depend
-on the shapes it is given.
+Sample ``i`` uses only the random words of counter ``i``, and every operation is element by element,
+so that a sample does not depend on the batch in which it is drawn. Nothing here calls BLAS, whose
+sums depend on the shapes of its operands.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..common.random import Key, words
 from .centring import BOX, centre_by_mass
 from .strokes_tables import Floats, Integers, Tables, tables
 
-# Paths are cheap and many at a time; ink is drawn in pieces that stay in the processor's cache.
+# Paths are cheap and drawn many at a time; ink is drawn in pieces that fit in the cache.
 _PATH_CHUNK = 512
 _INK_CHUNK = 128
 
@@ -30,12 +30,12 @@ _PEN = 0.28
 _SWELL = 0.2
 _SWELL_MIDDLE = 0.1
 
-# In pixels of the 20x20 box: the pen's radius, and how wide its edge fades.
+# In pixels of the 20x20 box: the pen's radius, and the width of its soft edge.
 _RADIUS = 1.32
 _EDGE = 1.35
 _EDGE_SPREAD = 0.2
 
-# The words of a sample: digit and variant, then one for each of these, then two a control point.
+# The words of a sample: digit and variant, one for each of these, two per control point.
 _SINGLE = 14
 _STROKES = 3
 _JITTERS = 2 + _SINGLE + 2 * _STROKES
@@ -105,7 +105,7 @@ def _bell(raw: NDArray[np.uint32]) -> Floats:
 
 
 def _along_stroke(jitter: Floats) -> Floats:
-    """Jitter in which neighbours on the path resemble each other, as a pen's do. (n, K, 2)."""
+    """Jitter that is correlated along the path, as that of a pen is. (n, K, 2)."""
     padded = np.concatenate([jitter[:, :1], jitter, jitter[:, -1:]], 1)
     neighbours = padded[:, :-2] + padded[:, 2:]
     smooth: Floats = (neighbours + 2.0 * jitter) * np.float32(6.0**-0.5)
@@ -113,7 +113,7 @@ def _along_stroke(jitter: Floats) -> Floats:
 
 
 def _distorted(x: Floats, y: Floats, bend: Floats) -> tuple[Floats, Floats]:
-    """A smooth distortion of the whole plane, quadratic in x and y: a hand's, not a point's."""
+    """A smooth distortion of the whole plane, quadratic in x and y."""
     across, along, both = x * x, y * y, x * y
     return (
         x + bend[0] * both + bend[1] * along + bend[2] * across,

@@ -57,7 +57,7 @@ def tables() -> Tables:
         ends = np.flatnonzero(np.diff(strokes))
         loose[row, np.concatenate([[0], ends, ends + 1, [len(points) - 1]])] = _LOOSE_END
     counts = [len(digit.variants) for digit in DIGITS]
-    # Beyond a digit's last variant no random number reaches.
+    # No random number selects an index beyond a digit's last variant.
     bounds = np.full((len(DIGITS), max(counts)), 2.0, np.float32)
     for row, digit in enumerate(DIGITS):
         shares = np.array([share for share, _ in digit.variants])

@@ -1,8 +1,8 @@
 """``table``: samples written in the config itself, such as the truth table of NAND.
 
-A value is kept as one byte, a step on its column's grid: value = byte * scale + shift. So a column
-takes whole numbers, halves, tenths and the like, up to 255 steps apart, and nothing is rounded.
-Both splits are the whole table.
+A value is stored as one byte, a step on its column's grid: value = byte * scale + shift. A column
+can therefore have integers, halves, tenths and so on, up to 255 steps apart, and nothing is
+rounded. Both splits are the whole table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPTIONS = ("inputs", "targets", "classes")
 
 
 def describe(options: Options, root: Path) -> DatasetInfo:
-    """One channel a column: shape (columns, 1, 1). Raises DatasetError where the table is none."""
+    """One channel per column: shape (columns, 1, 1). Raises DatasetError for an invalid table."""
     inputs, targets = _rows(options)
     grids = _grids(inputs)
     return DatasetInfo(
@@ -59,7 +59,9 @@ def _rows(options: Options) -> tuple[Sequence[Sequence[float]], Sequence[int]]:
     inputs: Any = options.get("inputs", ())
     targets: Any = options.get("targets", ())
     if not inputs or not targets:
-        raise DatasetError("dataset 'table': needs inputs and targets: it is written in the config")
+        raise DatasetError(
+            "dataset 'table': needs inputs and targets, which are written in the config"
+        )
     widths = sorted({len(row) for row in inputs})
     if len(widths) > 1 or widths[0] == 0:
         raise DatasetError(
@@ -69,13 +71,13 @@ def _rows(options: Options) -> tuple[Sequence[Sequence[float]], Sequence[int]]:
     if len(inputs) != len(targets):
         raise DatasetError(
             f"dataset 'table': has {len(inputs)} rows of inputs, but {len(targets)} targets; "
-            "give one target a row"
+            "give one target per row"
         )
     return inputs, targets
 
 
 def _grids(inputs: Sequence[Sequence[float]]) -> list[tuple[Fraction, Fraction]]:
-    """For each column its smallest value and the step that leads to all others."""
+    """For each column, its smallest value and the step of its grid."""
     grids = []
     for number, column in enumerate(zip(*inputs, strict=True), 1):
         values = [_exact(value) for value in column]
@@ -87,15 +89,15 @@ def _grids(inputs: Sequence[Sequence[float]]) -> list[tuple[Fraction, Fraction]]
         if steps > _MOST_STEPS:
             raise DatasetError(
                 f"dataset 'table', option 'inputs': column {number} goes from {float(low):g} to "
-                f"{float(max(values)):g} in steps of {float(step):g}: {steps} steps, and at most "
-                f"{_MOST_STEPS} can be kept exactly; write its values with fewer digits"
+                f"{float(max(values)):g} in steps of {float(step):g}: {steps} steps, but at most "
+                f"{_MOST_STEPS} can be stored exactly; write its values with fewer digits"
             )
         grids.append((low, step or Fraction(1)))
     return grids
 
 
 def _exact(value: float) -> Fraction:
-    """The decimal number that is written, not the binary one next to it."""
+    """The decimal number as written, not the nearest binary one."""
     return Fraction(repr(value))
 
 

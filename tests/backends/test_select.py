@@ -40,7 +40,7 @@ def test_without_a_graph_the_cpu_says_that_nothing_changes(monkeypatch: pytest.M
     notices: list[str] = []
     open_backend("numpy", 1, notices.append, capture=False)
     assert notices == [
-        "--no-graph changes nothing here: the CPU launches every call by itself",
+        "--no-graph has no effect here: the CPU makes every call separately",
     ]
 
 

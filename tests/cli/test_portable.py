@@ -25,7 +25,7 @@ def test_a_precision_of_another_device(
 ) -> None:
     here = ("--device", device, "--threads", "1")
     train = ("train", "--config", "tiny.yaml", *here)
-    notice = f"dnnstack: warning: precision '{precision}' is not for device '{device}': "
+    notice = f"dnnstack: warning: device '{device}' does not have precision '{precision}': "
     notice += "computing in fp32"
     assert run(*train, "--set", "train.epochs=1").returncode == 0
     # Training on another device goes on from here, as far as this one can tell.

@@ -199,7 +199,7 @@ layers:
         ),
         (
             "layers: [{dense: {units: $filters}}]",
-            "x.yaml:18:26: layers.0.dense.units: '$filters': there are parameters only in the",
+            "x.yaml:18:26: layers.0.dense.units: '$filters': parameters exist only in the",
         ),
         (
             "layers: [{residual: {body: [dens]}}]",
@@ -258,7 +258,7 @@ def test_mistakes_in_uses(layers: str, expected: str) -> None:
             "b: {n: 1}",
             [
                 "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used",
-                "x.yaml:5:51: blocks.b.layers.0.dense.units: expected a parameter by itself, such",
+                "x.yaml:5:51: blocks.b.layers.0.dense.units: expected a parameter alone, such",
             ],
         ),
         (

@@ -100,7 +100,7 @@ def test_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "mine.yaml").touch()
     assert "did you mean 'sub/mine.yaml'?" in failure("sub/min.yaml")
-    assert failure(tmp_path) == f"{tmp_path}: is a folder; --config wants a YAML file"
+    assert failure(tmp_path) == f"{tmp_path}: is a folder; --config needs a YAML file"
 
 
 def test_not_a_config(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_not_a_config(tmp_path: Path) -> None:
     path.write_bytes(b"name: a\nseed: \xff\n")
     assert failure(path) == f"{path}:2:7: not UTF-8 text; save the file as UTF-8"
     path.write_bytes(b"#" * (2**20 + 1))
-    assert failure(path) == f"{path}: larger than 1 MiB; that is no config"
+    assert failure(path) == f"{path}: larger than 1 MiB, which is too large for a config"
     path.write_bytes(b"#" * 2**20)
     assert failure(path).startswith(f"{path}:1:1: the file is empty")
     path.write_text("seed: x")

@@ -107,7 +107,7 @@ SYNTAX = [
         "x.yaml:1:1: expected a mapping with the keys name, seed, data, layers, loss, optimizer, "
         "schedule, train, evaluate, run, checkpoint (got ['a', 'b'])",
     ),
-    ("data:\n\tdataset: mnist", "x.yaml:2:1: data: a tab; YAML is indented with spaces"),
+    ("data:\n\tdataset: mnist", "x.yaml:2:1: data: found a tab; indent YAML with spaces"),
     ("train: {epochs: 1", "x.yaml:1:18: train: expected ',' or '}' after the '{' of line 1"),
     (
         "layers: [relu,\n  dense: {units: 3}\noptimizer: {type: sgd, lr: 1}",
@@ -116,15 +116,15 @@ SYNTAX = [
     ("name: 'abc", "x.yaml:1:7: name: a quotation mark that is never closed"),
     (
         "run:\n   device: cpu\n  dir: x",
-        "x.yaml:3:3: the indentation does not fit the lines above",
+        "x.yaml:3:3: the indentation does not match the lines above",
     ),
     (
         "name: a: b",
-        "x.yaml:1:8: no ':' is expected here; look at the indentation and at the line above",
+        "x.yaml:1:8: unexpected ':'; check the indentation and the line above",
     ),
     (
         "name\nseed: 1",
-        "x.yaml:2:5: no ':' is expected here; look at the indentation and at the line above",
+        "x.yaml:2:5: unexpected ':'; check the indentation and the line above",
     ),
     ("a: \x07", "x.yaml:1:4: the character U+0007 is not allowed in YAML"),
     ("a: 1\nb:  \x01", "x.yaml:2:5: the character U+0001 is not allowed in YAML"),
@@ -137,21 +137,25 @@ SYNTAX = [
         REST + "run: {dir: a, dir: 2}",
         "x.yaml:5:15: run.dir: the key appears twice, first in line 5; keep one",
     ),
-    (REST + "seed: !!int 3", "x.yaml:5:7: seed: tag '!!int': tags are not read; remove it"),
+    (REST + "seed: !!int 3", "x.yaml:5:7: seed: tag '!!int': tags are not supported; remove it"),
     (
         REST + "seed: !!python/object/apply:os.system ['true']",
-        "x.yaml:5:7: seed: tag '!!python/object/apply:os.system': tags are not read; remove it",
+        "x.yaml:5:7: seed: tag '!!python/object/apply:os.system': tags are not supported; "
+        "remove it",
     ),
-    (REST + "name: &a b", "x.yaml:5:7: name: anchor '&a': anchors are not read; remove it"),
-    (REST + "name: *a", "x.yaml:5:7: name: alias '*a': aliases are not read; repeat the value"),
+    (REST + "name: &a b", "x.yaml:5:7: name: anchor '&a': anchors are not supported; remove it"),
+    (
+        REST + "name: *a",
+        "x.yaml:5:7: name: alias '*a': aliases are not supported; repeat it",
+    ),
     (REST + "---\n" + REST, "x.yaml:5:1: a second document begins here; a config is one document"),
     (
         "a: " + "[" * 1000,
-        "x.yaml:1:53: a.0.0: nested more than 50 levels deep; that is no config",
+        "x.yaml:1:53: a.0.0: nested more than 50 levels deep; too deep for a config",
     ),
     (
         "a: " + "{a: " * 1000,
-        "x.yaml:1:197: a.a.a: nested more than 50 levels deep; that is no config",
+        "x.yaml:1:197: a.a.a: nested more than 50 levels deep; too deep for a config",
     ),
 ]
 
@@ -164,8 +168,8 @@ def test_message(text: str, expected: str) -> None:
 def test_what_could_not_be_read_hides_no_other_error() -> None:
     assert message("seed: *a\nname: &b [1]\n" + REST.replace("0.1", "fast")) == (
         "x.yaml: 4 errors\n"
-        "x.yaml:1:7: seed: alias '*a': aliases are not read; repeat the value\n"
-        "x.yaml:2:7: name: anchor '&b': anchors are not read; remove it\n"
+        "x.yaml:1:7: seed: alias '*a': aliases are not supported; repeat it\n"
+        "x.yaml:2:7: name: anchor '&b': anchors are not supported; remove it\n"
         "x.yaml:2:7: name: expected text (got [1])\n"
         "x.yaml:5:28: optimizer.lr: expected a number (got 'fast')"
     )

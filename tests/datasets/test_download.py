@@ -136,7 +136,7 @@ def test_the_next_mirror_takes_over(folder: Path, first: Answer) -> None:
 def test_wrong_bytes_never_count(folder: Path) -> None:
     with serving(wrong) as server:
         message = failure(folder, server.url)
-    assert f"{server.url}: has another file of this name" in message
+    assert f"{server.url}: has a different file of this name" in message
     assert left(folder) == []
 
 
@@ -148,7 +148,7 @@ def test_the_error_says_what_each_mirror_answered(folder: Path) -> None:
         f"The set is not in {folder}: missing set.bin. set.bin could not be downloaded:"
     )
     assert answers[0] == f"  {first.url}: answers 404 Not Found"
-    assert answers[1].startswith(f"  {second.url}: has another file")
+    assert answers[1].startswith(f"  {second.url}: has a different file")
     assert answers[2] == "  https://localhost:1/: cannot be reached: Connection refused"
     assert end == "Do this."
 
@@ -424,7 +424,7 @@ def test_a_damaged_gzip_file_never_counts(folder: Path, body: bytes) -> None:
     digest = hashlib.sha256(CONTENT).hexdigest()
     file = RemoteFile("set.gz", len(CONTENT), digest, len(CONTENT))
     with serving(lambda request: request.give(200, body)) as server:
-        assert "has another file" in failure(folder, server.url, file=file)
+        assert "has a different file" in failure(folder, server.url, file=file)
 
 
 def test_a_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,7 +441,7 @@ def test_a_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(gzip.GzipFile, "read", counted)
     with serving(lambda request: request.give(200, bomb)) as server:
-        assert "has another file" in failure(folder, server.url, file=file)
+        assert "has a different file" in failure(folder, server.url, file=file)
     assert sum(read) == 1001
 
 

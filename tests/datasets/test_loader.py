@@ -37,7 +37,7 @@ def test_a_fraction_is_rounded_down() -> None:
     ("validation", "message"),
     [
         (100, "100 of 100 training samples leaves 0"),
-        (101, "leaves 0 to train on; use a number from 0 to 99"),
+        (101, "leaves 0 for training; use a number from 0 to 99"),
         (-1, "use a number from 0 to 99"),
         (1.0, "fraction must be at least 0 and below 1, got 1.0"),
         (-0.1, "fraction"),
@@ -79,7 +79,9 @@ def test_the_batch_size_only_decides_where_an_epoch_ends() -> None:
 
 
 def test_an_epoch_without_a_step_names_the_fix() -> None:
-    with pytest.raises(DatasetError, match=r"data\.batch_size: 64 .* 63 samples .* set it to 63"):
+    with pytest.raises(
+        DatasetError, match=r"data\.batch_size: 64 .* 63 training samples, .* set it to 63"
+    ):
         steps_per_epoch(63, 64)
     assert steps_per_epoch(64, 64) == 1
 

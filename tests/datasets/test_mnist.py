@@ -118,7 +118,7 @@ def test_one_missing_file_is_the_only_one_named(root: Path) -> None:
         (PICTURES, LABELS[:4], "5 pictures, but .* 4 labels"),
         (PICTURES[:4], LABELS, "4 pictures, but .* 5 labels"),
         (PICTURES, np.array([1, 2, 10, 3, 4]), "label 10 of picture 2 is not from 0 to 9"),
-        (LABELS, PICTURES, "train-images.*: holds labels, not pictures: .* swapped"),
+        (LABELS, PICTURES, "train-images.*: contains labels, not pictures: .* swapped"),
         (PICTURES[:, :27], LABELS, "items of 27x28, expected 28x28"),
     ],
 )

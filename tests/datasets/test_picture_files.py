@@ -160,16 +160,16 @@ def test_pixels_of_16_bits_lose_the_lower_eight(tmp_path: Path, name: str) -> No
         (
             [-5.0, 900.0],
             np.float32,
-            "from -5 to 900; floating-point pixels are read from 0 to 1 or",
+            "from -5 to 900; floating-point pixels must be from 0 to 1 or",
         ),
         (
             [0.0, 4095.0],
             np.float32,
-            "from 0 to 4095; floating-point pixels are read from 0 to 1 or",
+            "from 0 to 4095; floating-point pixels must be from 0 to 1 or",
         ),
         ([-0.5, 0.5], np.float32, "from -0.5 to 0.5; floating-point .* 255: scale them first"),
-        ([-5, 300], np.int32, "from -5 to 300; whole numbers are read from 0 to 65535: scale them"),
-        ([0, 70000], np.int32, "from 0 to 70000; whole numbers are read from 0 to 65535: scale"),
+        ([-5, 300], np.int32, "from -5 to 300; integers must be from 0 to 65535: scale them"),
+        ([0, 70000], np.int32, "from 0 to 70000; integers must be from 0 to 65535: scale"),
     ],
 )
 def test_other_numbers_are_refused(

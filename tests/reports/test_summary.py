@@ -104,7 +104,7 @@ def test_another_batch_size_scales_activations_alone() -> None:
     ("override", "reason"),
     [
         ("data.validation=70000", "70000 of 60000 training samples leaves 0"),
-        ("data.batch_size=70000", "more than the 55000 samples to train on"),
+        ("data.batch_size=70000", "more than the 55000 training samples"),
         ("train.accumulate=7", "cannot be computed in 7 parts"),
     ],
 )

@@ -142,13 +142,16 @@ CONFIGS = [
     Mistake(
         "tab in YAML",
         "config --config tiny.yaml",
-        ("tiny.yaml:3:1: ", "a tab; YAML is indented with spaces"),
+        ("tiny.yaml:3:1: ", "found a tab; indent YAML with spaces"),
         prepare=changed("  batch_size", "\tbatch_size"),
     ),
     Mistake(
         "alias in YAML",
         "config --config tiny.yaml",
-        ("anchor '&d': anchors are not read; remove it", "alias '*d': aliases are not read"),
+        (
+            "anchor '&d': anchors are not supported; remove it",
+            "alias '*d': aliases are not supported",
+        ),
         prepare=config("data: &d {dataset: strokes}\ntrain: *d\n"),
     ),
     Mistake(
@@ -166,9 +169,9 @@ CONFIGS = [
     Mistake(
         "a checkpoint as config",
         f"config --config {CHECKPOINT}",
-        ("is not text; --config wants a YAML file",),
+        ("is not text; --config needs a YAML file",),
     ),
-    Mistake("a folder as config", "config --config .", (".: is a folder; --config wants a YAML",)),
+    Mistake("a folder as config", "config --config .", (".: is a folder; --config needs a YAML",)),
     Mistake(
         "unknown config",
         "train --config digit",

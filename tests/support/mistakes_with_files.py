@@ -105,26 +105,29 @@ FILES = [
         (
             "data/mnist/train-images-idx3-ubyte.gz: damaged gzip file (",
             "end-of-stream",
-            "fetch the file again",
+            "download the file again",
         ),
         prepare=mnist(train_images=gzip.compress(PICTURES)[:-20]),
     ),
     Mistake(
         "swapped files",
         ON_MNIST,
-        ("train-images-idx3-ubyte.gz: holds labels, not pictures", "were two files swapped?"),
+        ("train-images-idx3-ubyte.gz: contains labels, not pictures", "were two files swapped?"),
         prepare=mnist(train_images=gzip.compress(LABELS), train_labels=gzip.compress(PICTURES)),
     ),
     Mistake(
         "label out of range",
         ON_MNIST,
-        ("train-labels-idx1-ubyte.gz: label 12 of picture 7 is not from 0 to 9", "fetch the file"),
+        (
+            "train-labels-idx1-ubyte.gz: label 12 of picture 7 is not from 0 to 9",
+            "download the file",
+        ),
         prepare=mnist(train_labels=gzip.compress(idx((60,), b"\7" * 7 + b"\14" + bytes(52)))),
     ),
     Mistake(
         "wrong IDX type",
         ON_MNIST,
-        ("it begins with 00 00 0d 03, not 00 00 08 03; fetch the file again",),
+        ("it begins with 00 00 0d 03, not 00 00 08 03; download the file again",),
         prepare=mnist(train_images=gzip.compress(idx((60, 28, 28), b"", kind=13))),
     ),
     Mistake(
@@ -136,13 +139,13 @@ FILES = [
     Mistake(
         "extra bytes",
         ON_MNIST,
-        ("has trailing bytes beyond the 47056 that its header promises; fetch the file again",),
+        ("has more than the 47056 bytes that its header announces; download the file again",),
         prepare=mnist(train_images=gzip.compress(PICTURES + b"more")),
     ),
     Mistake(
         "files of two different sets",
         ON_MNIST,
-        ("holds 60 pictures, but ", "holds 50 labels: ", "fetch both again"),
+        ("has 60 pictures, but ", "has 50 labels: ", "download both again"),
         prepare=mnist(train_labels=gzip.compress(idx((50,), bytes(50)))),
     ),
     Mistake(

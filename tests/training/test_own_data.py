@@ -179,7 +179,7 @@ def test_the_report_and_the_sheet_of_a_folder(root: Path, tmp_path: Path) -> Non
     found = report(config, root)
     text = as_text(found)
     assert "data set    image_folder: pictures 3x6x9, 3 classes" in text
-    assert "files       none: the pictures are those in the folders that the config names" in text
+    assert "files       none: the pictures are in the folders that the config names" in text
     assert {part: int(n.sum()) for part, n in found.counts.items()} == {
         "train": 30,
         "validation": 6,
