@@ -33,13 +33,13 @@ def _check(graph: Graph, op: Op, tensor: Tensor, size: int) -> None:
     largest = MOST_ELEMENTS * graph.batch_size // size
     key, value = batch_key(graph.name), largest * graph.parts
     if not largest or tensor.role in ("parameter", "gradient"):
-        advice = "take smaller pictures, fewer channels or units, or --device cpu"
+        advice = "use smaller pictures, fewer channels or units, or --device cpu"
     elif graph.training:
-        advice = f"{key} of at most {value} does: --set {key}={value}; or raise train.accumulate"
+        advice = f"{key} can be at most {value}: --set {key}={value}; or raise train.accumulate"
     else:
-        advice = f"{key} of at most {value} does: --set {key}={value}"
+        advice = f"{key} can be at most {value}: --set {key}={value}"
     raise ConfigError(
         f"device 'cuda': {op.label()} of '{graph.name}' with a batch of {graph.batch_size}: "
-        f"'{tensor.name}' {tensor.shape} has up to {size:,} elements with its padding, a GPU's "
-        f"libraries count {MOST_ELEMENTS:,} in one tensor; {advice}"
+        f"'{tensor.name}' {tensor.shape} has up to {size:,} elements with its padding, but the "
+        f"GPU's libraries allow {MOST_ELEMENTS:,} in one tensor; {advice}"
     )

@@ -31,7 +31,7 @@ TOGETHER, MOST_LAUNCHES = 8, 800
 SLOW, LONG = 0.02, 0.2
 # What an error names where memory ran out.
 ALLOCATION = "cudaMalloc"
-AFTER = "the checkpoints saved before are good; resume, with a smaller batch if memory ran out"
+AFTER = "earlier checkpoints are valid; resume, with a smaller batch if memory ran out"
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
 
 

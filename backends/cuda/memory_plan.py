@@ -198,7 +198,7 @@ def choose_residency(
 
 
 def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
-    """Raise ConfigError, with the largest batch that fits, where the plan needs more than is free.
+    """Raise ConfigError, with the largest batch that fits, if the plan needs more than is free.
 
     The largest section is the one that has to shrink.
     """
@@ -218,11 +218,11 @@ def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
     if largest:
         advice = f"{key} of at most {largest} fits: --set {key}={largest}"
     else:
-        advice = "no batch size fits; take a smaller network or --device cpu"
+        advice = "no batch size fits; use a smaller network or --device cpu"
     if plan.total - plan.data <= free:
-        advice = "with data.residency: auto or stream the data stays in host memory; else " + advice
+        advice = "data.residency: auto or stream keeps the data in host memory; otherwise " + advice
     raise ConfigError(
-        f"device 'cuda': the network needs {gigabytes(plan.total)} of memory, {device} has "
+        f"device 'cuda': the network needs {gigabytes(plan.total)} of memory, but {device} has "
         f"{gigabytes(free)} free ({listed}); {advice}"
     )
 

@@ -233,5 +233,5 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
         arguments[DIFF_BIAS] = b.output(op.bias_grad, Descriptor.of(op.bias_grad.shape))
     details = _details(op)
     if b.narrow and b.dtype == "float32":
-        details["reason"] = "oneDNN has no sound kernel in bfloat16 for it"
+        details["reason"] = "oneDNN has no correct bfloat16 kernel for it"
     return b.primitive(op, desc, arguments, details)

@@ -86,7 +86,7 @@ def _refusal(graphs: Mapping[str, Graph], free: int) -> ConfigError:
     largest = min(int(rest * graph.batch_size / own), graph.batch_size - 1) * graph.parts
     advice = f"{key} of {largest} should fit: --set {key}={largest}"
     if largest < 1:
-        advice = f"lower {key}, or take a smaller network or a machine with more memory"
+        advice = f"lower {key}, or use a smaller network or a machine with more memory"
     return ConfigError(
         f"device 'cpu': the network needs more memory than is free, {free / 1e9:.2f} GB; the most "
         f"is needed by '{name}' with a batch of {graph.batch_size}; {advice}"

@@ -57,7 +57,7 @@ def rows_of_step(b: Binder, op: GatherBatch) -> Callable[[], NDArray[np.int32]]:
         count = len(images())
         if count == 0 or int(chosen.max()) >= count:
             raise DatasetError(
-                f"sample {int(chosen.max())} was asked for; '{op.images.name}' has {count}"
+                f"sample {int(chosen.max())} was requested, but '{op.images.name}' has {count}"
             )
         labels().take(chosen, out=target, mode="clip")
         if int(chosen.min()) < 0:

@@ -65,7 +65,7 @@ def _check_labels(target: Array, scores: Array) -> None:
     if target.size and int(target.max()) >= classes:
         raise DatasetError(
             f"a sample has the label {int(target.max())}, but the network gives {classes} scores; "
-            "the labels must lie below the number of classes"
+            "labels must be less than the number of classes"
         )
 
 

@@ -359,7 +359,7 @@ CONFIGS = [
     Mistake(
         "no GPU",
         "train --config tiny.yaml --device cuda",
-        ("device 'cuda': there is no GPU here; use --device cpu",),
+        ("device 'cuda': this machine has no GPU; use --device cpu",),
         prepare=cupy_as(no_devices),
     ),
     Mistake(

@@ -78,7 +78,7 @@ def _takes(op: Op, tensor: Tensor) -> bool:
     if isinstance(op, Fused):
         return tensor in op.narrow
     if isinstance(op, Scale):
-        # Rows are scores, which a loss is to get as they were computed.
+        # Rows are scores, which the loss needs unrounded.
         return len(tensor.shape) == 4
-    # Of one number a channel, the mean and deviation of batch norm, the digits are kept.
+    # Vectors, such as the mean and deviation of batch norm, stay in float32.
     return isinstance(op, NARROW) and len(tensor.shape) > 1

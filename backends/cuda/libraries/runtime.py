@@ -63,9 +63,9 @@ def check_frontend(version: str) -> None:
     if tuple(map(int, numbers)) >= NEW_FRONTEND:
         bound = ".".join(map(str, NEW_FRONTEND))
         raise BackendUnavailableError(
-            f"device 'cuda': nvidia-cudnn-frontend {version} is installed, and versions from "
-            f"{bound} on work otherwise; pip install 'nvidia-cudnn-frontend<{bound}', or use "
-            "--device cpu"
+            f"device 'cuda': nvidia-cudnn-frontend {version} is installed, but versions from "
+            f"{bound} on have another interface; pip install 'nvidia-cudnn-frontend<{bound}', or "
+            "use --device cpu"
         )
 
 
@@ -112,11 +112,13 @@ class Device:
             count = cp.cuda.runtime.getDeviceCount()
         except cp.cuda.runtime.CUDARuntimeError as error:
             raise BackendUnavailableError(
-                f"device 'cuda': the CUDA driver does not answer ({error}); nvidia-smi must work "
-                "and its driver serve the installed CUDA version, else use --device cpu"
+                f"device 'cuda': the CUDA driver does not answer ({error}); check that nvidia-smi "
+                "works and its driver supports the installed CUDA version, or use --device cpu"
             ) from None
         if count == 0:
-            raise BackendUnavailableError("device 'cuda': there is no GPU here; use --device cpu")
+            raise BackendUnavailableError(
+                "device 'cuda': this machine has no GPU; use --device cpu"
+            )
         properties = cp.cuda.runtime.getDeviceProperties(0)
         self.name = properties["name"].decode()
         self.capability = (int(properties["major"]), int(properties["minor"]))

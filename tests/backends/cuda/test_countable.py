@@ -48,7 +48,7 @@ def test_the_largest_batch_that_is_named_does() -> None:
 
 def test_a_batch_in_parts_counts_by_its_parts() -> None:
     check_countable({"train": train(4 * MOST, parts=4)})
-    with pytest.raises(ConfigError, match=rf"data\.batch_size of at most {4 * MOST} does"):
+    with pytest.raises(ConfigError, match=rf"data\.batch_size can be at most {4 * MOST}"):
         check_countable({"train": train(4 * MOST + 4, parts=4)})
 
 

@@ -108,7 +108,7 @@ def test_a_batch_in_parts_is_named_as_a_whole(sections):
 
 def test_where_no_batch_fits_the_message_says_so(sections):
     plan = plan_memory(sections("lenet", count=60_000))
-    with pytest.raises(ConfigError, match=r"workspaces .*\); no batch size fits; take a smaller"):
+    with pytest.raises(ConfigError, match=r"workspaces .*\); no batch size fits; use a smaller"):
         check_fits(plan, plan.fixed - plan.data - 1, "GPU")
     with pytest.raises(ConfigError, match=r"with data\.residency: auto or stream the data stays"):
         check_fits(plan, plan.total - 1, "GPU")

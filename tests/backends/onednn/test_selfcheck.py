@@ -157,7 +157,7 @@ def test_geometries_that_were_wrong(name, layout, bias_grad):
 def test_they_are_computed_in_float32_and_the_call_says_why(name, layout):
     call = gradient_call(bound(drafted(WRONG[name][0]), layout))
     assert (call.library, source_type(call)) == ("oneDNN", "f32")
-    assert call.arguments["reason"] == "oneDNN has no sound kernel in bfloat16 for it"
+    assert call.arguments["reason"] == "oneDNN has no correct bfloat16 kernel for it"
     call = gradient_call(bound(drafted(WRONG[name][0]), layout, narrow=False))
     assert "reason" not in call.arguments
 

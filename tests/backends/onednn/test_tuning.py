@@ -52,7 +52,7 @@ def test_a_table_of_what_there_is_not_is_searched_anew(make, cache, layout):
         assert set(second.tuning.choices.values()) <= set(candidate_layouts())
         (notice,) = second.notices
         assert notice.endswith(
-            f"a choice of the tuning cannot be had now: {layout!r} for 'conv2d_2'"
+            f"a choice of the tuning is not available now: {layout!r} for 'conv2d_2'"
         )
         assert Tuning.from_json(json.loads(file.read_text())) == second.tuning
 
