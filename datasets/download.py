@@ -29,7 +29,7 @@ class RemoteFile:
     """A file on the mirrors. size: in bytes; a mirror's file may be slightly larger.
 
     sha256 is that of the file, or, if ``content_size`` is given, that of the decompressed content,
-    which has so many bytes.
+    which has that many bytes.
     """
 
     name: str

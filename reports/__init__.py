@@ -1,1 +1,1 @@
-"""What the commands tell: summaries, explanations, data, machines, runs, as objects and as text."""
+"""What the commands report: summaries, explanations, data, machines, runs, as objects and text."""
