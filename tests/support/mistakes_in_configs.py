@@ -320,7 +320,7 @@ CONFIGS = [
     Mistake(
         "batch larger than the data",
         f"{TRAIN} --set data.batch_size=1000",
-        ("data.batch_size: 1000 is more than the 416 samples", "set it to 416 or less"),
+        ("data.batch_size: 1000 is more than the 416 training samples", "set it to 416 or less"),
     ),
     Mistake(
         "validation that leaves nothing",

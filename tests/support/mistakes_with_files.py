@@ -133,7 +133,7 @@ FILES = [
     Mistake(
         "a web page in the place of a file",
         ON_MNIST,
-        ("train-labels-idx1-ubyte.gz: is not an IDX file", "looks like a web page; fetch"),
+        ("train-labels-idx1-ubyte.gz: is not an IDX file", "looks like a web page; download"),
         prepare=mnist(train_labels=b"<html>404</html>"),
     ),
     Mistake(
@@ -151,7 +151,7 @@ FILES = [
     Mistake(
         "a file as data folder",
         f"{ON_MNIST[:-4]} tiny.yaml",
-        ("tiny.yaml: is not a folder; name the folder that 'mnist' lies in",),
+        ("tiny.yaml: is not a folder; name the folder that contains 'mnist'",),
     ),
     # Runs and checkpoints.
     Mistake("no run yet", EVAL, ("runs: no run yet; dnnstack train --config",), prepare=no_run),
@@ -195,14 +195,14 @@ FILES = [
         f"{EVAL} --checkpoint {CHECKPOINT}",
         (
             f"{CHECKPOINT}: is damaged: its SHA-256",
-            "take another of runs/tiny/checkpoints: step-13",
+            "use another one in runs/tiny/checkpoints: step-13",
         ),
         prepare=checkpoint(flip),
     ),
     Mistake(
         "checkpoint cut short",
         f"{TRAIN} --resume {CHECKPOINT}",
-        (f"{CHECKPOINT}: is damaged: it has ", "its manifest says ", "take another"),
+        (f"{CHECKPOINT}: is damaged: it has ", "its manifest says ", "use another one"),
         prepare=checkpoint(lambda data: data.__delitem__(slice(-10, None))),
     ),
     Mistake(

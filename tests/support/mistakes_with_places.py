@@ -11,18 +11,21 @@ PLACES = [
     Mistake(
         "a batch larger than the training set",
         TRAIN,
-        ("tiny.yaml:3:15: data.batch_size: 500 is more than the 416 samples", "set it to 416"),
+        (
+            "tiny.yaml:3:15: data.batch_size: 500 is more than the 416 training samples",
+            "set it to 416",
+        ),
         prepare=changed("batch_size: 32", "batch_size: 500"),
     ),
     Mistake(
         "the same by an override",
         f"{TRAIN} --set data.batch_size=500",
-        ("--set data.batch_size=500: data.batch_size: 500 is more than the 416 samples",),
+        ("--set data.batch_size=500: data.batch_size: 500 is more than the 416 training samples",),
     ),
     Mistake(
         "a key that is not written has the place of its section",
         TRAIN,
-        ("tiny.yaml:2:3: data.batch_size: 64 is more than the 60 samples",),
+        ("tiny.yaml:2:3: data.batch_size: 64 is more than the 60 training samples",),
         prepare=config(
             TINY.replace("480", "60").replace("  batch_size: 32\n", "").replace("64", "0")
         ),
