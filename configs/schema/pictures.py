@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from ...common.options import is_number
-from ...graph.augmentations import AUGMENTATIONS
+from ...graph.augmentations import AUGMENTATIONS, disorder
 from .base import Model, Named, NamedModel, ordered, problem
 from .declared import config_models, union
 
@@ -124,27 +124,17 @@ else:
         Annotated[union(_MODELS.values()), Field(discriminator="type")],
         Named("augmentation", "random_flip or random_crop: {padding: 4}"),
     ]
-_RESAMPLED = ("rotate", "shift", "scale", "elastic")
 
 
-def _one_resampling(augment: tuple[Any, ...]) -> tuple[Any, ...]:
-    kinds = [each.type for each in augment]
-    inside = [place for place, kind in enumerate(kinds) if kind in _RESAMPLED]
-    between = kinds[inside[0] : inside[-1] + 1] if inside else []
-    for kind in between:
-        if kind not in _RESAMPLED:
-            raise problem(
-                f"{', '.join(_RESAMPLED[:3])} and elastic are one resampling; "
-                f"put '{kind}' before or after all of them"
-            )
-    if between.count("elastic") > 1:
-        raise problem("expected elastic once at most")
+def _in_order(augment: tuple[Any, ...]) -> tuple[Any, ...]:
+    if found := disorder([AUGMENTATIONS[each.type](**each.options()) for each in augment]):
+        raise problem(found[1])
     return augment
 
 
 Augment = Annotated[
     tuple[Augmentation, ...],
-    AfterValidator(_one_resampling),
+    AfterValidator(_in_order),
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
 ]
 
