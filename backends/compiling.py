@@ -79,7 +79,7 @@ def compiled(
         if tuning.choices == present.choices:
             raise
         # A damaged table, or one of another version of ours: what it names is not there.
-        notices = (*notices, f"{UNEQUAL}: a choice of the tuning cannot be had now: {error}")
+        notices = (*notices, f"{UNEQUAL}: a choice of the tuning is not available now: {error}")
     # Behind the handler: the error's traceback keeps alive what was half built.
     forget(present)
     tuning, _ = settled(None)

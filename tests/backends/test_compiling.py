@@ -120,7 +120,7 @@ def test_a_table_whose_choices_cannot_be_had_is_searched_anew(kept: str) -> None
     options = Options(tuning=bad if kept == "checkpoint" else None)
     tuning, notices = backend.compile(TRAIN, options)
     assert tuning.choices == {"layout": "found"}
-    assert notices == (f"{UNEQUAL}: a choice of the tuning cannot be had now: bad is no layout",)
+    assert notices == (f"{UNEQUAL}: a choice of the tuning is not available now: bad is no layout",)
     assert backend.built == [{"layout": "bad"}, {"layout": "found"}]
     assert backend.compile(TRAIN)[0] == tuning
 
@@ -132,7 +132,7 @@ def test_a_misfit_is_told_before_what_cannot_be_had(cache: Path) -> None:
     other = replace(given({"layout": "bad"}), graph="other")
     _, (first, second) = backend.compile(TRAIN, Options(tuning=other))
     assert first == f"{UNEQUAL}: it was made for another network, batch size or option"
-    assert second.endswith("cannot be had now: bad is no layout")
+    assert second.endswith("is not available now: bad is no layout")
 
 
 def test_what_no_table_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
