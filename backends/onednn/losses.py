@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...graph.ops import (
-    Metrics,
-    RowLoss,
-    RowLossBackward,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyBackward,
-)
+from ...graph.ops import Metrics, SoftmaxCrossEntropy, SoftmaxCrossEntropyBackward
 from .bind import Binder, binds
-from .fallback import reference
 from .memory import Descriptor
-
-binds(RowLoss)(reference)
-binds(RowLossBackward)(reference)
 
 
 @binds(SoftmaxCrossEntropy)
