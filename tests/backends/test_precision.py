@@ -18,7 +18,8 @@ from dnnstack.graph import ops
 from dnnstack.graph.graph import Op
 from dnnstack.layers.losses import LOSSES
 
-from ..support.precision.precision_cases import CASES, MOST, errors, exact, floor, mnist, results
+from ..support.precision.hard import MOST, errors, exact, floor, results
+from ..support.precision.precision_cases import CASES, mnist
 
 FOLDER = Path(__file__).parents[1] / "support" / "precision"
 PYTORCH = json.loads((FOLDER / "errors.json").read_text(encoding="utf-8"))["errors"]

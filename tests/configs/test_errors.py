@@ -3,35 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from dnnstack.common.errors import ConfigError
 from dnnstack.configs import parse_config
-from dnnstack.configs.schema.layers import Layer
-from dnnstack.configs.schema.shape import kinds, models_in
 from dnnstack.layers.losses import LOSSES
 from dnnstack.optimizers import RULES
 
-GOOD = {
-    "data": "data: {dataset: mnist}",
-    "layers": "layers: [flatten, dense: {units: 10}]",
-    "optimizer": "optimizer: {type: sgd, lr: 0.1}",
-    "train": "train: {epochs: 1}",
-}
-
-
-def with_line(line: str) -> str:
-    """A good config in which ``line`` stands first, instead of its own key's good line."""
-    key = line.partition(":")[0]
-    return "\n".join([line, *(good for name, good in GOOD.items() if name != key)])
-
-
-def message(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, "x.yaml")
-    return str(caught.value)
-
-
-_KINDS = [kind for model in models_in(Layer) for kind in kinds(model)]
-ALL_LAYERS = ", ".join(_KINDS[:-1]) + f" or {_KINDS[-1]}"
+from ..support.config_errors import GOOD, message, with_line
 
 ONE_LINE = [
     (
@@ -121,123 +97,6 @@ ONE_LINE = [
     (
         "data: {dataset: mnist, normalize: {mean: [0.1, 0.2], std: [1, 2, 3]}}",
         "x.yaml:1:59: data.normalize.std: expected as many numbers as mean has (2) (got [1, 2, 3])",
-    ),
-    ("layers: []", "x.yaml:1:9: layers: expected a list of at least one item (got [])"),
-    ("layers: {dense: 3}", "x.yaml:1:9: layers: expected a list (got a mapping)"),
-    ("layers: [dens]", "x.yaml:1:10: layers.0: unknown layer 'dens'; did you mean 'dense'?"),
-    (
-        "layers: [MaxPooling2D: {}]",
-        "x.yaml:1:10: layers.0: unknown layer 'MaxPooling2D'; did you mean 'max_pool2d'?",
-    ),
-    (
-        "layers: [wibble]",
-        f"x.yaml:1:10: layers.0: unknown layer 'wibble'; expected {ALL_LAYERS}",
-    ),
-    (
-        "layers: [dense]",
-        "x.yaml:1:10: layers.0.dense.units: required key is missing (Number of outputs.)",
-    ),
-    (
-        "layers: [relu, dense: {unit: 5}]",
-        "x.yaml:1:24: layers.1.dense.unit: unknown key; did you mean 'units'?",
-    ),
-    (
-        "layers: [relu: {slope: 1}]",
-        "x.yaml:1:17: layers.0.relu.slope: unknown key; the layer 'relu' takes name",
-    ),
-    (
-        "layers: [dense: 10]",
-        "x.yaml:1:17: layers.0.dense: expected the options of 'dense' as a mapping (got 10)",
-    ),
-    (
-        "layers: [{type: dense, units: 10}]",
-        "x.yaml:1:10: layers.0: a layer with options is written 'dense: {...}'",
-    ),
-    (
-        "layers:\n  - dense:\n    units: 10",
-        "x.yaml:2:5: layers.0: the options of 'dense' must be indented further than 'dense', "
-        "or written 'dense: {...}'",
-    ),
-    (
-        "layers: [7]",
-        "x.yaml:1:10: layers.0: expected a layer, such as relu or dense: {units: 10} (got 7)",
-    ),
-    (
-        "layers: [conv2d: {filters: 8, kernel_size: 3, strides: 2}]",
-        "x.yaml:1:47: layers.0.conv2d.strides: unknown key; did you mean 'stride'?",
-    ),
-    (
-        "layers: [conv2d: {filters: 8, kernel_size: [3, 3, 3]}]",
-        "x.yaml:1:44: layers.0.conv2d.kernel_size: expected a whole number of at least 1 "
-        "or a pair [height, width] (got [3, 3, 3])",
-    ),
-    (
-        "layers: [conv2d: {filters: 8, kernel_size: 3, padding: sane}]",
-        "x.yaml:1:56: layers.0.conv2d.padding: expected a whole number of at least 0 "
-        "or a pair [height, width] or 'same' or 'valid' (got 'sane')",
-    ),
-    (
-        "layers: [conv2d: {filters: 8, kernel_size: 3, groups: 3}]",
-        "x.yaml:1:55: layers.0.conv2d.groups: expected a number that divides filters, "
-        "which is 8 (got 3)",
-    ),
-    (
-        "layers: [max_pool2d: {pool_size: 3, padding: 2}]",
-        "x.yaml:1:46: layers.0.max_pool2d.padding: expected at most 1, half of pool_size (got 2)",
-    ),
-    (
-        "layers: [avg_pool2d: {pool_size: [2, 5], padding: [1, 3]}]",
-        "x.yaml:1:51: layers.0.avg_pool2d.padding: expected at most [1, 2], half of pool_size "
-        "(got [1, 3])",
-    ),
-    (
-        "layers: [pad2d: {padding: [0, 0]}]",
-        "x.yaml:1:27: layers.0.pad2d.padding: expected a border on at least one side, "
-        "such as 1 or [1, 0] (got [0, 0])",
-    ),
-    (
-        "layers: [pad2d: {padding: [1, -1]}]",
-        "x.yaml:1:27: layers.0.pad2d.padding: expected a whole number of at least 0 "
-        "or a pair [height, width] (got [1, -1])",
-    ),
-    (
-        "layers: [max_pool2d: {pool_size: 0}]",
-        "x.yaml:1:34: layers.0.max_pool2d.pool_size: expected a whole number of at least 1 "
-        "or a pair [height, width] (got 0)",
-    ),
-    (
-        "layers: [dense: {units: 5, kernel_initializer: he}]",
-        "x.yaml:1:48: layers.0.dense.kernel_initializer: unknown initializer 'he'; "
-        "did you mean 'he_uniform'?",
-    ),
-    (
-        "layers: [dense: {units: 5, kernel_initializer: {normal: {sd: 1}}}]",
-        "x.yaml:1:58: layers.0.dense.kernel_initializer.normal.sd: unknown key; "
-        "did you mean 'std'?",
-    ),
-    (
-        "layers: [dense: {units: 5, use_bias: yes}]",
-        "x.yaml:1:38: layers.0.dense.use_bias: expected true or false (got 'yes'; write true)",
-    ),
-    (
-        "layers: [dense: {units: 5, name: a.b}]",
-        "x.yaml:1:34: layers.0.dense.name: expected a word of letters, digits, '_' and '-' "
-        "(at most 64) that begins with a letter (got 'a.b')",
-    ),
-    (
-        "layers: [relu: {name: relu_2}, relu]",
-        "x.yaml:1:9: layers: 2 layers are called 'relu_2'; give each its own name, or none",
-    ),
-    (
-        "layers: [dense: {units:5}]",
-        "x.yaml:1:18: layers.0.dense.units:5: unknown key; put a space after the ':'",
-    ),
-    (
-        "layers: [dense: {frobnicate: 5}]",
-        "x.yaml: 2 errors\n"
-        "x.yaml:1:10: layers.0.dense.units: required key is missing (Number of outputs.)\n"
-        "x.yaml:1:18: layers.0.dense.frobnicate: unknown key; the layer 'dense' takes name, "
-        "units, use_bias, kernel_initializer, bias_initializer",
     ),
     (
         "loss: crossentropy",

@@ -16,6 +16,18 @@ from dnnstack.training.preprocessing import Preprocessing
 from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.state import Best, State
 
+__all__ = [
+    "_own_cache",
+    "arrays",
+    "backend",
+    "cuda",
+    "onednn",
+    "provenance",
+    "reference",
+    "state",
+    "tiny",
+]
+
 TINY = """
 name: tiny
 seed: 7

@@ -1,46 +1,32 @@
-"""Augmentation, measured normalisation, whitening and views of a picture, from config to result."""
+"""Augmentation, from config to result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.backends.tuning import fingerprint
-from dnnstack.common.errors import ConfigError, ShapeError
-from dnnstack.configs import RunConfig, parse_config
-from dnnstack.datasets import ImageSet, describe, load, split_validation
+from dnnstack.common.errors import ConfigError
+from dnnstack.datasets import ImageSet, describe
 from dnnstack.graph.augmentations import Elastic, RandomCrop, RandomFlip, Rotate, augmentation_keys
 from dnnstack.graph.ops import GatherAugmented, GatherBatch
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.reports.data_report import report
 from dnnstack.reports.data_samples import samples
-from dnnstack.reports.evaluate_text import as_text
 from dnnstack.reports.explain import explain
 from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import build_network, preprocessing
-from dnnstack.training.augmentation import TEST_TIME, augmentations, mean_pixel
-from dnnstack.training.evaluate import evaluate, load_part
-from dnnstack.training.listener import Summary
-from dnnstack.training.plan import make_plan
-from dnnstack.training.preprocessing import Preprocessing
-from dnnstack.training.records.checkpoint import read_checkpoint
-from dnnstack.training.records.provenance import Provenance
+from dnnstack.training.augmentation import augmentations
 from dnnstack.training.records.resume import open_resume
-from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.session import Session
-from dnnstack.training.setup import Setup
 from dnnstack.training.trainer import train
 
-Tiny = Callable[..., RunConfig]
+from ..support.augmented import MEASURED, OPTIONS, Tiny, with_session
+from ..support.trainings import end_of
+
 AUGMENT = "data.augment=[random_crop: {padding: 3}, random_flip, rotate: {degrees: 10}, elastic]"
-MEASURED = "data.normalize=measured"
-OPTIONS = {"train_count": 200, "test_count": 20}
-
-
-# ---------------------------------------------------------------- augmentation
 
 
 def test_the_list_of_a_config(tiny: Tiny) -> None:
@@ -104,18 +90,6 @@ def assert_plain(op: object) -> None:
     assert type(op) is GatherBatch
 
 
-def with_session(config: RunConfig, backend: Backend, use: Callable[[Session], None]) -> None:
-    info = describe("strokes", options=OPTIONS)
-    data = load("strokes", "train", root=Path("unused"), options=OPTIONS)
-    network, scaling = build_network(config, info), preprocessing(config, info)
-    session = Session(Setup(config, network, scaling, make_plan(config, len(data)), data), backend)
-    try:
-        session.initialize()
-        use(session)
-    finally:
-        session.close()
-
-
 def test_a_sample_is_the_same_in_batches_of_any_size(tiny: Tiny, backend: Backend) -> None:
     """In each epoch, whichever batch it is in; and another in the next epoch."""
     seen: dict[int, list[dict[int, bytes]]] = {}
@@ -155,19 +129,9 @@ def test_a_resume_goes_on_to_the_bit(tiny: Tiny, backend: Backend, stop: int) ->
     cut = train(tiny(*options, "name=part", f"train.max_steps={stop}"), backend, Path("unused"))
     resumed = train(part, backend, Path("unused"), resume=open_resume(cut.run, lambda text: None))
     assert resumed.resumed_from is not None
-    one, other = _end(whole), _end(resumed)
+    one, other = end_of(whole).arrays, end_of(resumed).arrays
     for name, array in one.items():
         assert array.tobytes() == other[name].tobytes(), name
-
-
-def _end(summary: Summary) -> dict[str, np.ndarray]:
-    assert summary.checkpoint is not None
-    return dict(read_checkpoint(summary.checkpoint).arrays)
-
-
-def _provenance(summary: Summary) -> Provenance:
-    assert summary.checkpoint is not None
-    return read_checkpoint(summary.checkpoint).provenance
 
 
 def test_the_sheet_shows_epochs(tiny: Tiny) -> None:
@@ -182,216 +146,6 @@ def test_the_sheet_shows_epochs(tiny: Tiny) -> None:
     # The plain ones are pictures of the data set, as they are there.
     known = {picture.tobytes() for picture in found.images.images}
     assert {picture.tobytes() for picture in plain} <= known
-
-
-# ---------------------------------------------------------------- normalisation
-
-
-def test_normalisation_is_measured_on_what_is_trained_on(tiny: Tiny, reference: Backend) -> None:
-    config = tiny(MEASURED, "run.device=numpy")
-    provenance = _provenance(train(config, reference, Path("unused")))
-    data = load("strokes", "train", root=Path("unused"), options=OPTIONS)
-    chosen, held = split_validation(200, 32, config.seed)
-    pixels = data.images[chosen] / 255.0
-    assert len(held) == 32
-    scaling = provenance.preprocessing
-    assert scaling.scale[0] == pytest.approx(1 / 255 / pixels.std(), rel=1e-12)
-    assert scaling.shift[0] == pytest.approx(-pixels.mean() / pixels.std(), rel=1e-12)
-    seen = scaling(data.images[chosen])
-    assert (seen.mean(), seen.std()) == (pytest.approx(0, abs=1e-4), pytest.approx(1, abs=1e-4))
-
-
-def test_a_resume_takes_the_measured_values_of_the_checkpoint(
-    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from dnnstack.training import trainer
-
-    config = tiny(MEASURED, "run.device=numpy", "train.max_steps=3")
-    first = train(config, reference, Path("unused"))
-
-    def never(*arguments: object) -> None:
-        raise AssertionError("measured again")
-
-    monkeypatch.setattr(trainer, "mean_and_deviation", never)
-    longer = tiny(MEASURED, "run.device=numpy", "train.max_steps=5")
-    source = open_resume(first.run, lambda text: None)
-    second = train(longer, reference, Path("unused"), resume=source)
-    assert _provenance(first).preprocessing == _provenance(second).preprocessing
-
-
-def test_a_channel_that_never_changes_is_only_shifted(tiny: Tiny) -> None:
-    info = describe("strokes", options=OPTIONS)
-    scaling = preprocessing(tiny(MEASURED), info, ((0.5,), (0.0,)))
-    assert scaling == Preprocessing.standardize((0.5,), (1.0,))
-    # For what asks for shapes alone.
-    assert preprocessing(tiny(MEASURED), info) == Preprocessing((1 / 255,), (-0.0,))
-
-
-def test_the_mean_pixel() -> None:
-    scaling = Preprocessing.standardize((0.4914, 0.0, 2.0), (0.25, 1.0, 0.3))
-    assert mean_pixel(scaling) == (125, 0, 255)
-    near = scaling(np.array(mean_pixel(scaling), np.uint8)[:, None, None])
-    assert abs(near[0, 0, 0]) < 0.5 / 255 / 0.25 + 1e-6
-
-
-# ---------------------------------------------------------------- whitening
-
-WHITE = (
-    "layers=[conv2d: {filters: 8, kernel_size: 2, kernel_initializer: {whiten: {samples: 100, "
-    "eps: 1e-3}}}, max_pool2d, flatten, dense: {units: 10}]"
-)
-
-
-def test_whitening_filters_decorrelate_the_patches(tiny: Tiny, reference: Backend) -> None:
-    def check(session: Session) -> None:
-        filters = session.arrays()["conv2d_1.weight"]
-        np.testing.assert_array_equal(filters[4:], -filters[:4])
-        pictures = session.setup.scaling(session.setup.data.images[session.plan.train[:100]])
-        # Plainly: every patch, one after the other.
-        patches = [
-            picture[0, y : y + 2, x : x + 2].reshape(-1)
-            for picture in pictures.astype(np.float64)
-            for y in range(27)
-            for x in range(27)
-        ]
-        moments = np.mean([np.outer(patch, patch) for patch in patches], axis=0)
-        rows = filters[:4].reshape(4, 4).astype(np.float64)
-        through = rows @ moments @ rows.T
-        values = np.linalg.eigvalsh(moments)[::-1]
-        np.testing.assert_allclose(through, np.diag(values / (values + 1e-3)), atol=1e-4)
-
-    with_session(tiny(WHITE, MEASURED), reference, check)
-
-
-def test_a_resume_does_not_whiten_again(
-    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = (WHITE, "run.device=numpy")
-    whole = train(tiny(*options, "name=whole", "train.max_steps=6"), reference, Path("unused"))
-    first = train(tiny(*options, "name=part", "train.max_steps=3"), reference, Path("unused"))
-
-    def never(setup: Setup, count: int) -> None:
-        raise AssertionError("whitened again")
-
-    monkeypatch.setattr(Setup, "_first_pictures", never)
-    source = open_resume(first.run, lambda text: None)
-    longer = tiny(*options, "name=part", "train.max_steps=6")
-    second = train(longer, reference, Path("unused"), resume=source)
-    for name, array in _end(whole).items():
-        assert array.tobytes() == _end(second)[name].tobytes(), name
-
-
-WRONG = [
-    ("conv2d: {filters: 9, kernel_size: 2, kernel_initializer: whiten}", "1x2x2 have 4 directions"),
-    (
-        "conv2d: {filters: 8, kernel_size: 2, dilation: 2, kernel_initializer: whiten}",
-        "leave out groups, dilation",
-    ),
-    (
-        "max_pool2d, conv2d: {filters: 8, kernel_size: 2, kernel_initializer: whiten}",
-        "only a conv2d at the beginning sees",
-    ),
-    ("conv2d: {filters: 8, kernel_size: 2, bias_initializer: whiten}", "for the filters of a conv"),
-    ("conv2d: {filters: 8, kernel_size: 2, bias_initializer: dirac}", "dirac is for weights"),
-]
-
-
-@pytest.mark.parametrize(("layer", "message"), WRONG)
-def test_initialisers_that_do_not_fit(tiny: Tiny, layer: str, message: str) -> None:
-    config = tiny(f"layers=[{layer}, flatten, dense: {{units: 10}}]")
-    with pytest.raises(ShapeError, match=message):
-        build_network(config, describe("strokes", options=OPTIONS))
-
-
-# ---------------------------------------------------------------- views
-
-
-@pytest.fixture
-def trained(tiny: Tiny, reference: Backend, tmp_path: Path) -> Trained:
-    train(tiny("run.device=numpy", "evaluate.tta=mirror"), reference, tmp_path)
-    return find_trained(None, None, tmp_path / "runs", lambda text: None)
-
-
-def seen(picture: np.ndarray, flip: bool, by: int) -> np.ndarray:
-    """A view of a picture (1, H, W): a window of the picture padded by 1, then perhaps flipped."""
-    padded = np.pad(picture, ((0, 0), (1, 1), (1, 1)), "reflect")
-    view = padded[:, 1 + by : 29 + by, 1 + by : 29 + by]
-    return view[:, :, ::-1] if flip else view
-
-
-VIEWS = {
-    "none": [(False, 0, 1.0)],
-    "mirror": [(False, 0, 0.5), (True, 0, 0.5)],
-    "mirror+translate": [
-        (False, 0, 0.25),
-        (True, 0, 0.25),
-        (False, -1, 0.125),
-        (True, -1, 0.125),
-        (False, 1, 0.125),
-        (True, 1, 0.125),
-    ],
-}
-
-
-@pytest.mark.parametrize("tta", VIEWS)
-def test_views_are_averaged_before_the_softmax(
-    trained: Trained, backend: Backend, tmp_path: Path, tta: str
-) -> None:
-    """20 pictures in batches of 12: the last is filled up with masked samples."""
-    images, index = load_part(trained, "test", tmp_path)
-    found = evaluate(trained, backend, images, index, "test", tta=tta)
-    graph = trained.network.infer_graph(1)
-    executable = trained.compile(backend, graph)
-    scores = np.zeros((len(index), 10))
-    for row, picture in enumerate(images.images[index]):
-        for flip, by, weight in VIEWS[tta]:
-            view = seen(picture, flip, by).astype(np.float32) / np.float32(255)
-            executable.write(graph["x"], view[None])
-            executable.run("infer")
-            scores[row] += weight * executable.read(graph["scores"])[0].astype(np.float64)
-    executable.close()
-    labels = images.labels[index]
-    confusion = np.zeros((10, 10), np.int64)
-    np.add.at(confusion, (labels, scores.argmax(1)), 1)
-    np.testing.assert_array_equal(found.confusion, confusion)
-    shifted = scores - scores.max(1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
-    assert found.loss == pytest.approx(-log_p[np.arange(len(index)), labels].mean(), rel=1e-5)
-    assert (found.tta, found.to_json()["tta"]) == (tta, tta)
-    count = len(VIEWS[tta])
-    assert (f"scores averaged over {count} views" in as_text(found)) == (tta != "none")
-
-
-def test_the_config_says_which_views(trained: Trained, backend: Backend, tmp_path: Path) -> None:
-    images, index = load_part(trained, "test", tmp_path)
-    own = evaluate(trained, backend, images, index, "test")
-    assert own.tta == "mirror"
-    assert own.loss == evaluate(trained, backend, images, index, "test", tta="mirror").loss
-    assert own.loss != evaluate(trained, backend, images, index, "test", tta="none").loss
-
-
-def test_validation_takes_the_same_views(tiny: Tiny, backend: Backend, tmp_path: Path) -> None:
-    config = tiny("run.device=numpy", "evaluate.tta=mirror+translate", "checkpoint.best=true")
-    summary = train(config, backend, tmp_path)
-    found = find_trained(None, summary.checkpoint, tmp_path / "runs", lambda text: None)
-    images, index = load_part(found, "validation", tmp_path)
-    result = evaluate(found, backend, images, index, "validation")
-    assert summary.validation is not None
-    assert result.correct == summary.validation.correct
-    assert result.loss == pytest.approx(summary.validation.loss, rel=1e-6)
-
-
-def test_pictures_too_small_to_be_moved(reference: Backend) -> None:
-    text = "data: {dataset: mnist}\nlayers: [flatten, dense: {units: 10}]\n"
-    rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
-    config = parse_config(text + rest, "x.yaml")
-    info = describe("mnist")
-    network = build_network(config, info)
-    network.input_shape = (1, 1, 5)
-    with pytest.raises(ShapeError, match=r"by 1 pixel .* have 1x5 pixels; use 'mirror'"):
-        network.evaluate_graph(
-            2, "x", 2, 1, Preprocessing((1.0,), (0.0,)), TEST_TIME["mirror+translate"]
-        )
 
 
 def test_an_image_set_is_not_changed(tiny: Tiny, onednn: Backend) -> None:

@@ -1,17 +1,14 @@
-"""Augmentation against a slow plain version, its statistics, and what it must not depend on."""
+"""Augmentation against a slow plain version, and what it must not depend on."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from math import cos, exp, floor, radians, sin
 from typing import Any
 
 import numpy as np
 import pytest
-from dnnstack.backends.base import Array, Backend, Options
+from dnnstack.backends.base import Backend
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common import random
 from dnnstack.common.errors import BackendUnavailableError, ShapeError
 from dnnstack.graph.augmentations import (
     AlternatingFlip,
@@ -23,15 +20,12 @@ from dnnstack.graph.augmentations import (
     Rotate,
     Scale,
     Shift,
-    augmentation_keys,
     disorder,
 )
-from dnnstack.graph.graph import Graph, Tensor
-from dnnstack.graph.ops import GatherAugmented
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-SEED, FILL = 11, 77
+from ...support.plain_augment import gathered, pictures, plainly
 
 
 def onednn() -> Backend:
@@ -50,162 +44,6 @@ OTHERS: list[Any] = [
     pytest.param(onednn, id="onednn"),
     pytest.param(cuda, id="cuda", marks=pytest.mark.cuda),
 ]
-
-
-def gathered(
-    augment: tuple[Augmentation, ...],
-    images: Array,
-    order: list[int],
-    batch_size: int,
-    step: int,
-    backend: Backend | None = None,
-    before: tuple[int, ...] = (),
-) -> Array:
-    """x of a step after those ``before``: pixels as they are, (N, C, H, W)."""
-    _, channels, height, width = images.shape
-    graph = Graph("gather", batch_size)
-
-    def tensor(name: str, value: Array, role: str) -> Tensor:
-        made = graph.tensor(name, value.shape, str(value.dtype), role)  # type: ignore[arg-type]
-        values[made] = value
-        return made
-
-    values: dict[Tensor, Array] = {}
-    x = graph.tensor("x", (batch_size, channels, height, width))
-    graph.add(
-        GatherAugmented(
-            images=tensor("images", images, "data"),
-            labels=tensor("labels", np.zeros(len(images), np.int32), "data"),
-            order=tensor("order", np.array(order, np.int32), "data"),
-            step=tensor("step", np.array([step], np.int64), "state"),
-            x=x,
-            target=graph.tensor("target", (batch_size,), "int32"),
-            scale=(1.0,) * channels,
-            shift=(0.0,) * channels,
-            augment=augment,
-            keys=augmentation_keys(augment, SEED),
-            fill=(FILL,) * channels,
-        )
-    )
-    precision: Any = "fp64" if backend is None else "fp32"
-    chosen = backend or ReferenceBackend(1)
-    executable = chosen.compile({"gather": graph}, Options(precision))
-    for made, value in values.items():
-        executable.write(made, value)
-    for now in (*before, step):
-        executable.write(graph.ops[0].step, np.array([now], np.int64))  # type: ignore[attr-defined]
-        executable.run("gather")
-    found = executable.read(x)
-    executable.close()
-    return found
-
-
-# ---------------------------------------------------------------- a slow plain version
-
-
-Pixel = Callable[[int, int, int], float]
-
-
-def word(augment: tuple[Augmentation, ...], index: int, block: int, counter: int, at: int) -> int:
-    key = augmentation_keys(augment, SEED)[index]
-    return int(random.words(key, counter, block, 1)[0, at])
-
-
-def mirrored(at: int, size: int) -> int:
-    at = abs(at)
-    return 2 * (size - 1) - at if at >= size else at
-
-
-def noise(augment: tuple[Augmentation, ...], index: int, size: Any, sample: int, epoch: int) -> Any:
-    """Displacements (down, right) of every pixel, by the formula, sum by sum."""
-    (height, width), each = size, augment[index]
-    assert isinstance(each, Elastic)
-    reach = int(4 * each.sigma + 0.5)
-    weights = {k: exp(-k * k / (2 * each.sigma**2)) for k in range(-reach, reach + 1)}
-    total = sum(weights.values())
-    blocks = -(-height * width // 4)
-    raw = np.zeros((2, height, width))
-    for p in range(height * width):
-        drawn = word(augment, index, sample * blocks + p // 4, epoch, p % 4)
-        for side, half in enumerate((drawn & 0xFFFF, drawn >> 16)):
-            raw[side, p // width, p % width] = (half + 0.5) / 2**15 - 1
-    smooth = np.zeros_like(raw)
-    for y in range(height):
-        for x in range(width):
-            for j in range(max(0, y - reach), min(height, y + reach + 1)):
-                for i in range(max(0, x - reach), min(width, x + reach + 1)):
-                    smooth[:, y, x] += raw[:, j, i] * weights[j - y] * weights[i - x] / total**2
-    return smooth * each.alpha
-
-
-def plainly(augment: tuple[Augmentation, ...], picture: Array, sample: int, epoch: int) -> Array:
-    """One picture, augmentation after augmentation, each as the sentence that describes it."""
-    channels, height, width = picture.shape
-    pixels = picture.astype(np.float64)
-    index = 0
-    while index < len(augment):
-        each = augment[index]
-        if each.interpolates:
-            count = index
-            while count < len(augment) and augment[count].interpolates:
-                count += 1
-            pixels = resampled_plainly(augment, range(index, count), pixels, sample, epoch)
-            index = count
-            continue
-        w = [word(augment, index, sample, epoch, at) for at in range(4)]
-        if isinstance(each, RandomCrop):
-            n = each.padding
-            mode: Any = "constant" if each.mode == "zero" else "reflect"
-            padded = np.pad(pixels, ((0, 0), (n, n), (n, n)), mode)
-            y, x = (w[0] * (2 * n + 1)) >> 32, (w[1] * (2 * n + 1)) >> 32
-            pixels = padded[:, y : y + height, x : x + width]
-        elif isinstance(each, RandomFlip):
-            pixels = pixels[:, :, ::-1] if w[0] >= 2**31 else pixels
-        elif isinstance(each, AlternatingFlip):
-            first = word(augment, index, sample, 0, 0) >= 2**31
-            pixels = pixels[:, :, ::-1] if first != (epoch % 2 == 1) else pixels
-        elif isinstance(each, Cutout):
-            y = (w[0] * (height - each.size + 1)) >> 32
-            x = (w[1] * (width - each.size + 1)) >> 32
-            pixels = pixels.copy()
-            pixels[:, y : y + each.size, x : x + each.size] = FILL
-        index += 1
-    return pixels
-
-
-def resampled_plainly(
-    augment: tuple[Augmentation, ...], indices: range, pixels: Array, sample: int, epoch: int
-) -> Array:
-    channels, height, width = pixels.shape
-    middle_y, middle_x = (height - 1) / 2, (width - 1) / 2
-    moved = np.zeros((2, height, width))
-    for index in indices:
-        if isinstance(augment[index], Elastic):
-            moved = noise(augment, index, (height, width), sample, epoch)
-    out = np.zeros_like(pixels)
-    for row in range(height):
-        for column in range(width):
-            y = row + moved[0, row, column] - middle_y
-            x = column + moved[1, row, column] - middle_x
-            for index in reversed(indices):
-                each = augment[index]
-                u = [(word(augment, index, sample, epoch, at) + 0.5) / 2**32 for at in (0, 1)]
-                if isinstance(each, Rotate):
-                    angle = radians((2 * u[0] - 1) * each.degrees)
-                    y, x = cos(angle) * y + sin(angle) * x, cos(angle) * x - sin(angle) * y
-                elif isinstance(each, Scale):
-                    factor = each.min + u[0] * (each.max - each.min)
-                    y, x = y / factor, x / factor
-                elif isinstance(each, Shift):
-                    y -= (2 * u[0] - 1) * each.pixels
-                    x -= (2 * u[1] - 1) * each.pixels
-            y, x = y + middle_y, x + middle_x
-            top, left = floor(y), floor(x)
-            for j, i in ((0, 0), (0, 1), (1, 0), (1, 1)):
-                if 0 <= top + j < height and 0 <= left + i < width:
-                    share = (1 - abs(y - top - j)) * (1 - abs(x - left - i))
-                    out[:, row, column] += share * pixels[:, top + j, left + i]
-    return out
 
 
 WHOLE: list[tuple[Augmentation, ...]] = [
@@ -234,10 +72,6 @@ INTERPOLATED: list[tuple[Augmentation, ...]] = [
 
 def identity(augment: object) -> str:
     return repr(augment)
-
-
-def pictures(count: int, channels: int, height: int, width: int) -> Array:
-    return np.random.default_rng(5).integers(1, 256, (count, channels, height, width), np.uint8)
 
 
 @pytest.mark.parametrize("augment", WHOLE, ids=identity)
@@ -317,92 +151,6 @@ def test_nothing_is_kept_from_an_epoch_to_the_next(augment: tuple[Augmentation, 
     for before in ((0,), (5, 2), (1, 0, 1)):
         got = gathered(augment, images, order, 2, 3, onednn(), before)
         np.testing.assert_array_equal(got, gathered(augment, images, order, 2, 3, onednn()))
-
-
-# ---------------------------------------------------------------- statistics
-
-
-def marked(height: int, width: int, count: int) -> Array:
-    """Pictures that are black but for one pixel in the middle, right of it when flipped not."""
-    images = np.zeros((count, 1, height, width), np.uint8)
-    images[:, 0, height // 2, width // 2] = 200
-    return images
-
-
-def test_every_corner_is_equally_likely() -> None:
-    count, n = 9000, 1
-    images = marked(5, 5, count)
-    x = gathered((RandomCrop(n),), images, list(range(count)), count, 0)
-    rows, columns = np.nonzero(x[:, 0].reshape(count, -1) > 0)[1] // 5, np.nonzero(x)[3]
-    found = Counter(zip(rows.tolist(), columns.tolist(), strict=True))
-    assert len(found) == 9
-    # 1000 each; the deviation is 30.
-    assert all(850 < times < 1150 for times in found.values())
-
-
-def test_half_are_flipped_and_independently_of_the_epoch() -> None:
-    count = 4000
-    images = np.zeros((count, 1, 1, 2), np.uint8)
-    images[..., 0] = 1
-    order = list(range(count))
-    flips = [
-        gathered((RandomFlip(),), images, order, count, epoch)[:, 0, 0, 1] for epoch in range(3)
-    ]
-    for flip in flips:
-        assert abs(flip.mean() - 0.5) < 0.04
-    for one, other in ((0, 1), (1, 2), (0, 2)):
-        assert abs((flips[one] == flips[other]).mean() - 0.5) < 0.04
-
-
-def test_alternating_flips_alternate() -> None:
-    count = 2000
-    images = np.zeros((count, 1, 1, 2), np.uint8)
-    images[..., 0] = 1
-    first, second, third = (
-        gathered((AlternatingFlip(),), images, list(range(count)), count, epoch)[:, 0, 0, 1]
-        for epoch in range(3)
-    )
-    np.testing.assert_array_equal(second, 1 - first)
-    np.testing.assert_array_equal(third, first)
-    assert abs(first.mean() - 0.5) < 0.05
-
-
-def test_two_of_a_kind_are_drawn_apart() -> None:
-    count = 1000
-    images = np.zeros((count, 1, 1, 2), np.uint8)
-    images[..., 0] = 1
-    twice = gathered((RandomFlip(), RandomFlip()), images, list(range(count)), count, 0)
-    # Under one key they would cancel out.
-    assert 0.4 < twice[:, 0, 0, 1].mean() < 0.6
-
-
-def test_cutout_cuts_its_size_anywhere() -> None:
-    count = 2000
-    images = np.full((count, 1, 5, 5), 9, np.uint8)
-    x = gathered((Cutout(3),), images, list(range(count)), count, 0)[:, 0]
-    assert set((x == FILL).sum((1, 2)).tolist()) == {9}
-    # 3 x 3 corners: a border pixel's share is 1/9 at the corner, 9/9 in the middle.
-    assert (x == FILL).mean(0)[2, 2] == 1.0
-    assert abs((x == FILL).mean(0)[0, 0] - 1 / 9) < 0.03
-
-
-def test_angles_and_moves_fill_their_range() -> None:
-    """The centre of mass of a dot tells where it went."""
-    count = 3000
-    images = np.zeros((count, 1, 9, 9), np.uint8)
-    images[:, 0, 4, 4] = 255
-    x = gathered((Shift(2.0),), images, list(range(count)), count, 0)[:, 0]
-    down = (x * np.arange(9)[:, None]).sum((1, 2)) / x.sum((1, 2)) - 4
-    right = (x * np.arange(9)).sum((1, 2)) / x.sum((1, 2)) - 4
-    for moved in (down, right):
-        assert moved.min() < -1.95
-        assert moved.max() > 1.95
-        assert abs(moved.mean()) < 0.1
-        assert abs(moved.std() - 2 / np.sqrt(3)) < 0.05
-    assert abs(np.corrcoef(down, right)[0, 1]) < 0.06
-
-
-# ---------------------------------------------------------------- geometry
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from .precision_cases import CASES, errors, exact, outputs, rounded_up
+from .hard import errors, exact, outputs, rounded_up
+from .precision_cases import CASES
 from .torch_ops import run
 
 HERE = Path(__file__).parent

@@ -1,32 +1,27 @@
-"""Operations with inputs on which float32 loses digits, and how an error is measured.
+"""Operations with inputs on which float32 loses digits.
 
 ``CASES[name]()`` gives a draft of one operation, or of a forward and its backward, with its inputs.
-They are drawn by our own keyed random numbers, so that PyTorch sees the very same.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable
 from itertools import pairwise
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dnnstack.backends.base import Array, Executable, Options
-from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.base import Array
 from dnnstack.backends.reference.pointwise import activate
-from dnnstack.common import random
 from dnnstack.graph.geometry import Window
-from dnnstack.graph.graph import Role, Shape, Tensor
+from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import (
     ACTIVATIONS,
     FROM_OUTPUT,
     Activation,
     ActivationBackward,
-    BatchNorm,
     BatchNormBackward,
     Conv2d,
     CrossEntropy,
@@ -47,102 +42,10 @@ from dnnstack.layers.losses.mean_squared_error import MeanSquaredError
 
 from .. import op_cases
 from ..op_cases_windows import Geometry
-from ..op_draft import ALPHA, Draft
+from ..op_draft import ALPHA
+from .hard import CASES, Hard, case
 
-# An error may be so many times PyTorch's.
-MOST = 4.0
-
-
-class Numbers:
-    """What a Draft asks of a generator, as numbers of ours."""
-
-    def __init__(self, name: str) -> None:
-        self.key, self.counter = random.key(1, "precision", name), 0
-
-    def standard_normal(self, shape: Shape) -> Array:
-        """Multiples of 2^-20, so that a last bit of a logarithm changes nothing."""
-        self.counter += 1
-        drawn = random.normal(self.key, self.counter, shape)
-        return np.round(drawn * 2.0**20) / 2.0**20
-
-    def integers(self, low: int, high: int, size: int | Shape) -> Array:
-        self.counter += 1
-        return low + random.integers(self.key, self.counter, size, high - low)
-
-
-class Hard(Draft):
-    """Draws by a law: "normal", "offset" (around 100), "background" (mostly one value).
-
-    ``each`` names the outputs that are judged element by element, the largest error of a row; the
-    others are judged as a whole, by the root of the mean square. ``right`` has the values of those
-    for which float64 is not enough.
-    """
-
-    def __init__(self, name: str, law: str) -> None:
-        super().__init__(Numbers(name), law)  # type: ignore[arg-type]
-        self.each: dict[Tensor, int] = {}
-        self.right: dict[Tensor, Array] = {}
-
-    def floats(self, name: str, *shape: int, role: Role = "input") -> Tensor:
-        """Laws are of data: weights are around zero."""
-        return self.given(name, self.drawn(shape, role == "input"), role)
-
-    def drawn(self, shape: Shape, by_law: bool = False) -> Array:
-        noise = self.rng.standard_normal(shape)
-        if by_law and self.law == "offset":
-            noise = noise + 100.0
-        elif by_law and self.law == "background":
-            noise = np.where(np.abs(noise) > 1.5, noise, -0.4242)
-        return noise.astype(np.float32)
-
-
-Maker = Callable[[], Hard]
-CASES: dict[str, Maker] = {}
-
-
-def case(name: str, describe: Callable[..., None], law: str, *arguments: Any) -> None:
-    def make() -> Hard:
-        draft = Hard(name, law)
-        describe(draft, *arguments)
-        return draft
-
-    assert name not in CASES, name
-    CASES[name] = make
-
-
-def errors(draft: Hard, tensor: Tensor, got: Array, right: dict[Tensor, Array]) -> list[float]:
-    """Of every row of an output in ``each``: its largest error, in units of the element's last
-    place. Of another: the root of the mean squared error over that of the values, in 2^-24.
-
-    A mean of batch norm is subtracted from values, and its error is judged beside their size: it
-    may itself be as good as 0.
-    """
-    want = right[tensor]
-    away = np.subtract(got, want, dtype=np.float64)
-    if tensor in draft.each:
-        units = np.spacing(np.abs(want).astype(np.float32)).astype(np.float64)
-        rows = (np.abs(away) / units).reshape(draft.each[tensor], -1)
-        return [float(worst) for worst in rows.max(1)]
-    square = np.square(want, dtype=np.float64)
-    for op in draft.graph.ops:
-        if isinstance(op, BatchNorm) and tensor in (op.mean, op.running_mean):
-            square = np.square(right[op.mean]) + np.square(right[op.inverse_std]) ** -1.0
-    size = np.sqrt(np.mean(square))
-    return [float(np.sqrt(np.mean(np.square(away))) / max(size, 1e-30) * 2.0**24)]
-
-
-def floor(draft: Hard, tensor: Tensor) -> float:
-    """Half a unit in the last place, in the unit of ``errors``: what no float32 can fall below."""
-    return 0.5 if tensor in draft.each else 1.0
-
-
-def outputs(draft: Hard) -> list[Tensor]:
-    """The floating-point tensors that the draft's operations compute, in order."""
-    written = dict.fromkeys(t for op in draft.graph.ops for t in op.writes())
-    return [t for t in written if t.dtype == "float32"]
-
-
-# ---------------------------------------------------------------- activations
+__all__ = ["CASES", "mnist"]
 
 # Rows of this many numbers between two bounds, on both sides of zero.
 BOUNDS = (1e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 60.0)
@@ -179,7 +82,6 @@ def activation(d: Hard, kind: str) -> None:
 for kind in ACTIVATIONS:
     case(f"activation-{kind}", activation, "normal", kind)
 
-# ---------------------------------------------------------------- sums
 
 ROWS, WIDE = 1024, 4096
 LAWS = ("normal", "offset", "background")
@@ -219,7 +121,6 @@ for law in LAWS:
     case(f"channel_scale_backward-{law}", scaled.channel_scale_backward, law, 4.0, *shape)
     case(f"add-{law}", op_cases.op_cases_combine.add, law, 3, None, 8, 64)
 
-# ---------------------------------------------------------------- normalisation
 
 norms = op_cases.op_cases_norm
 SHAPES = {
@@ -280,7 +181,6 @@ for law in LAWS:
         case(f"batch_norm-convolved-{law}" + (f"-{kind}" if kind else ""), blocked, law, kind)
 case("batch_norm-mnist", real_pictures, "normal")
 
-# ---------------------------------------------------------------- softmax and losses
 
 MARGINS = (1.0, 2.0, 5.0, 10.0, 14.0, 17.0, 20.0, 30.0, 60.0, 80.0)
 CLASSES = 10
@@ -388,26 +288,3 @@ case(
 )
 case("average", op_cases.op_cases_updates.average, "normal", False)
 case("clip", op_cases.update, "normal", (0.0,) * 4, 0.0, False, 0.5)
-
-
-# ---------------------------------------------------------------- running
-
-
-def results(executable: Executable, draft: Hard) -> dict[Tensor, Array]:
-    """Write the draft's inputs, run it, read the floating-point tensors that it computes."""
-    for tensor, value in draft.values.items():
-        executable.write(tensor, value.copy())
-    executable.run(draft.graph.name, draft.steps)
-    return {tensor: executable.read(tensor) for tensor in outputs(draft)}
-
-
-def exact(draft: Hard) -> dict[Tensor, Array]:
-    """The same in float64."""
-    options = Options("fp64", fusion=False, tune=False)
-    executable = ReferenceBackend(1).compile({draft.graph.name: draft.graph}, options)
-    return results(executable, draft) | draft.right
-
-
-def rounded_up(error: float) -> float:
-    """To three digits, never down."""
-    return float(f"{error * 1.0005:.3g}")

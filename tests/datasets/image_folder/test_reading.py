@@ -1,60 +1,21 @@
+"""Folders of pictures: what they are read as, cached, held out, and refused for."""
+
 from __future__ import annotations
 
-import logging
 import os
-import struct
-import threading
-import tracemalloc
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Preparation, describe, files, image_folder, load, read_picture
+from dnnstack.datasets import describe, files, load
 from dnnstack.datasets.class_folders import PictureFile, held_out
 from dnnstack.datasets.image_set import Split
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
-Options = dict[str, object]
-OPTIONS: Options = {"train": "flowers", "test": "unseen", "size": (8, 12)}
-
-
-def paint(path: Path, seed: int, size: tuple[int, int] = (20, 30), mode: str = "RGB") -> None:
-    """A picture of random smooth colours; size: (height, width)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shape = (4, 5, 3) if mode == "RGB" else (4, 5)
-    pixels = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
-    Image.fromarray(pixels).resize(size[::-1], Image.Resampling.BICUBIC).save(path)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Three classes: 3, 2 and 4 pictures to train on, one each to test on."""
-    folder = tmp_path / "data"
-    for name, count in (("rose", 3), ("aster", 2), ("tulip", 4)):
-        for number in range(count):
-            suffix = (".png", ".JPG", ".gif")[number % 3]
-            size = (20 + 3 * number, 30)
-            paint(folder / "flowers" / name / f"{number}{suffix}", hash_of(name) + number, size)
-        paint(folder / "unseen" / name / "x.png", hash_of(name) + 9)
-    return folder
-
-
-def hash_of(name: str) -> int:
-    return sum(name.encode()) * 100
-
-
-def expected(folder: Path, names: list[str], shape: tuple[int, int, int], raw: bool) -> np.ndarray:
-    how = Preparation(digits=False, raw=raw)
-    return np.stack([read_picture(folder / name, shape, how).image for name in names])
-
-
-ORDER = ["aster/0.png", "aster/1.JPG", "rose/0.png", "rose/1.JPG", "rose/2.gif"]
-ORDER += ["tulip/0.png", "tulip/1.JPG", "tulip/2.gif", "tulip/3.png"]
+from ...support.picture_folders import OPTIONS, ORDER, Options, expected, forbid_decoding, paint
 
 
 @pytest.mark.parametrize("fit", ["crop", "resize"])
@@ -75,13 +36,6 @@ def test_pictures_are_what_predict_makes_of_them(root: Path, fit: str, mode: str
     wanted = expected(root / "unseen", names, info.shape, fit == "resize")
     np.testing.assert_array_equal(test.images, wanted)
     np.testing.assert_array_equal(test.labels, [0, 1, 2])
-
-
-def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
-        raise AssertionError("a picture was decoded again")
-
-    monkeypatch.setattr("dnnstack.datasets.image_folder.open_picture", fail)
 
 
 def test_a_second_start_reads_no_picture(
@@ -250,184 +204,6 @@ def test_a_number_of_classes_that_is_not_there_is_said(root: Path) -> None:
         DatasetError, match="contains 3 class folders, but the config says classes: 4"
     ):
         load("image_folder", "train", root=root, options={**OPTIONS, "classes": 4})
-
-
-def giant(path: Path) -> None:
-    """A PNG of 30,000 x 30,000 pixels in 2 kB, which would decode to 2.7 GB."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
-
-    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
-    data = zlib.compress(bytes(1_000_000))
-    pieces = chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + pieces)
-
-
-def _text(path: Path) -> None:
-    path.write_text("not a picture")
-
-
-def _nothing(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _half(path: Path) -> None:
-    paint(path, 3, (200, 300))
-    path.write_bytes(path.read_bytes()[:2000])
-
-
-def _dangling(path: Path) -> None:
-    path.symlink_to("/nowhere/at/all.png")
-
-
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-BAD = [
-    (_text, "is not a picture of a known format"),
-    (_nothing, "is empty, 0 bytes"),
-    (_half, "the picture is damaged or cannot be read"),
-    (giant, "has far too many pixels; scale it down first"),
-    (_dangling, "no such file"),
-    (_pipe, "is not a file"),
-    (_endless, "is not a file"),
-]
-
-
-@pytest.mark.parametrize(("make", "message"), BAD)
-def test_a_bad_file_is_named(root: Path, make: Callable[[Path], None], message: str) -> None:
-    make(root / "flowers" / "rose" / "bad.png")
-    tracemalloc.start()
-    try:
-        with pytest.raises(DatasetError, match=rf"rose/bad\.png: .*{message}.*on_error: skip"):
-            load("image_folder", "train", root=root, options=OPTIONS)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 23
-    finally:
-        tracemalloc.stop()
-
-
-def test_bad_files_are_skipped_by_choice_and_named_each_time(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    clean = load("image_folder", "train", root=root, options=OPTIONS)
-    for number, (make, _) in enumerate(BAD):
-        make(root / "flowers" / "rose" / f"bad{number}.png")
-    for _ in range(2):
-        caplog.clear()
-        data = load("image_folder", "train", root=root, options={**OPTIONS, "on_error": "skip"})
-        np.testing.assert_array_equal(data.images, clean.images)
-        np.testing.assert_array_equal(data.labels, clean.labels)
-        warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-        assert len(warned) == len(BAD)
-        for number, (text, (_, reason)) in enumerate(zip(warned, BAD, strict=True)):
-            assert f"rose/bad{number}.png is left out: " in text
-            assert reason in text
-            assert text.count(".png") == 1
-    with pytest.raises(DatasetError, match=r"rose/bad0\.png: "):
-        load("image_folder", "train", root=root, options=OPTIONS)
-
-
-def test_a_file_that_can_be_read_again_is_taken_again(
-    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rights changed, which its size and time do not tell."""
-    options = {**OPTIONS, "on_error": "skip"}
-    right, opened = image_folder.open_picture, []
-
-    def barred(path: Path, steps: list[str]) -> Image.Image:
-        opened.append(path.name)
-        if path.parent.name == "tulip" and path.name == "1.JPG":
-            raise DatasetError(f"{path}: cannot be read: Permission denied")
-        return right(path, steps)
-
-    monkeypatch.setattr(image_folder, "open_picture", barred)
-    for asked in (len(ORDER), 1):
-        assert len(load("image_folder", "train", root=root, options=options)) == len(ORDER) - 1
-        # Later starts look at the one alone.
-        assert len(opened) == asked
-        opened.clear()
-    assert caplog.messages[-1].endswith("1.JPG is left out: cannot be read: Permission denied")
-    monkeypatch.undo()
-    caplog.clear()
-    for _ in range(2):
-        found = load("image_folder", "train", root=root, options=options)
-        assert len(found) == len(ORDER)
-        assert not caplog.messages
-
-
-def test_only_some_of_many_skipped_files_are_named(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(13):
-        _text(root / "flowers" / "rose" / f"bad{number}.png")
-    load("image_folder", "train", root=root, options={**OPTIONS, "on_error": "skip"})
-    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert len(warned) == 11
-    assert warned[-1].endswith("3 more files are left out")
-
-
-def test_a_class_of_which_nothing_can_be_read_is_an_error(root: Path) -> None:
-    _text(root / "unseen" / "rose" / "x.png")
-    with pytest.raises(DatasetError, match="unseen/rose: none of its pictures can be read"):
-        load("image_folder", "test", root=root, options={**OPTIONS, "on_error": "skip"})
-
-
-def test_links_are_followed_but_not_in_circles(root: Path) -> None:
-    clean = load("image_folder", "train", root=root, options=OPTIONS)
-    rose = root / "flowers" / "rose"
-    os.rename(rose, root / "roses")
-    rose.symlink_to(root / "roses", target_is_directory=True)
-    (root / "roses" / "again").symlink_to(root / "roses", target_is_directory=True)
-    (root / "roses" / "deep").mkdir()
-    (root / "roses" / "deep" / "up").symlink_to(root / "roses", target_is_directory=True)
-    os.rename(root / "roses" / "2.gif", root / "roses" / "deep" / "2.gif")
-    data = load("image_folder", "train", root=root, options=OPTIONS)
-    np.testing.assert_array_equal(data.images, clean.images)
-
-
-def test_more_than_fits_into_memory_is_refused_before_it_is_read(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = {"SC_PHYS_PAGES": 1, "SC_PAGE_SIZE": 1000}
-    monkeypatch.setattr("dnnstack.datasets.image_folder.os.sysconf", sizes.__getitem__)
-    forbid_decoding(monkeypatch)
-    with pytest.raises(DatasetError, match=r"9 pictures of 3x8x12 take .* choose a smaller size"):
-        load("image_folder", "train", root=root, options=OPTIONS)
-
-
-def test_an_error_does_not_wait_for_the_rest(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a bad file no picture of a later chunk is begun; the rest of its own may be."""
-    monkeypatch.setattr("dnnstack.datasets.image_folder._CHUNK", 2)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    _text(root / "flowers" / "aster" / "0.png")
-    chunk = {"aster/0.png", "aster/1.JPG"}
-    seen: set[str] = set()
-    too_far = threading.Event()
-    from dnnstack.datasets.image_folder import open_picture
-
-    def watched(path: Path, steps: list[str]) -> Image.Image:
-        name = f"{path.parent.name}/{path.name}"
-        seen.add(name)
-        if name not in chunk:
-            too_far.set()
-        elif name == "aster/0.png":
-            # Time for the other threads to go where they should not.
-            too_far.wait(0.3)
-        return open_picture(path, steps)
-
-    monkeypatch.setattr("dnnstack.datasets.image_folder.open_picture", watched)
-    with pytest.raises(DatasetError, match=r"aster/0\.png"):
-        load("image_folder", "train", root=root, options=OPTIONS)
-    assert "aster/0.png" in seen
-    assert seen <= chunk
 
 
 def test_it_has_no_known_files(root: Path) -> None:

@@ -1,0 +1,139 @@
+"""Servers that are silent, endless, or send one elsewhere; over real TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ...support.https_server import Answer, Request, nothing_for, serving
+from ...support.mirrors import CONTENT, FILE, Heard, check, failure, fetch, left, whole
+
+pytestmark = pytest.mark.usefixtures("trusted")
+
+
+def test_a_silent_mirror_is_left(folder: Path) -> None:
+    with serving(nothing_for(30)) as slow, serving(whole) as good:
+        fetch(folder, slow.url, good.url, timeout=2.0)
+        check(folder)
+        (folder / "set.bin").unlink()
+        assert "no answer within 0.2 s" in failure(folder, slow.url, timeout=0.2)
+
+
+def test_a_dripping_mirror_is_left_and_its_bytes_are_kept(folder: Path) -> None:
+    def drips(request: Request) -> None:
+        request.begin(200, Content_Length=str(len(CONTENT)))
+        for byte in CONTENT:
+            request.pour_once(bytes([byte]), 0.02)
+
+    with serving(drips) as slow, serving(whole) as good:
+        fetch(folder, slow.url, good.url, timeout=2.0)
+    check(folder)
+    assert good.asked[0][1] is not None
+
+
+def redirecting(target: Callable[[], str], status: int = 302) -> Answer:
+    def answer(request: Request) -> None:
+        request.give(status, b"elsewhere", Location=target())
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_to_https_is_followed(folder: Path, part: Path, status: int) -> None:
+    part.write_bytes(CONTENT[:1000])
+    there = redirecting(lambda: f"{good.url}there", status)
+    with serving(whole) as good, serving(there) as first:
+        fetch(folder, first.url)
+    check(folder)
+    assert good.asked == [("/there", "bytes=1000-")]
+
+
+def test_a_relative_redirect_is_followed(folder: Path) -> None:
+    def answer(request: Request) -> None:
+        if request.path == "/set.bin":
+            request.give(302, Location="/there")
+        else:
+            request.give(200, CONTENT)
+
+    with serving(answer) as server:
+        fetch(folder, server.url)
+    check(folder)
+
+
+@pytest.mark.parametrize("target", ["http://localhost:9/x", "ftp://localhost/x", "file:///etc/x"])
+def test_a_redirect_to_anything_else_is_refused(folder: Path, target: str) -> None:
+    with serving(redirecting(lambda: target)) as server:
+        assert f"redirects to {target}, which is not https" in failure(folder, server.url)
+
+
+def test_a_redirect_with_an_endless_body_is_followed(folder: Path) -> None:
+    def answer(request: Request) -> None:
+        if request.path == "/set.bin":
+            request.begin(302, Location="/there")
+            request.pour(b"x" * 65_536)
+        else:
+            request.give(200, CONTENT)
+
+    with serving(answer) as server:
+        fetch(folder, server.url)
+    check(folder)
+
+
+def test_redirects_in_a_circle_end(folder: Path) -> None:
+    with serving(redirecting(lambda: "/set.bin")) as server:
+        assert "redirects more than 5 times" in failure(folder, server.url)
+    assert len(server.asked) == 6
+
+
+def test_http_is_not_spoken(folder: Path) -> None:
+    assert "which is not https" in failure(folder, "http://localhost:9/")
+
+
+def test_a_certificate_of_nobody_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "none.pem").write_text("")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    with serving(whole) as server:
+        assert "its certificate is not accepted: self" in failure(folder, server.url)
+    assert server.asked == []
+
+
+def test_an_endless_body_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(request: Request) -> None:
+        request.begin(200)
+        request.pour(b"x" * 65_536)
+
+    heard = Heard()
+    with serving(endless) as bad, serving(whole) as good:
+        fetch(folder, bad.url, good.url, listener=heard)
+        check(folder)
+        (folder / "set.bin").unlink()
+        assert f"more than the {FILE.most} bytes" in failure(folder, bad.url)
+    assert max(heard.done) <= FILE.most < 1.1 * len(CONTENT)
+    assert left(folder) == ["set.bin.part"]
+    assert (folder / "set.bin.part").stat().st_size == 0
+
+
+def test_a_longer_file_is_not_even_begun(folder: Path) -> None:
+    heard = Heard()
+    with serving(lambda request: request.give(200, CONTENT * 2)) as bad, serving(whole) as good:
+        fetch(folder, bad.url, good.url, listener=heard)
+        check(folder)
+        (folder / "set.bin").unlink()
+        assert "offers 600000 bytes" in failure(folder, bad.url)
+    assert heard.done[-1] == 300_000
+
+
+@pytest.mark.parametrize("length", [{}, {"Content_Length": "many"}, {"Content_Length": "9" * 5000}])
+def test_without_a_length_the_sum_decides(folder: Path, length: dict[str, str]) -> None:
+    def answer(request: Request) -> None:
+        request.begin(200, **length)
+        request.wfile.write(CONTENT)
+
+    with serving(answer) as server:
+        fetch(folder, server.url)
+    check(folder)

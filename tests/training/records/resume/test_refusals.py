@@ -1,0 +1,106 @@
+"""What a resume refuses, and what it says of a changed config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.common.errors import CheckpointError, LockedError
+from dnnstack.configs import effective_yaml
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.runs import create_run
+from dnnstack.training.trainer import train
+
+from ....support.resuming import NOWHERE, RULES, Ear, Make, go
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("seed=8", "seed: 7 -> 8"),
+        ("data.batch_size=8", "data.batch_size: 16 -> 8"),
+        ("data.validation=40", "data.validation: 32 -> 40"),
+        ("data.normalize.mean=0.5", "data.normalize"),
+        ("layers.0.filters=5", "layers.0"),
+        ("data.dataset={strokes: {train_count: 300}}", "data.dataset"),
+    ],
+)
+def test_a_config_that_does_not_fit_lists_the_differences(
+    tiny: Make, reference: Backend, override: str, wanted: str
+) -> None:
+    half = go(tiny(), reference, stop_at=1)
+    source = open_resume(half.run, lambda text: None)
+    with pytest.raises(CheckpointError, match="does not fit the config") as caught:
+        train(tiny(override), reference, NOWHERE, resume=source)
+    assert wanted in str(caught.value)
+    # The folder was let go.
+    open_resume(half.run, lambda text: None).close()
+
+
+def test_what_may_change_is_told(tiny: Make, reference: Backend) -> None:
+    half = go(tiny(), reference, stop_at=1)
+    ear = Ear()
+    source = open_resume(half.run, ear.notice)
+    changed = tiny("optimizer.lr=0.01", "train.max_steps=3", "train.log_every=2")
+    done = train(changed, reference, NOWHERE, resume=source, listener=ear)
+    assert done.step == 3
+    assert ear.notices == ["resuming with a changed config: optimizer.lr: 0.05 -> 0.01"]
+
+
+def test_momentum_cannot_appear_from_nowhere(tiny: Make, reference: Backend) -> None:
+    half = go(tiny(), reference, stop_at=1)
+    source = open_resume(half.run, lambda text: None)
+    with pytest.raises(CheckpointError, match=r"lacks 'momentum/conv2d_1\.weight'"):
+        train(tiny("optimizer.momentum=0.9"), reference, NOWHERE, resume=source)
+
+
+def test_a_shorter_training_than_the_checkpoint(tiny: Make, reference: Backend) -> None:
+    half = go(tiny(), reference, stop_at=9)
+    source = open_resume(half.run, lambda text: None)
+    with pytest.raises(CheckpointError, match=r"is of step 9, but the config ends .* 5 steps"):
+        train(tiny("train.max_steps=5"), reference, NOWHERE, resume=source)
+
+
+def test_a_run_in_use_is_not_resumed(tiny: Make, tmp_path: Path) -> None:
+    with (
+        create_run(tmp_path, "tiny", effective_yaml(tiny()), print) as run,
+        pytest.raises(LockedError),
+    ):
+        open_resume(run.path, print)
+
+
+def test_what_cannot_be_resumed(tiny: Make, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is not the folder of a run"):
+        open_resume(tmp_path, print)
+    with pytest.raises(CheckpointError, match="no such file"):
+        open_resume(tmp_path / "missing.safetensors", print)
+
+
+def test_checkpoints_without_manifests_are_not_written_over(tiny: Make, reference: Backend) -> None:
+    """A lost manifest must not cost the checkpoint: it verifies itself when it is named."""
+    half = go(tiny(*RULES["momentum"]), reference, stop_at=9)
+    (saved,) = (half.run / "checkpoints").glob("step-*.safetensors")
+    saved.with_name("step-5.safetensors").write_bytes(saved.read_bytes())
+    for manifest in saved.parent.glob("*.json"):
+        manifest.unlink()
+    with pytest.raises(CheckpointError, match=r"step-5.*have no manifests.*--resume .*step-9"):
+        open_resume(half.run, print)
+    open_resume(saved, print).close()
+
+
+def test_what_follows_the_length_is_told_when_that_changes(tiny: Make, reference: Backend) -> None:
+    rule = (
+        "optimizer={type: sgd, lr: 0.05, lookahead: {}, "
+        "groups: [{kind: bias, schedule: {type: poly}}]}"
+    )
+    half = go(tiny(rule), reference, stop_at=3)
+    ear = Ear()
+    source = open_resume(half.run, ear.notice)
+    longer = tiny(rule, "train.max_steps=30")
+    train(longer, reference, NOWHERE, resume=source, listener=ear)
+    told = [text for text in ear.notices if "depends on the length of the training" in text]
+    assert [text.partition(" depends")[0] for text in told] == [
+        "optimizer.groups.0.schedule 'poly'",
+        "optimizer.lookahead",
+    ]

@@ -1,0 +1,81 @@
+"""A resume takes the tuning of its checkpoint, on which the last bits depend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.backends import tuning
+from dnnstack.backends.base import Backend
+from dnnstack.configs import RunConfig
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.store import newest_checkpoint, write_checkpoint
+from dnnstack.training.trainer import train
+
+from ....support.resuming import NOWHERE, RULES, Ear, Make, assert_equal, go, resume
+from ....support.trainings import end_of
+
+
+def _layout(config: RunConfig, run: Path, layout: str) -> None:
+    """Rewrite the newest checkpoint of a run as if its convolution had another layout."""
+    found = newest_checkpoint(run / "checkpoints")
+    table = found.provenance.tuning
+    choices = dict.fromkeys(table.choices, layout)
+    other = replace(table, choices=choices)
+    provenance = replace(found.provenance, tuning=other)
+    write_checkpoint(run / "checkpoints", found.arrays, found.state, provenance, keep=3)
+
+
+def test_a_resume_takes_the_tuning_of_the_checkpoint(
+    tiny: Make, onednn: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(*RULES["momentum"])
+    ends = {}
+    for layout in ("nchw", "nhwc"):
+        start = go(config, onednn, stop_at=0)
+        _layout(config, start.run, layout)
+        half = resume(config, onednn, start.run, stop_at=13)
+        # Another process has measured again meanwhile and found the other layout.
+        kept = end_of(half).provenance.tuning
+        other = {"nchw": "nhwc", "nhwc": "nchw"}[layout]
+        tuning.store(replace(kept, choices=dict.fromkeys(kept.choices, other)))
+        ends[layout] = end_of(resume(config, onednn, half.run))
+        assert set(ends[layout].provenance.tuning.choices.values()) == {layout}
+        straight = go(config, onednn, stop_at=0)
+        _layout(config, straight.run, layout)
+        assert_equal(ends[layout], end_of(resume(config, onednn, straight.run)))
+    one, two = ends["nchw"].arrays, ends["nhwc"].arrays
+    assert any(one[name].tobytes() != two[name].tobytes() for name in one)
+
+
+def test_a_swapped_tuning_changes_the_last_bits(tiny: Make, onednn: Backend) -> None:
+    config = tiny(*RULES["momentum"])
+    start = go(config, onednn, stop_at=0)
+    _layout(config, start.run, "nchw")
+    whole = end_of(resume(config, onednn, start.run))
+    start = go(config, onednn, stop_at=0)
+    _layout(config, start.run, "nchw")
+    half = resume(config, onednn, start.run, stop_at=13)
+    _layout(config, half.run, "nhwc")
+    swapped = end_of(resume(config, onednn, half.run))
+    differ = [n for n, a in whole.arrays.items() if a.tobytes() != swapped.arrays[n].tobytes()]
+    assert differ
+    for name in differ:
+        np.testing.assert_allclose(whole.arrays[name], swapped.arrays[name], rtol=0.01, atol=1e-4)
+
+
+def test_another_backend_goes_on_and_says_that_bits_may_differ(
+    tiny: Make, reference: Backend, onednn: Backend
+) -> None:
+    config = tiny(*RULES["momentum"])
+    half = go(config, onednn, stop_at=13)
+    ear = Ear()
+    source = open_resume(half.run, ear.notice)
+    done = train(config, reference, NOWHERE, resume=source, listener=ear)
+    assert len(ear.notices) == 1
+    assert "onednn" in ear.notices[0]
+    whole = end_of(go(config, reference)).arrays
+    for name, array in end_of(done).arrays.items():
+        np.testing.assert_allclose(array, whole[name], rtol=0.01, atol=1e-4)

@@ -1,0 +1,65 @@
+"""Normalisation by what is measured on the pictures to train on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.datasets import describe, load, split_validation
+from dnnstack.training.assemble import preprocessing
+from dnnstack.training.augmentation import mean_pixel
+from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.trainer import train
+
+from ..support.augmented import MEASURED, OPTIONS, Tiny
+from ..support.trainings import end_of
+
+
+def test_normalisation_is_measured_on_what_is_trained_on(tiny: Tiny, reference: Backend) -> None:
+    config = tiny(MEASURED, "run.device=numpy")
+    provenance = end_of(train(config, reference, Path("unused"))).provenance
+    data = load("strokes", "train", root=Path("unused"), options=OPTIONS)
+    chosen, held = split_validation(200, 32, config.seed)
+    pixels = data.images[chosen] / 255.0
+    assert len(held) == 32
+    scaling = provenance.preprocessing
+    assert scaling.scale[0] == pytest.approx(1 / 255 / pixels.std(), rel=1e-12)
+    assert scaling.shift[0] == pytest.approx(-pixels.mean() / pixels.std(), rel=1e-12)
+    seen = scaling(data.images[chosen])
+    assert (seen.mean(), seen.std()) == (pytest.approx(0, abs=1e-4), pytest.approx(1, abs=1e-4))
+
+
+def test_a_resume_takes_the_measured_values_of_the_checkpoint(
+    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dnnstack.training import trainer
+
+    config = tiny(MEASURED, "run.device=numpy", "train.max_steps=3")
+    first = train(config, reference, Path("unused"))
+
+    def never(*arguments: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(trainer, "mean_and_deviation", never)
+    longer = tiny(MEASURED, "run.device=numpy", "train.max_steps=5")
+    source = open_resume(first.run, lambda text: None)
+    second = train(longer, reference, Path("unused"), resume=source)
+    assert end_of(first).provenance.preprocessing == end_of(second).provenance.preprocessing
+
+
+def test_a_channel_that_never_changes_is_only_shifted(tiny: Tiny) -> None:
+    info = describe("strokes", options=OPTIONS)
+    scaling = preprocessing(tiny(MEASURED), info, ((0.5,), (0.0,)))
+    assert scaling == Preprocessing.standardize((0.5,), (1.0,))
+    # For what asks for shapes alone.
+    assert preprocessing(tiny(MEASURED), info) == Preprocessing((1 / 255,), (-0.0,))
+
+
+def test_the_mean_pixel() -> None:
+    scaling = Preprocessing.standardize((0.4914, 0.0, 2.0), (0.25, 1.0, 0.3))
+    assert mean_pixel(scaling) == (125, 0, 255)
+    near = scaling(np.array(mean_pixel(scaling), np.uint8)[:, None, None])
+    assert abs(near[0, 0, 0]) < 0.5 / 255 / 0.25 + 1e-6

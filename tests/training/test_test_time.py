@@ -1,0 +1,109 @@
+"""Views of a picture that are averaged when a network is judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.common.errors import ShapeError
+from dnnstack.configs import parse_config
+from dnnstack.datasets import describe
+from dnnstack.reports.evaluate_text import as_text
+from dnnstack.training.assemble import build_network
+from dnnstack.training.augmentation import TEST_TIME
+from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.records.trained import Trained, find_trained
+from dnnstack.training.trainer import train
+
+from ..support.augmented import Tiny
+
+
+@pytest.fixture
+def trained(tiny: Tiny, reference: Backend, tmp_path: Path) -> Trained:
+    train(tiny("run.device=numpy", "evaluate.tta=mirror"), reference, tmp_path)
+    return find_trained(None, None, tmp_path / "runs", lambda text: None)
+
+
+def seen(picture: np.ndarray, flip: bool, by: int) -> np.ndarray:
+    """A view of a picture (1, H, W): a window of the picture padded by 1, then perhaps flipped."""
+    padded = np.pad(picture, ((0, 0), (1, 1), (1, 1)), "reflect")
+    view = padded[:, 1 + by : 29 + by, 1 + by : 29 + by]
+    return view[:, :, ::-1] if flip else view
+
+
+VIEWS = {
+    "none": [(False, 0, 1.0)],
+    "mirror": [(False, 0, 0.5), (True, 0, 0.5)],
+    "mirror+translate": [
+        (False, 0, 0.25),
+        (True, 0, 0.25),
+        (False, -1, 0.125),
+        (True, -1, 0.125),
+        (False, 1, 0.125),
+        (True, 1, 0.125),
+    ],
+}
+
+
+@pytest.mark.parametrize("tta", VIEWS)
+def test_views_are_averaged_before_the_softmax(
+    trained: Trained, backend: Backend, tmp_path: Path, tta: str
+) -> None:
+    """20 pictures in batches of 12: the last is filled up with masked samples."""
+    images, index = load_part(trained, "test", tmp_path)
+    found = evaluate(trained, backend, images, index, "test", tta=tta)
+    graph = trained.network.infer_graph(1)
+    executable = trained.compile(backend, graph)
+    scores = np.zeros((len(index), 10))
+    for row, picture in enumerate(images.images[index]):
+        for flip, by, weight in VIEWS[tta]:
+            view = seen(picture, flip, by).astype(np.float32) / np.float32(255)
+            executable.write(graph["x"], view[None])
+            executable.run("infer")
+            scores[row] += weight * executable.read(graph["scores"])[0].astype(np.float64)
+    executable.close()
+    labels = images.labels[index]
+    confusion = np.zeros((10, 10), np.int64)
+    np.add.at(confusion, (labels, scores.argmax(1)), 1)
+    np.testing.assert_array_equal(found.confusion, confusion)
+    shifted = scores - scores.max(1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    assert found.loss == pytest.approx(-log_p[np.arange(len(index)), labels].mean(), rel=1e-5)
+    assert (found.tta, found.to_json()["tta"]) == (tta, tta)
+    count = len(VIEWS[tta])
+    assert (f"scores averaged over {count} views" in as_text(found)) == (tta != "none")
+
+
+def test_the_config_says_which_views(trained: Trained, backend: Backend, tmp_path: Path) -> None:
+    images, index = load_part(trained, "test", tmp_path)
+    own = evaluate(trained, backend, images, index, "test")
+    assert own.tta == "mirror"
+    assert own.loss == evaluate(trained, backend, images, index, "test", tta="mirror").loss
+    assert own.loss != evaluate(trained, backend, images, index, "test", tta="none").loss
+
+
+def test_validation_takes_the_same_views(tiny: Tiny, backend: Backend, tmp_path: Path) -> None:
+    config = tiny("run.device=numpy", "evaluate.tta=mirror+translate", "checkpoint.best=true")
+    summary = train(config, backend, tmp_path)
+    found = find_trained(None, summary.checkpoint, tmp_path / "runs", lambda text: None)
+    images, index = load_part(found, "validation", tmp_path)
+    result = evaluate(found, backend, images, index, "validation")
+    assert summary.validation is not None
+    assert result.correct == summary.validation.correct
+    assert result.loss == pytest.approx(summary.validation.loss, rel=1e-6)
+
+
+def test_pictures_too_small_to_be_moved(reference: Backend) -> None:
+    text = "data: {dataset: mnist}\nlayers: [flatten, dense: {units: 10}]\n"
+    rest = "optimizer: {type: sgd, lr: 0.1}\ntrain: {epochs: 1}\n"
+    config = parse_config(text + rest, "x.yaml")
+    info = describe("mnist")
+    network = build_network(config, info)
+    network.input_shape = (1, 1, 5)
+    with pytest.raises(ShapeError, match=r"by 1 pixel .* have 1x5 pixels; use 'mirror'"):
+        network.evaluate_graph(
+            2, "x", 2, 1, Preprocessing((1.0,), (0.0,)), TEST_TIME["mirror+translate"]
+        )

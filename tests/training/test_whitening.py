@@ -1,0 +1,85 @@
+"""Filters that whiten the patches of the pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.common.errors import ShapeError
+from dnnstack.datasets import describe
+from dnnstack.training.assemble import build_network
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.session import Session
+from dnnstack.training.setup import Setup
+from dnnstack.training.trainer import train
+
+from ..support.augmented import MEASURED, OPTIONS, Tiny, with_session
+from ..support.trainings import end_of
+
+WHITE = (
+    "layers=[conv2d: {filters: 8, kernel_size: 2, kernel_initializer: {whiten: {samples: 100, "
+    "eps: 1e-3}}}, max_pool2d, flatten, dense: {units: 10}]"
+)
+
+
+def test_whitening_filters_decorrelate_the_patches(tiny: Tiny, reference: Backend) -> None:
+    def check(session: Session) -> None:
+        filters = session.arrays()["conv2d_1.weight"]
+        np.testing.assert_array_equal(filters[4:], -filters[:4])
+        pictures = session.setup.scaling(session.setup.data.images[session.plan.train[:100]])
+        # Plainly: every patch, one after the other.
+        patches = [
+            picture[0, y : y + 2, x : x + 2].reshape(-1)
+            for picture in pictures.astype(np.float64)
+            for y in range(27)
+            for x in range(27)
+        ]
+        moments = np.mean([np.outer(patch, patch) for patch in patches], axis=0)
+        rows = filters[:4].reshape(4, 4).astype(np.float64)
+        through = rows @ moments @ rows.T
+        values = np.linalg.eigvalsh(moments)[::-1]
+        np.testing.assert_allclose(through, np.diag(values / (values + 1e-3)), atol=1e-4)
+
+    with_session(tiny(WHITE, MEASURED), reference, check)
+
+
+def test_a_resume_does_not_whiten_again(
+    tiny: Tiny, reference: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = (WHITE, "run.device=numpy")
+    whole = train(tiny(*options, "name=whole", "train.max_steps=6"), reference, Path("unused"))
+    first = train(tiny(*options, "name=part", "train.max_steps=3"), reference, Path("unused"))
+
+    def never(setup: Setup, count: int) -> None:
+        raise AssertionError("whitened again")
+
+    monkeypatch.setattr(Setup, "_first_pictures", never)
+    source = open_resume(first.run, lambda text: None)
+    longer = tiny(*options, "name=part", "train.max_steps=6")
+    second = train(longer, reference, Path("unused"), resume=source)
+    for name, array in end_of(whole).arrays.items():
+        assert array.tobytes() == end_of(second).arrays[name].tobytes(), name
+
+
+WRONG = [
+    ("conv2d: {filters: 9, kernel_size: 2, kernel_initializer: whiten}", "1x2x2 have 4 directions"),
+    (
+        "conv2d: {filters: 8, kernel_size: 2, dilation: 2, kernel_initializer: whiten}",
+        "leave out groups, dilation",
+    ),
+    (
+        "max_pool2d, conv2d: {filters: 8, kernel_size: 2, kernel_initializer: whiten}",
+        "only a conv2d at the beginning sees",
+    ),
+    ("conv2d: {filters: 8, kernel_size: 2, bias_initializer: whiten}", "for the filters of a conv"),
+    ("conv2d: {filters: 8, kernel_size: 2, bias_initializer: dirac}", "dirac is for weights"),
+]
+
+
+@pytest.mark.parametrize(("layer", "message"), WRONG)
+def test_initialisers_that_do_not_fit(tiny: Tiny, layer: str, message: str) -> None:
+    config = tiny(f"layers=[{layer}, flatten, dense: {{units: 10}}]")
+    with pytest.raises(ShapeError, match=message):
+        build_network(config, describe("strokes", options=OPTIONS))
