@@ -48,8 +48,8 @@ class Model(BaseModel):
 
 
 def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
-    """The type, the model's own, then those named in ``written_last``."""
-    rank = {"type": -1, **dict.fromkeys(model.written_last, 1)}
+    """The type, the model's own, then those named in ``written_last``, in that order."""
+    rank = {"type": -1, **{key: at for at, key in enumerate(model.written_last, 1)}}
     return sorted(keys, key=lambda key: rank.get(key, 0))
 
 

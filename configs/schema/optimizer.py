@@ -133,6 +133,7 @@ class RuleConfig(TypedModel):
     """A rule without what surrounds it."""
 
     kind: ClassVar[str] = "optimizer"
+    written_last: ClassVar[tuple[str, ...]] = ("weight_decay", "weight_decay_on")
     type: str
     lr: Positive = Field(description="Learning rate, before the schedule.")
 
@@ -142,7 +143,10 @@ class RuleConfig(TypedModel):
 
 
 class OptimizerConfig(RuleConfig):
-    written_last: ClassVar[tuple[str, ...]] = ("clip_norm", "groups", "ema", "lookahead")
+    written_last: ClassVar[tuple[str, ...]] = (
+        *RuleConfig.written_last,
+        *("clip_norm", "groups", "ema", "lookahead"),
+    )
     clip_norm: Positive | None = Field(
         default=None, description="Scale all gradients down to this norm where theirs is larger."
     )
@@ -175,4 +179,7 @@ _REST = _union(config_models(_RESTS, RuleConfig, suffix="Rule"))
 if TYPE_CHECKING:
     Optimizer = OptimizerConfig
 else:
-    Optimizer = _union(config_models(RULES, OptimizerConfig, {Decaying: _REST}))
+    _MODELS = config_models(RULES, OptimizerConfig, {Decaying: _REST})
+    # A file that was written before is written the same again.
+    _MODELS["muon"].written_last = (*OptimizerConfig.written_last[2:], "weight_decay")
+    Optimizer = _union(_MODELS)
