@@ -122,7 +122,7 @@ def _set_up(
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     plan = make_plan(config, len(data))
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
-        heard.notice("all parameters are frozen (optimizer.groups): none of them is trained")
+        heard.notice("all parameters are frozen (optimizer.groups), so none is trained")
     if not config.data.normalize.measured:
         scaling = preprocessing(config, info)
     elif checkpoint is not None:

@@ -10,6 +10,7 @@ from dnnstack.common.errors import ConfigError, ShapeError
 from dnnstack.configs import load_config, packaged_configs, parse_config
 from dnnstack.configs.schema.layers import layer_names
 from dnnstack.datasets import DatasetInfo, describe
+from dnnstack.graph.ops import CrossEntropy
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.optimizers.optimizer import Optimizer
@@ -112,7 +113,7 @@ def test_loss_and_optimizer() -> None:
     )
     loss = build_network(smooth, describe_data(smooth)).loss
     assert isinstance(loss, CrossEntropyLoss)
-    assert loss.label_smoothing == 0.1
+    assert loss.formula == CrossEntropy(0.1)
     squared = config("[flatten, {dense: {units: 10}}]", "loss: mse\n")
     assert isinstance(build_network(squared, describe_data(squared)).loss, MeanSquaredErrorLoss)
     text = (

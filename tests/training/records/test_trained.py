@@ -72,7 +72,7 @@ _PARTS: tuple[Part, Part] = ("train", "validation")
 def test_another_set_must_fit(trained: Trained, tmp_path: Path) -> None:
     provenance = replace(trained.checkpoint.provenance, input_shape=(1, 14, 14))
     other = replace(trained, checkpoint=replace(trained.checkpoint, provenance=provenance))
-    with pytest.raises(DatasetError, match=r"pictures 1x28x28 of 10 classes; .* takes 1x14x14"):
+    with pytest.raises(DatasetError, match=r"pictures 1x28x28 and 10 classes; .* needs 1x14x14"):
         load_part(other, "test", tmp_path, "mnist")
 
 
