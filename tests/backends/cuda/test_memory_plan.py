@@ -83,7 +83,7 @@ def test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can(se
         check_fits(plan, free, "GPU X")
     text = str(caught.value)
     assert "data.batch_size of at most 511 fits: --set data.batch_size=511" in text
-    assert f"needs {plan.total / 1e9:.2f} GB of memory, GPU X has {free / 1e9:.2f} GB" in text
+    assert f"needs {plan.total / 1e9:.2f} GB of memory, but GPU X has {free / 1e9:.2f} GB" in text
     half = plan.total - plan.sections["train"].activations // 2
     batch = plan.largest_batch("train", half)
     assert 240 <= batch <= 256
@@ -110,7 +110,7 @@ def test_where_no_batch_fits_the_message_says_so(sections):
     plan = plan_memory(sections("lenet", count=60_000))
     with pytest.raises(ConfigError, match=r"workspaces .*\); no batch size fits; use a smaller"):
         check_fits(plan, plan.fixed - plan.data - 1, "GPU")
-    with pytest.raises(ConfigError, match=r"with data\.residency: auto or stream the data stays"):
+    with pytest.raises(ConfigError, match=r"data\.residency: auto or stream keeps the data"):
         check_fits(plan, plan.total - 1, "GPU")
 
 
