@@ -285,5 +285,5 @@ def test_a_search_chooses_it_and_training_follows_the_reference(
     assert again == got
     damaged = replace(table, choices={**table.choices, "train/conv2d_2/forward": "d0"})
     _, repaired = losses(cuda, replace(options, tuning=damaged))
-    assert any("a choice of the tuning cannot be had" in notice for notice in repaired.notices)
+    assert any("a choice of the tuning is not available" in notice for notice in repaired.notices)
     assert repaired.tuning.choices["train/conv2d_1/forward"] == "d0"
