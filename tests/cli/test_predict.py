@@ -268,7 +268,7 @@ def test_a_folder_for_inputs_that_cannot_be_made(
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot be written" in done.stderr
-    assert "name another folder with --save-input" in done.stderr
+    assert "choose another folder with --save-input" in done.stderr
 
 
 def test_a_bad_picture_does_not_stop_the_rest(
