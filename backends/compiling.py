@@ -21,7 +21,7 @@ class ChoiceError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Generic[ExecutableT]):
+class CompilePlan(Generic[ExecutableT]):
     """What a backend gives to compile certain graphs in a certain precision.
 
     ``build(graphs, tuning, notices)`` makes the executable; by ``refusals`` it says that a choice
@@ -45,7 +45,7 @@ def compiled(
     backend: Backend,
     sections: Sections,
     options: Options,
-    planned: Callable[[Sections, Sections, Precision], Plan[ExecutableT]],
+    planned: Callable[[Sections, Sections, Precision], CompilePlan[ExecutableT]],
 ) -> ExecutableT:
     """The sections as an executable, with the tuning that was given, is known, or is found now.
 

@@ -12,7 +12,11 @@ KernelT = TypeVar("KernelT")
 
 
 class Registry(dict[type[Op], KernelT]):
-    """The kernels of a device; nothing but what ``fall_back`` names is ever computed elsewhere."""
+    """The kernels of a device; ``fall_back`` names the operations that have none of their own.
+
+    A kernel of oneDNN may also hand a single operation on, whose form the library does not have, to
+    the reference (``onednn/fallback.py``); ``explain`` shows both.
+    """
 
     def __init__(self, device: str) -> None:
         super().__init__()

@@ -135,7 +135,7 @@ class Ours:
         """
         for steps in (min(TOGETHER, session.plan.steps_per_epoch), 1):
             session.run(steps)
-            for phase in session.phases[1:]:
+            for phase in session.stretches[1:]:
                 phase.run(session.executable, steps)
         session.validate()
 

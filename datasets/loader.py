@@ -70,7 +70,7 @@ def epoch_order(train_index: Index, seed: int, epoch: int, batch_size: int) -> I
 def evaluation_order(index: Index, batch_size: int) -> Index:
     """``index`` padded with -1 to whole batches: (ceil(n / batch_size) * batch_size,) int32.
 
-    -1 stands for no sample: its target is masked.
+    -1 stands for no sample: its target is -1, which every loss and ``Metrics`` leave out.
     """
     batches = -(-len(index) // batch_size)
     padded = np.full(batches * batch_size, -1, np.int32)

@@ -68,7 +68,7 @@ class Optimizer:
         prefix = f"{EMA}/"
         return graph.substituted({v: a for a, v in averages.items() if a.name.startswith(prefix)})
 
-    def phases(
+    def stretches(
         self, parameters: Sequence[Parameter], steps_per_epoch: int, total_steps: int
     ) -> tuple[int, ...]:
         """The first steps of the stretches of training in which the same parameters are trained.
@@ -104,7 +104,7 @@ class Optimizer:
         steps_per_epoch: int,
         first_step: int,
     ) -> None:
-        """Add the update of the phase that begins with ``first_step``.
+        """Add the update of the stretch that begins with ``first_step``.
 
         step: (1,) the step to take now. Results: ``rates`` and the like, ``<average>.decays``.
         """

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
-    """The memory plan that compiling these sections for CUDA checks."""
+    """The memory plan that compiling these sections for CUDA checks.
+
+    ``residency: auto`` counts as ``device``: whether batches are streamed depends on the memory
+    that is free when training starts.
+    """
     from ..backends.cuda.backend import CudaBackend
     from ..backends.cuda.memory_plan import plan_memory
 

@@ -17,10 +17,10 @@ from ..datasets import DatasetInfo, ImageSet
 from ..graph.graph import Graph, Op, Origin
 from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.network import Network
-from ..training.phases import Phase
 from ..training.plan import make_plan
 from ..training.session import Session
 from ..training.setup import Setup
+from ..training.stretches import Stretch
 from .fusion import replacements, same_op
 
 if TYPE_CHECKING:
@@ -161,18 +161,18 @@ def explain(
         executable = session.executable
         for text in executable.notices:
             notice(text)
-        # Parameters that are frozen only later are trained in the first phase.
-        phase = session.phases[0]
+        # Parameters that are frozen only later are trained in the first stretch.
+        stretch = session.stretches[0]
         seconds: dict[str, list[float]] = {}
         limits, step = None, None
         if measured:
             session.initialize()
             session.run(1)
-            seconds, limits = _measure(executable, phase), backend.limits()
-            step = _step_seconds(executable, phase)
+            seconds, limits = _measure(executable, stretch), backend.limits()
+            step = _step_seconds(executable, stretch)
         sections = [
             _operations(plain, executable, seconds.get(plain.name), limits)
-            for plain in phase.graphs()
+            for plain in stretch.graphs()
         ]
         return Explanation(
             config=str(file),
@@ -180,10 +180,10 @@ def explain(
             versions=backend.versions(),
             batch_size=plan.batch_size,
             network=network,
-            plain=phase.train,
+            plain=stretch.train,
             operations=tuple(chain.from_iterable(sections)),
             limits=limits,
-            whole=None if step is None else _whole(step, sections, phase.parts),
+            whole=None if step is None else _whole(step, sections, stretch.parts),
         )
     finally:
         session.close()
@@ -212,10 +212,10 @@ def _operations(
     )
 
 
-def _measure(executable: Executable, phase: Phase) -> dict[str, list[float]]:
+def _measure(executable: Executable, stretch: Stretch) -> dict[str, list[float]]:
     """Median seconds of every call by section, over runs of about a second in all."""
     found = {}
-    for name in (graph.name for graph in phase.graphs()):
+    for name in (graph.name for graph in stretch.graphs()):
         found[name] = executable.measure(name, _FEWEST)
         repeats = min(_MOST, int(_BUDGET / max(sum(found[name]), 1e-6)))
         if repeats > _FEWEST:
@@ -223,15 +223,15 @@ def _measure(executable: Executable, phase: Phase) -> dict[str, list[float]]:
     return found
 
 
-def _step_seconds(executable: Executable, phase: Phase) -> float:
+def _step_seconds(executable: Executable, stretch: Stretch) -> float:
     """Median seconds of a step, over several series of steps, as training runs them."""
     spent: list[float] = []
     count = 1
     while len(spent) < _STRETCHES:
         # The table of rates is finite.
-        phase.go_to(executable, 0)
+        stretch.go_to(executable, 0)
         begin = perf_counter()
-        phase.run(executable, count)
+        stretch.run(executable, count)
         seconds = perf_counter() - begin
         if count == _MOST or seconds > _BUDGET / _STRETCHES / 2:
             spent.append(seconds / count)

@@ -141,14 +141,16 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     network = build_network(config, info, file)
     scaling = preprocessing(config, info)
     sections = expected_sections(config, network, scaling, info)
-    first, held = sections.phases[0], config.data.evaluation_batch_size
+    first, held = sections.stretches[0], config.data.evaluation_batch_size
     test = evaluation(config, network, scaling, "test", held, held, 1)
     usual = tuple(name for name in REWRITES if name not in OWN_KERNELS and config.run.fusion)
-    phases = [[rewritten(graph, usual) for graph in phase.graphs()] for phase in sections.phases]
-    train, *updates = phases[0]
+    stretches = [
+        [rewritten(graph, usual) for graph in each.graphs()] for each in sections.stretches
+    ]
+    train, *updates = stretches[0]
     # The state of what is frozen for a while is held all the time.
-    optimizer = _memory(list(chain.from_iterable(phases)), network).optimizer
-    needs = [replace(_memory(graphs, network), optimizer=optimizer) for graphs in phases]
+    optimizer = _memory(list(chain.from_iterable(stretches)), network).optimizer
+    needs = [replace(_memory(graphs, network), optimizer=optimizer) for graphs in stretches]
     return NetworkSummary(
         config=str(file),
         dataset=info.name,

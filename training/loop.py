@@ -273,6 +273,7 @@ class Loop:
             self._saver.measured(found)
 
     def _rate(self) -> float:
+        """The rate of the last update: rates[step - 1]."""
         return float(self._session.rates[max(self._session.step - 1, 0)])
 
     def _progress(self) -> Progress:

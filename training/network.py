@@ -25,7 +25,7 @@ FirstPictures = Callable[[int], Pictures]
 
 
 def section_name(kind: str, first_step: int) -> str:
-    """The name of a training section in the phase that begins with this step."""
+    """The name of a training section in the stretch that begins with this step."""
     return kind if first_step == 0 else f"{kind}-{first_step}"
 
 
@@ -105,7 +105,7 @@ class Network:
         """One training step on batches gathered from the data set ``source``.
 
         ``seed`` is the key of random numbers: of ``augment``, and of layers such as dropout.
-        ``first_step`` selects the phase of the optimizer's groups. If the batch is computed in
+        ``first_step`` selects the stretch of the optimizer's groups. If the batch is computed in
         parts, this is one part, without the update, and steps count parts; see ``update_graph``.
         Results: images, labels, order, step, x, target, scores, loss, sums, rates.
         """

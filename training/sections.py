@@ -11,9 +11,9 @@ from ..graph.graph import Graph
 from .assemble import optimizer
 from .augmentation import TEST_TIME, augmentations
 from .network import Network
-from .phases import Phase, make_phases
 from .plan import Plan, make_plan
 from .preprocessing import Preprocessing
+from .stretches import Stretch, make_stretches
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
@@ -23,14 +23,14 @@ SOURCE = "train"
 
 @dataclass(frozen=True)
 class Sections:
-    """The phases of training, and the evaluation of the validation samples, if there are any."""
+    """The stretches of training, and the evaluation of the validation samples, if there are any."""
 
-    phases: tuple[Phase, ...]
+    stretches: tuple[Stretch, ...]
     evaluate: Graph | None
 
     def graphs(self) -> dict[str, Graph]:
         """All that is compiled together, by name."""
-        graphs = {graph.name: graph for phase in self.phases for graph in phase.graphs()}
+        graphs = {graph.name: graph for stretch in self.stretches for graph in stretch.graphs()}
         return graphs if self.evaluate is None else {**graphs, self.evaluate.name: self.evaluate}
 
 
@@ -61,14 +61,14 @@ def make_sections(
     def update(first_step: int) -> Graph:
         return network.update_graph(rule, plan.total_steps, plan.steps_per_epoch, first_step)
 
-    firsts = rule.phases(parameters, plan.steps_per_epoch, plan.total_steps)
-    phases = make_phases(firsts, rule.parts, train, update)
+    firsts = rule.stretches(parameters, plan.steps_per_epoch, plan.total_steps)
+    stretches = make_stretches(firsts, rule.parts, train, update)
     batch = plan.evaluation_batch_size
     steps = len(evaluation_order(plan.validation, batch)) // batch
     if not steps:
-        return Sections(phases, None)
+        return Sections(stretches, None)
     evaluate = evaluation(config, network, scaling, SOURCE, count, batch, steps)
-    return Sections(phases, rule.evaluated(evaluate, parameters, network.running()))
+    return Sections(stretches, rule.evaluated(evaluate, parameters, network.running()))
 
 
 def evaluation(

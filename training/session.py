@@ -22,9 +22,9 @@ from .assemble import saved_tensors
 from .metrics import Metrics
 from .orders import EpochOrders
 from .pace import next_chunk
-from .phases import phase_at
 from .records.checkpoint import Checkpoint
 from .setup import Setup
+from .stretches import stretch_at
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
@@ -45,7 +45,7 @@ class Snapshot:
 class Session:
     """The sections of training and, with validation samples, "evaluate", which share their state.
 
-    ``step`` counts updates done. Call ``initialize`` or ``restore`` before ``run``. ``interrupt``
+    ``step`` counts updates done. Call ``begin`` before ``run``. ``interrupt``
     is called repeatedly while compiling, which its exceptions end.
     """
 
@@ -67,8 +67,8 @@ class Session:
         self._evaluation_order = evaluation_order(self.plan.validation, batch)
         self._evaluation_steps = len(self._evaluation_order) // batch
         sections = setup.sections()
-        self.phases, self._evaluate = sections.phases, sections.evaluate
-        self._train = self.phases[0].train
+        self.stretches, self._evaluate = sections.stretches, sections.evaluate
+        self._train = self.stretches[0].train
         options = _options(setup.config, tuning, interrupt)
         self.executable = _compiled(backend, sections.graphs(), options)
         self._feed(self.executable, sections.graphs())
@@ -120,9 +120,9 @@ class Session:
         self._sums = None
         end = self.step + steps
         while self.step < end:
-            phase, next_first = phase_at(self.phases, self.step)
+            stretch, next_first = stretch_at(self.stretches, self.step)
             count = int(min(end, next_first)) - self.step
-            phase.run(self.executable, count, wait)
+            stretch.run(self.executable, count, wait)
             self.step += count
 
     def validate(self, stop_requested: Callable[[], bool] = lambda: False) -> Metrics | None:
@@ -193,8 +193,8 @@ class Session:
         Yields the executable after each section that runs, with that section's graph.
         It is compiled for ``backend`` without fusion, so each tensor of the graph can be read.
         """
-        phase, _ = phase_at(self.phases, at.step)
-        runs = phase.runs() if section == "train" else [self.graph("evaluate")]
+        stretch, _ = stretch_at(self.stretches, at.step)
+        runs = stretch.runs() if section == "train" else [self.graph("evaluate")]
         sections = {graph.name: graph for graph in runs}
         executable = backend.compile(sections, Options(fusion=False))
         try:
@@ -204,7 +204,7 @@ class Session:
                 epoch = at.step // self.plan.steps_per_epoch
                 executable.write(self._train["order"], self.orders.of(epoch))
                 executable.write(self._train["sums"], np.zeros(3))
-                phase.go_to(executable, at.step)
+                stretch.go_to(executable, at.step)
             else:
                 self._start_evaluation(executable, batch)
             for graph in runs:
@@ -214,7 +214,7 @@ class Session:
             executable.close()
 
     def graph(self, section: Section) -> Graph:
-        """A section before rewrites; for training, that of the first phase."""
+        """A section before rewrites; for training, that of the first stretch."""
         graph = self._train if section == "train" else self._evaluate
         if graph is None:
             raise ValueError("there are no validation samples")
@@ -227,7 +227,7 @@ class Session:
 
     def _go_to(self, step: int) -> None:
         self.step = step
-        self.phases[0].go_to(self.executable, step)
+        self.stretches[0].go_to(self.executable, step)
         # An epoch's order is written when its first step runs.
         self._epoch = -1
 

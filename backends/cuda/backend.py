@@ -12,7 +12,7 @@ from ...graph.graph import Graph
 from ...graph.rewrites import REWRITES
 from ..base import Limits, Options
 from ..base import Precision as PrecisionName
-from ..compiling import Choices, Plan, Sections, compiled
+from ..compiling import Choices, CompilePlan, Sections, compiled
 from ..tuning import Tuning, code_digest
 from .binding.bind import Precision
 from .binding.lanes import Lane
@@ -74,7 +74,7 @@ class CudaBackend:
 
         def planned(
             graphs: Sections, trained: Sections, chosen: PrecisionName
-        ) -> Plan[CudaExecutable]:
+        ) -> CompilePlan[CudaExecutable]:
             precision = Precision(
                 chosen == "fp32", chosen == "bf16", options.deterministic, options.fusion
             )
@@ -92,7 +92,7 @@ class CudaBackend:
             def trial(choices: Choices) -> CudaExecutable:
                 return build(trained, Tuning(self.name, choices=dict(choices)), ())
 
-            return Plan(
+            return CompilePlan(
                 build=build,
                 refusals=REFUSALS,
                 choices=DEFAULT_CHOICES[chosen],

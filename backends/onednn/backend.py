@@ -10,7 +10,7 @@ from ...common.errors import BackendUnavailableError
 from ...graph.graph import Graph
 from ...graph.rewrites import OWN_KERNELS, REWRITES
 from ..base import Limits, Options, Precision
-from ..compiling import ChoiceError, Choices, Plan, Sections, compiled
+from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..tuning import Tuning, code_digest
 from .constants import DST, SRC, WEIGHTS
 from .executable import OneDnnExecutable
@@ -47,7 +47,7 @@ class OneDnnBackend:
 
         def planned(
             graphs: Sections, trained: Sections, precision: Precision
-        ) -> Plan[OneDnnExecutable]:
+        ) -> CompilePlan[OneDnnExecutable]:
             narrow = precision == "bf16"
             defaults = default_choices(graphs.values())
 
@@ -68,7 +68,7 @@ class OneDnnBackend:
             def find() -> tuple[Choices, bool]:
                 return search(next(iter(trained.values())), defaults, seconds), True
 
-            return Plan(
+            return CompilePlan(
                 build=build,
                 refusals=(ChoiceError,),
                 choices=defaults,

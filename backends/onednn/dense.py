@@ -76,6 +76,7 @@ def _mnk(op: MatMul) -> dict[str, object]:
 
 @binds(MatMul, narrow=True)
 def matmul(b: Binder, op: MatMul) -> None:
+    """Forward, data gradient or weight gradient of a dense layer, as an inner product."""
     if op.transpose_a and not op.transpose_b and op.bias is None and op.activation is None:
         return _weight_gradient(b, op)
     if op.bias_grad is not None or op.transpose_a:

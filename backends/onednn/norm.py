@@ -1,4 +1,8 @@
-"""Batch norm by oneDNN's primitive; its running statistics, a few numbers a channel, by NumPy."""
+"""Batch norm by oneDNN's primitive; its running statistics, a few numbers a channel, by NumPy.
+
+In float32 the sums over the batch are put together from short ones: ``norm_sums.py`` says how,
+``norm_runs.py`` holds them, and docs/testing.md why.
+"""
 
 from __future__ import annotations
 

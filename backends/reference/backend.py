@@ -13,7 +13,7 @@ from ...common.errors import BackendUnavailableError, UsageError
 from ...graph.graph import Graph
 from ...graph.rewrites import REWRITES
 from ..base import Executable, Limits, Options, Precision
-from ..compiling import Plan, Sections, compiled
+from ..compiling import CompilePlan, Sections, compiled
 from . import blas
 from .executable import ReferenceExecutable
 
@@ -45,9 +45,9 @@ class ReferenceBackend:
 
         def planned(
             graphs: Sections, trained: Sections, precision: Precision
-        ) -> Plan[ReferenceExecutable]:
+        ) -> CompilePlan[ReferenceExecutable]:
             floating = np.dtype(np.float64 if precision == "fp64" else np.float32)
-            return Plan(build=partial(ReferenceExecutable, floating=floating))
+            return CompilePlan(build=partial(ReferenceExecutable, floating=floating))
 
         return compiled(self, sections, options or Options(), planned)
 

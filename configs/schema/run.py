@@ -165,7 +165,11 @@ class MachineConfig(Model):
     precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
         default="auto", description="Arithmetic of the matrix products; parameters are always fp32."
     )
-    deterministic: bool = Field(default=True, description="The same bits at every run.")
+    deterministic: bool = Field(
+        default=True,
+        description="The same bits at every run: on a GPU, only convolutions that repeat to the "
+        "bit. No effect on a CPU, whose runs always repeat.",
+    )
     fusion: bool = Field(default=True, description="Unite operations into faster calls.")
     tune: Annotated[Literal["auto"] | bool, BeforeValidator(_auto_or_bool)] = Field(
         default="auto",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.compiling import ChoiceError, Plan, compiled
+from dnnstack.backends.compiling import ChoiceError, CompilePlan, compiled
 from dnnstack.backends.tuning import UNEQUAL, Tuning, store
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Accumulate, Activation
@@ -35,7 +35,7 @@ class Recorder:
         return {"library": "1"}
 
     def compile(self, sections: Mapping[str, Graph], options: Options = Options()) -> Any:  # noqa: B008
-        def planned(graphs: Any, trained: Any, precision: Any) -> Plan[Any]:
+        def planned(graphs: Any, trained: Any, precision: Any) -> CompilePlan[Any]:
             self.trained = sorted(trained)
 
             def build(graphs: Any, tuning: Tuning, notices: Any) -> Any:
@@ -44,7 +44,7 @@ class Recorder:
                     raise self.refusal
                 return tuning, notices
 
-            return Plan(
+            return CompilePlan(
                 build=build,
                 refusals=(ChoiceError,),
                 choices=DEFAULTS,

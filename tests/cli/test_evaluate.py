@@ -161,8 +161,8 @@ def test_plots_can_go_elsewhere_or_be_left_out(run_in: Run, own: Path) -> None:
 )
 def test_another_data_set_has_a_folder_of_its_own(own: Path, dataset: str, name: str) -> None:
     path = own / CHECKPOINT
-    state = SimpleNamespace(dataset="strokes")
-    trained: Any = SimpleNamespace(path=path, checkpoint=SimpleNamespace(state=state))
+    checkpoint = SimpleNamespace(provenance=SimpleNamespace(dataset="strokes"))
+    trained: Any = SimpleNamespace(path=path, checkpoint=checkpoint)
     result: Any = SimpleNamespace(dataset=dataset, part="test")
     assert _plots_dir(trained, result) == own / "runs" / RUN / name
 

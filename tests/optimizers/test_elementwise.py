@@ -42,7 +42,7 @@ def graphs(optimizer: Optimizer) -> tuple[Network, dict[str, Graph]]:
     network = Network(build_layers(STACK, SHAPE), CrossEntropyLoss(), SHAPE, 4)
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     found = {}
-    for first in optimizer.phases(network.parameters(), 2, STEPS):
+    for first in optimizer.stretches(network.parameters(), 2, STEPS):
         graph = network.train_graph(
             BATCH, "data", COUNT, 2, STEPS, scaling, optimizer, first_step=first
         )
@@ -66,7 +66,7 @@ def trained(backend: Backend, options: Options, optimizer: Optimizer) -> dict[st
         given = {"images": images, "labels": labels, "order": order, "rates": rates}
         for name, values in given.items():
             executable.write(graph[name], values)
-    starts = sorted(optimizer.phases(parameters, 2, STEPS))
+    starts = sorted(optimizer.stretches(parameters, 2, STEPS))
     for step in range(STEPS):
         at = max(i for i, first in enumerate(starts) if first <= step)
         executable.run(list(sections)[at])

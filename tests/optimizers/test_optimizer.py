@@ -49,7 +49,7 @@ def train(
     steps_per_epoch: int = 1,
 ) -> dict[str, Array]:
     """Values by name after the updates of all phases, with gradients that are cosines."""
-    phases = optimizer.phases(parameters, steps_per_epoch, len(RATES))
+    phases = optimizer.stretches(parameters, steps_per_epoch, len(RATES))
     sections, given = {}, {}
     for first in phases:
         graph = Graph(f"train-{first}", 1, training=True)
@@ -197,7 +197,7 @@ def test_a_frozen_parameter_stands_still(rule: Rule) -> None:
     """Trained from step 1 up to step 3: as an optimizer of its own that sees these steps alone."""
     group = Group(kinds=("bias",), freeze_until=0.5, freeze_after=1.5)
     optimizer = Optimizer(rule, (group,))
-    assert optimizer.phases(DENSE, 2, 4) == (0, 1, 3)
+    assert optimizer.stretches(DENSE, 2, 4) == (0, 1, 3)
     found = train(optimizer, DENSE, steps_per_epoch=2)
     p, m, v = wave(math.sin, (2,), 1, 0.7), np.zeros(2), np.zeros(2)
     for n, t in enumerate((1, 2), 1):
@@ -251,7 +251,7 @@ def test_an_empty_group_is_an_error(groups: tuple[Group, ...], wanted: str) -> N
 def test_a_group_that_is_never_trained_is_an_error() -> None:
     optimizer = Optimizer(Sgd(), (Group(kinds=("bias",), freeze_until=2.0),))
     with pytest.raises(ConfigError, match=r"groups\.0\.freeze_until_epoch: epoch 2 is never"):
-        optimizer.phases(DENSE, 2, 4)
+        optimizer.stretches(DENSE, 2, 4)
 
 
 def test_one_operation_for_all_that_share_a_rule_and_a_schedule() -> None:

@@ -156,11 +156,13 @@ def training_memory(config: RunConfig, device: str, compute: bool = True) -> Mem
     session = Session(setup_of(config), opened(device))
     statistics = session.network.running()
     try:
-        phases = [[session.executable.graphs[g.name] for g in p.graphs()] for p in session.phases]
+        phases = [
+            [session.executable.graphs[g.name] for g in p.graphs()] for p in session.stretches
+        ]
         if device == "numpy":
             if compute:
                 session.initialize()
-            for phase in session.phases if compute else ():
+            for phase in session.stretches if compute else ():
                 phase.go_to(session.executable, phase.first)
                 session.executable.write(
                     phase.train["order"], np.zeros(phase.train["order"].size, np.int32)

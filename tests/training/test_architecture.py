@@ -19,7 +19,7 @@ def test_the_calls_of_a_step_are_listed(onednn: Backend) -> None:
     info = describe_data(config)
     network = build_network(config, info)
     sections = expected_sections(config, network, preprocessing(config, info), info)
-    train = sections.phases[0].train
+    train = sections.stretches[0].train
     executable = onednn.compile({train.name: train}, Options(tune=False))
     rows = [
         f"| {call.op.origin[0].phase} | {call.op.origin[0].layer} | {type(call.op).__name__} | "

@@ -26,7 +26,7 @@ def test_a_frozen_parameter_stands_still_to_the_last_bit(tiny: Make, backend: Ba
         "{parameters: dense_1.*, freeze_until_epoch: 1}]}"
     )
     session = session_of(config, backend)
-    assert [phase.first for phase in session.phases] == [0, 10]
+    assert [phase.first for phase in session.stretches] == [0, 10]
     start = session.arrays()
     session.run(10)
     middle = session.arrays()
@@ -49,7 +49,7 @@ def test_gradients_of_frozen_parameters_are_not_computed(tiny: Make, reference: 
         "{parameters: conv2d_1.bias, freeze_after_epoch: 1}]}"
     )
     session = session_of(config, reference)
-    first, second = (phase.train for phase in session.phases)
+    first, second = (phase.train for phase in session.stretches)
     session.close()
 
     def kinds(graph: object) -> list[type]:

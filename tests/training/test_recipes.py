@@ -16,9 +16,9 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.configs import parse_config
 from dnnstack.datasets import DatasetInfo
 from dnnstack.training.assemble import build_network, optimizer
-from dnnstack.training.phases import make_phases, phase_at
 from dnnstack.training.plan import make_plan
 from dnnstack.training.preprocessing import Preprocessing
+from dnnstack.training.stretches import make_stretches, stretch_at
 from numpy.typing import NDArray
 
 PICTURE, CLASSES, COUNT, BATCH, STEPS = (2, 6, 6), 5, 24, 6, 10
@@ -136,8 +136,8 @@ def train(name: str, backend: Backend, options: Options) -> tuple[list[float], d
     assert (plan.steps_per_epoch, plan.total_steps) == (4, STEPS)
     rule = optimizer(config)
     scaling = Preprocessing((SCALE,) * 2, (0.0,) * 2)
-    phases = make_phases(
-        rule.phases(network.parameters(), plan.steps_per_epoch, plan.total_steps),
+    phases = make_stretches(
+        rule.stretches(network.parameters(), plan.steps_per_epoch, plan.total_steps),
         rule.parts,
         lambda first: network.train_graph(
             BATCH,
@@ -174,7 +174,7 @@ def train(name: str, backend: Backend, options: Options) -> tuple[list[float], d
                 executable.write(graph[key], array)
     losses = []
     for step in range(STEPS):
-        phase, _ = phase_at(phases, step)
+        phase, _ = stretch_at(phases, step)
         phase.run(executable, 1)
         losses.append(float(executable.read(phase.train["loss"])[0]))
     learned = {tensor.name: executable.read(tensor) for tensor in network.learned()}

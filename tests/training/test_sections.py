@@ -114,4 +114,4 @@ def test_an_unknown_size_counts_as_a_batch_and_what_is_held_back() -> None:
         network, scaling = build_network(config, info), preprocessing(config, info)
         sections = expected_sections(config, network, scaling, unknown)
         assert (sections.evaluate is None) == (validation == "0")
-        assert sections.phases[0].train["order"].size >= config.data.batch_size
+        assert sections.stretches[0].train["order"].size >= config.data.batch_size

@@ -2,12 +2,11 @@
 
 Names are ``<parameter>`` and, for the optimizer's state, ``momentum/<parameter>``,
 ``adam_m/<parameter>``, ``ema/<parameter>`` and the like; values float32 in canonical order. The
-metadata hold one key, ``dnnstack``: a JSON text with step, metric sums, best metric, tuning table,
-effective config, preprocessing, class names and library versions, so the file alone is enough to
-evaluate, predict and resume. The text ends in a SHA-256 over the whole file with the digest's own
-64 characters read as zeros, so a file that was moved or renamed can still be verified: safetensors
-itself does not detect a flipped bit. The ``.json`` file beside it, the manifest, is written
-afterwards and makes the checkpoint valid (see ``store.py``).
+metadata hold one key, ``dnnstack``: a JSON text with every field of ``State`` and ``Provenance``,
+so the file alone is enough to evaluate, predict and resume. The text ends in a SHA-256 over the
+whole file with the digest's own 64 characters read as zeros, so a file that was moved or renamed
+can still be verified: safetensors itself does not detect a flipped bit. The ``.json`` file beside
+it, the manifest, is written afterwards and makes the checkpoint valid (see ``store.py``).
 """
 
 from __future__ import annotations

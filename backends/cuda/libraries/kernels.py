@@ -1,4 +1,7 @@
-"""Our own kernels: .cu files compiled by NVRTC when first used, launched on a stream."""
+"""Our own kernels: .cu files compiled by NVRTC when first used, launched on a stream.
+
+A compiled kernel is kept for the process, and by CuPy on disk for the next one.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def graphs(sections):
     def make(rule, augment=AUGMENT):
         parameters = network.parameters()
         found = []
-        for first in rule.phases(parameters, EPOCH, TOTAL):
+        for first in rule.stretches(parameters, EPOCH, TOTAL):
             given = (64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
             found.append(network.train_graph(*given, augment=augment, first_step=first))
             if rule.parts > 1:

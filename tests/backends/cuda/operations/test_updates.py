@@ -72,7 +72,7 @@ def trained(backend, rule, precision, residency="device", augment=()):
     parameters = network.parameters()
     statistics = tuple(s.tensor for s in network.statistics())
     phases = []
-    for first in rule.phases(parameters, per_epoch, TOTAL):
+    for first in rule.stretches(parameters, per_epoch, TOTAL):
         graph = network.train_graph(
             *(BATCH, "train", COUNT, per_epoch, TOTAL, scaling, rule),
             augment=augment,

@@ -1,4 +1,4 @@
-"""The sections of a training step, by phases in which the same parameters are trained."""
+"""The sections of a training step, by stretches in which the same parameters are trained."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..graph.graph import Graph
 
 
 @dataclass(frozen=True)
-class Phase:
-    """The sections of each step from ``first`` until the next phase begins.
+class Stretch:
+    """The sections of each step from ``first`` until the next stretch begins.
 
     ``train`` runs once for each of the ``parts`` of a batch. If there are several parts, ``update``
     follows; otherwise it is None, and ``train`` updates the parameters itself.
@@ -48,20 +48,21 @@ class Phase:
             executable.write(self.update["update.step"], np.array([step], np.int64))
 
 
-def make_phases(
+def make_stretches(
     firsts: Sequence[int],
     parts: int,
     train: Callable[[int], Graph],
     update: Callable[[int], Graph],
-) -> tuple[Phase, ...]:
-    """The phases that begin with these steps; ``train`` and ``update`` make a phase's sections."""
+) -> tuple[Stretch, ...]:
+    """The stretches that begin with these steps; ``train`` and ``update`` make their sections."""
     return tuple(
-        Phase(first, train(first), update(first) if parts > 1 else None, parts) for first in firsts
+        Stretch(first, train(first), update(first) if parts > 1 else None, parts)
+        for first in firsts
     )
 
 
-def phase_at(phases: Sequence[Phase], step: int) -> tuple[Phase, float]:
-    """The phase of a step, and the first step after it."""
-    index = max(i for i, phase in enumerate(phases) if phase.first <= step)
-    following = phases[index + 1].first if index + 1 < len(phases) else float("inf")
-    return phases[index], following
+def stretch_at(stretches: Sequence[Stretch], step: int) -> tuple[Stretch, float]:
+    """The stretch of a step, and the first step after it."""
+    index = max(i for i, each in enumerate(stretches) if each.first <= step)
+    following = stretches[index + 1].first if index + 1 < len(stretches) else float("inf")
+    return stretches[index], following
