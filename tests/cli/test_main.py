@@ -168,9 +168,14 @@ def test_blas_is_calmed_before_numpy_unless_the_user_has_a_wish(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     program = (
-        "import os, sys; from dnnstack.cli.main import main;"
-        "main(['config', '--config', 'digits.yaml']);"
-        "print(os.environ['OPENBLAS_NUM_THREADS'], 'numpy' in sys.modules)"
+        "import os, sys\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'numpy':\n"
+        "            print('numpy with', os.environ.get('OPENBLAS_NUM_THREADS'))\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        "from dnnstack.cli.main import main\n"
+        "main(['config', '--config', 'digits.yaml'])\n"
     )
     for wish, found in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")):
         done = subprocess.run(
@@ -181,7 +186,7 @@ def test_blas_is_calmed_before_numpy_unless_the_user_has_a_wish(
             text=True,
             timeout=60,
         )
-        assert done.stdout.splitlines()[-1] == f"{found} False", done.stderr
+        assert f"numpy with {found}" in done.stdout.splitlines(), done.stderr
 
 
 @pytest.mark.parametrize(

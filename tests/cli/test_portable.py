@@ -41,7 +41,9 @@ def test_a_precision_of_another_device(
     resumed = run(*train, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stderr.count(notice) == 1
-    saved = read_checkpoint(tmp_path / f"runs/tiny/checkpoints/step-{2 * EPOCH}.safetensors").state
+    saved = read_checkpoint(
+        tmp_path / f"runs/tiny/checkpoints/step-{2 * EPOCH}.safetensors"
+    ).provenance
     assert parse_config(saved.config, "saved").run.precision == precision
     assert saved.tuning is not None
     assert saved.tuning.environment["precision"] == "fp32"

@@ -47,7 +47,7 @@ def _same_as(trained: Path, folder: Path) -> None:
 def _go_on(child: Child, folder: Path, text: str) -> str:
     """Run the command that the last line names; what it prints."""
     line = text.splitlines()[-1]
-    assert re.match(r"(go on|start) with  dnnstack train ", line), text
+    assert re.match(r"(resume|start) with +dnnstack train ", line), text
     ended = child(folder, *shlex.split(line.partition("dnnstack ")[2]))
     assert ended.status == 0, ended.text
     return str(ended.text)
