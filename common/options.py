@@ -3,7 +3,7 @@
     def __init__(self, ..., *, units: Annotated[Count, "Number of outputs."]) -> None: ...
 
 The text describes the option; ``Interval`` and the marks of this module say what else is expected.
-A keyword of a constructor without a text is no option. The schema of a config, its documentation
+A constructor keyword without a text is not an option. The schema of a config, its documentation
 and its errors are made from these declarations.
 """
 
@@ -28,8 +28,8 @@ LARGEST = 2**31 - 1
 class OptionError(ValueError):
     """A value that does not fit; the message says what was expected.
 
-    ``words``: the words that may be written in its place. ``missing``: whether an option is missing
-    rather than wrong.
+    ``words``: the words that are possible instead. ``missing``: whether an option is missing rather
+    than wrong.
     """
 
     def __init__(self, message: str, *, words: tuple[str, ...] = (), missing: bool = False) -> None:
@@ -56,9 +56,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Check:
-    """``test(value, others)`` raises OptionError for a value that does not fit the options before.
+    """``test(value, others)`` raises OptionError for a value that contradicts earlier options.
 
-    ``others``: the values of those that are not wrong themselves. Defaults are tested too.
+    ``others``: the values of those that are valid. Defaults are tested too.
     """
 
     test: Callable[[Any, Mapping[str, Any]], None]
@@ -66,7 +66,7 @@ class Check:
 
 @dataclass(frozen=True)
 class DefaultOf:
-    """The value of another option, which comes before, where this one is not given."""
+    """The default is the value of an earlier option."""
 
     option: str
 
@@ -77,7 +77,7 @@ Count = Annotated[int, Interval(ge=1, le=LARGEST)]
 Positive = Annotated[float, Interval(gt=0)]
 NotNegative = Annotated[float, Interval(ge=0)]
 Share = Annotated[float, Interval(ge=0, lt=1)]
-"""A share of which the rest is never nothing."""
+"""A share of less than the whole."""
 Fraction = Annotated[float, Interval(ge=0, le=1)]
 SHORT_EPOCHS = Form(write=lambda epochs: int(epochs) if epochs == int(epochs) else epochs)
 Epochs = Annotated[float, Interval(gt=0, le=1e9), SHORT_EPOCHS]
@@ -107,9 +107,9 @@ Listed = Annotated[tuple[T, ...], MinLen(1), AsTuple]
 
 
 def sides(minimum: int, words: tuple[str, ...] = (), some: bool = False) -> Form:
-    """(height, width): a pair, or one number for both; ``some``: one of them at least is above 0.
+    """(height, width): a pair, or one number for both; ``some``: at least one is above 0.
 
-    Of the ``words``, ``valid`` is (0, 0) and others stay as they are.
+    Of the ``words``, ``valid`` is read as (0, 0), and the others are kept.
     """
     expected = f"expected a whole number of at least {minimum} or a pair [height, width]"
     expected += "".join(f" or '{word}'" for word in words)
@@ -161,7 +161,7 @@ def either(other: str, own: str) -> Check:
 
 
 def instead_of(other: str, own: str) -> Check:
-    """One of the two is given, or none."""
+    """At most one of the two is given."""
 
     def test(value: Any, others: Mapping[str, Any]) -> None:
         if value is not None and others.get(other) is not None:
@@ -233,7 +233,7 @@ def summary_of(kind: type) -> str:
 
 
 def kinds_of(module: ModuleType, base: Callable[..., T]) -> dict[str, type[T]]:
-    """The classes of a module that derive from ``base`` and have a ``kind`` of their own, by it."""
+    """The classes of a module that derive from ``base`` and have their own ``kind``, by kind."""
     root: Any = base
     # A generic alias is an instance of type in Python 3.10, but no class.
     classes: list[Any] = [each for each in vars(module).values() if inspect.isclass(each)]
@@ -242,7 +242,7 @@ def kinds_of(module: ModuleType, base: Callable[..., T]) -> dict[str, type[T]]:
 
 
 def kinds_in(package: str, base: Callable[..., T]) -> dict[str, type[T]]:
-    """The same of all modules of a package, in the order of their names."""
+    """The same for all modules of a package, in the order of their names."""
     names = [f"{package}.{each.name}" for each in iter_modules(import_module(package).__path__)]
     return {
         kind: each for name in names for kind, each in kinds_of(import_module(name), base).items()

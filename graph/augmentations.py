@@ -3,11 +3,12 @@
 What is drawn for a picture is a pure function of (seed, epoch, sample): w0 to w3 below are the four
 words of Philox block ``sample`` (its index in the data set) at counter ``epoch`` under the key of
 the augmentation, and u = (w + 1/2) / 2^32. ``below(w, n)`` is floor(w n / 2^32). Batch size and
-order do not enter.
+order do not matter.
 
 Crops, flips and cutouts move whole pixels, so they are equal to the bit everywhere. rotate, shift,
-scale and elastic unite into one bilinear resampling; pixels outside the picture are 0 there. All of
-them work on pixels before these are scaled, so black means black, whatever the normalisation.
+scale and elastic are combined into one bilinear resampling; pixels outside the picture are 0 there.
+All of them work on pixels before these are scaled, so black means black, whatever the
+normalisation.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Padding = Literal["zero", "reflect"]
 
 
 class Augmentation:
-    """One entry of the list; ``misfit`` says why it cannot work on pictures of a size, or ""."""
+    """One entry of the list; ``misfit`` says why pictures of a size do not allow it, or ""."""
 
     kind: ClassVar[str]
     interpolates: ClassVar[bool] = False
@@ -58,9 +59,9 @@ class RandomCrop(Augmentation):
 
 @dataclass(frozen=True)
 class RandomFlip(Augmentation):
-    """Left and right exchanged, in half of all cases.
+    """Exchanges left and right, in half of all cases.
 
-    Those are the ones where the highest bit of w0 is 1.
+    These are the cases in which the highest bit of w0 is 1.
     """
 
     kind = "random_flip"
@@ -68,7 +69,7 @@ class RandomFlip(Augmentation):
 
 @dataclass(frozen=True)
 class AlternatingFlip(Augmentation):
-    """A random flip of each picture, kept for the run; its opposite in every other epoch.
+    """A random flip of each picture, fixed for the run, and inverted in every other epoch.
 
     The flip is that of counter 0 in even epochs, so every picture is seen both ways in any two
     epochs in a row. Source: Jordan 2024.
@@ -79,7 +80,7 @@ class AlternatingFlip(Augmentation):
 
 @dataclass(frozen=True)
 class Cutout(Augmentation):
-    """A square of the mean colour, inside the picture at a random place.
+    """Covers a square at a random place inside the picture with the mean colour.
 
     Its corner: (below(w0, height - size + 1), below(w1, width - size + 1)). The colour is the pixel
     that normalisation brings nearest to 0. Source: DeVries and Taylor 2017.
@@ -91,7 +92,7 @@ class Cutout(Augmentation):
     def misfit(self, height: int, width: int) -> str:
         if self.size <= min(height, width):
             return ""
-        return f"size {self.size} is more than a side of the pictures"
+        return f"size {self.size} is larger than a side of the pictures"
 
 
 class Affine(Augmentation):
@@ -102,9 +103,9 @@ class Affine(Augmentation):
 
 @dataclass(frozen=True)
 class Rotate(Affine):
-    """A turn by a random angle.
+    """Rotates by a random angle.
 
-    (2 u0 - 1) ``degrees``, counterclockwise where positive.
+    It is (2 u0 - 1) ``degrees``, counterclockwise if positive.
     """
 
     kind = "rotate"
@@ -113,13 +114,13 @@ class Rotate(Affine):
 
 @dataclass(frozen=True)
 class Shift(Affine):
-    """A move by a random fraction of pixels, down and across.
+    """Shifts vertically and horizontally by random distances, not rounded to pixels.
 
-    (2 u0 - 1) ``pixels`` down and (2 u1 - 1) ``pixels`` to the right.
+    They are (2 u0 - 1) ``pixels`` down and (2 u1 - 1) ``pixels`` to the right.
     """
 
     kind = "shift"
-    pixels: Annotated[Positive, "Largest move, in either direction."]
+    pixels: Annotated[Positive, "Largest distance in pixels, in either direction."]
 
 
 def _above_min(largest: float, others: Mapping[str, Any]) -> None:
@@ -129,7 +130,7 @@ def _above_min(largest: float, others: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Scale(Affine):
-    """An enlargement by a random factor.
+    """Scales by a random factor.
 
     It is ``min`` + u0 (``max`` - ``min``).
     """
@@ -141,7 +142,7 @@ class Scale(Affine):
 
 @dataclass(frozen=True)
 class Elastic(Augmentation):
-    """Pixels fetched from places nearby: noise, smoothed by a Gaussian (Simard et al. 2003).
+    """Displaces pixels by noise that is smoothed by a Gaussian (Simard et al. 2003).
 
     The displacement is noise in (-1, 1), smoothed by a Gaussian of deviation ``sigma`` (cut off at
     4 sigma, 0 outside the picture), times ``alpha``. The noise of pixel p = y width + x comes from
@@ -156,7 +157,7 @@ class Elastic(Augmentation):
 
     @property
     def radius(self) -> int:
-        """Of the Gaussian in pixels."""
+        """The radius of the Gaussian in pixels."""
         return int(4.0 * self.sigma + 0.5)
 
 
@@ -190,11 +191,11 @@ def disorder(augment: Sequence[Augmentation]) -> tuple[int, str] | None:
         each = augment[index]
         if not each.interpolates:
             return index, (
-                "rotate, shift, scale and elastic are one resampling; "
+                "rotate, shift, scale and elastic are combined into one resampling; "
                 f"put them side by side, '{each.kind}' before or after all of them"
             )
         if isinstance(each, Elastic):
             if elastic:
-                return index, "elastic can be there once"
+                return index, "elastic can be used only once"
             elastic = True
     return None

@@ -38,7 +38,7 @@ class Window:
         )
 
     def output(self, height: int, width: int) -> Pair:
-        """(height, width) of the output; 0 or less where the window does not fit."""
+        """(height, width) of the output; 0 or less if the window does not fit."""
         top, bottom, left, right = self.padding
         rows = (height + top + bottom - self.extent[0]) // self.stride[0] + 1
         columns = (width + left + right - self.extent[1]) // self.stride[1] + 1
@@ -46,7 +46,7 @@ class Window:
 
     @property
     def is_lopsided(self) -> bool:
-        """Whether the padding differs between top and bottom, or left and right, as of ``same``."""
+        """Whether the padding differs between top and bottom, or left and right, as in ``same``."""
         top, bottom, left, right = self.padding
         return top != bottom or left != right
 
@@ -78,7 +78,7 @@ def fit_window(
     ``same`` is Keras's: output ceil(in / stride), the odd pixel at the bottom and right.
     ``ceil_mode`` rounds the output size up as Caffe and PyTorch do, by padding at the bottom and
     right, unless the last window would start beyond the picture.
-    Raises ShapeError where the window is larger than the padded picture.
+    Raises ShapeError if the window is larger than the padded picture.
     """
     plain = Window(pair(kernel), pair(stride), (0, 0, 0, 0), pair(dilation))
     if min((*plain.kernel, *plain.stride, *plain.dilation)) < 1:

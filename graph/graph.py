@@ -17,9 +17,9 @@ Role = Literal["input", "data", "parameter", "gradient", "activation", "state", 
 Phase = Literal["data", "forward", "loss", "backward", "update"]
 
 ITEM_SIZE: dict[str, int] = {"float32": 4, "float64": 8, "int32": 4, "int64": 8, "uint8": 1}
-# What is not computed inside the list but written from outside, or lives on from step to step.
+# Tensors that are written from outside, or that keep their values from step to step.
 EXTERNAL: frozenset[str] = frozenset({"input", "data", "parameter", "state", "scalar"})
-# One memory for all sections of an executable; other tensors belong to their section.
+# Tensors that all sections of an executable share; others belong to their section.
 SHARED: frozenset[str] = frozenset({"data", "parameter", "state"})
 
 
@@ -28,7 +28,7 @@ class Tensor:
     """A named array of static shape: NCHW pictures, OIHW filters, (units, inputs) dense weights.
 
     ``section`` is the graph that owns it, or "" for a tensor that all sections share (parameters,
-    state, data sets). How a device lays it out is the backend's business.
+    state, data sets). The backend decides how it lies in memory.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Origin:
 class Op:
     """One operation: its tensors are fields, named in ``inputs``, ``outputs`` and ``updates``.
 
-    A field holds a Tensor, a tuple of Tensors, or None where the tensor is optional. ``updates``
+    A field holds a Tensor, a tuple of Tensors, or None if an optional tensor is absent. ``updates``
     are read and written in place. ``origin`` says for which layers and phases it works: one when a
     layer emits it, several after a rewrite has united operations.
     """
@@ -70,7 +70,7 @@ class Op:
     origin: tuple[Origin, ...] = ()
 
     def check(self) -> None:
-        """Raise ShapeError where the tensors do not obey the operation's shape rule."""
+        """Raise ShapeError if the tensors do not obey the operation's shape rule."""
         raise NotImplementedError  # every operation in ops/ states its rule
 
     def flops(self) -> int:
@@ -78,7 +78,7 @@ class Op:
         return 0
 
     def bytes(self) -> int:
-        """Bytes moved at least: every input read once, every output written once, updates both."""
+        """Least bytes moved: every input is read once, every output written once, updates both."""
         return sum(t.nbytes for t in (*self.reads(), *self.writes()))
 
     def tensors(self, fields: Sequence[str]) -> tuple[Tensor, ...]:
@@ -111,12 +111,12 @@ class Op:
 
 
 class Graph:
-    """A section: operations in topological order, and by name the tensors that outsiders use.
+    """A section: operations in topological order, and by name the tensors that others use.
 
     ``results`` are the tensors that must be computed; ``prune`` drops what they do not need.
     ``training``: whether layers that differ between the two, such as batch norm and dropout, behave
     as in training. ``seed`` is what the random numbers drawn in this section are keyed by;
-    ``parts``: how many of the section's batches are one batch of the training's.
+    ``parts``: how many batches of the section make up one batch of the training.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Graph:
         return Tensor(f"{parameter.name}.grad", parameter.shape, "float32", "gradient", self.name)
 
     def keep(self, layer: str, **tensors: Tensor) -> None:
-        """Say in forward what the layer's backward needs."""
+        """Store, in forward, what the layer's backward needs."""
         self._kept[layer] = tensors
 
     def kept(self, layer: str) -> dict[str, Tensor]:
@@ -199,7 +199,7 @@ class Graph:
         return graph
 
     def substituted(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
-        """The same section with other tensors, of the same shapes, in the place of some."""
+        """The same section with some tensors replaced by others of the same shape."""
         return self.with_ops(_substituted(op, replacements) for op in self.ops)
 
     def prune(self) -> None:
@@ -223,7 +223,7 @@ class Graph:
         return list(self._index().get(tensor, ()))
 
     def _index(self) -> dict[Tensor, list[Op]]:
-        """The readers of every tensor, and beside them who outputs it; made once for all asked."""
+        """The readers of every tensor; finds the producers too. Made once for a list."""
         if self._readers is None:
             readers: dict[Tensor, list[Op]] = {}
             self._producers = {}

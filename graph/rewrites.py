@@ -1,4 +1,4 @@
-"""Named rewrites of a graph: several operations become one that a library has as a single call.
+"""Named rewrites of a graph: several operations become one for which a library has a single call.
 
 Each takes a graph and returns one that computes the same results. A backend says which of them it
 can run; ``fusion: false`` runs none. The new operation carries the origins of all it replaces.
@@ -76,7 +76,7 @@ def bias_grad(graph: Graph) -> Graph:
 
 
 def activation(graph: Graph) -> Graph:
-    """MatMul or Conv2d, then Activation: one operation, where nobody else reads its input."""
+    """MatMul or Conv2d, then Activation: one operation, if nothing else reads its input."""
     ops = list(graph.ops)
     for act in [op for op in ops if isinstance(op, Activation)]:
         product = graph.producer(act.x)
@@ -110,7 +110,7 @@ def _activated_norms(graph: Graph, kinds: Sequence[str]) -> Graph:
         pairs = _norm_backwards(graph, norm, act) if isinstance(norm, BatchNorm) else []
         if pairs is None or act.x in graph.results.values():
             continue
-        # Backward of some kinds reads the value between the two, and then works it out anew.
+        # Backward of some kinds reads the value between the two; the fused one recomputes it.
         known = (act, *(mask for mask, _ in pairs))
         if not all(any(reader is op for op in known) for reader in graph.consumers(act.x)):
             continue
@@ -128,7 +128,7 @@ def _activated_norms(graph: Graph, kinds: Sequence[str]) -> Graph:
 def _norm_backwards(
     graph: Graph, norm: BatchNorm, act: Activation
 ) -> list[tuple[ActivationBackward, BatchNormBackward]] | None:
-    """Backward of the activation and then of the norm, for each of the norm's; None: another."""
+    """For each backward of the norm, the activation's before it; None if one cannot be fused."""
     pairs = []
     for back in graph.consumers(norm.mean):
         if not isinstance(back, BatchNormBackward):
@@ -226,7 +226,7 @@ REWRITES: dict[str, Rewrite] = {
     "dense_tail": dense_tail,
 }
 
-# Those that only a backend with kernels of its own runs.
+# Rewrites for backends with kernels of their own.
 OWN_KERNELS = ("batch_norm_activation", "first_conv_pool", "dense_tail")
 
 
@@ -239,7 +239,7 @@ def rewritten(graph: Graph, names: Sequence[str]) -> Graph:
 
 
 def _only_between(graph: Graph, tensor: Tensor, producer: Op | None, reader: Op) -> bool:
-    """Whether the tensor passes from producer to reader and nobody else sees it."""
+    """Whether the tensor passes from producer to reader and nothing else reads it."""
     unseen = tensor not in graph.results.values()
     return producer is not None and unseen and graph.consumers(tensor) == [reader]
 

@@ -1,4 +1,4 @@
-"""Rewrites to Fused operations: what a GPU runs in one kernel of its own, a small net's two ends.
+"""Rewrites to Fused operations: on a GPU, one kernel each for the two ends of a small net.
 
 A part that the kernel computes again, or whose result an earlier kernel keeps for it, is ``given``:
 it belongs to the meaning, not to the count of operations.
@@ -37,7 +37,7 @@ TAIL_ACTIVATIONS = ("relu", "sigmoid", "tanh")
 def first_conv_pool(graph: Graph) -> Graph:
     """Convolution of one-channel pictures, bias, ReLU, max-pool of 2 by 2; and its gradient.
 
-    Only where nobody needs the convolution's own output or the gradient of the pictures.
+    Only if nothing needs the convolution's own output or the gradient of the pictures.
     """
     ops = list(graph.ops)
     for conv in [op for op in ops if isinstance(op, Conv2d) and _small(op)]:
@@ -209,7 +209,7 @@ class _Tail:
 
 
 def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
-    """The tail that ends in this loss, where nobody else reads what it keeps to itself."""
+    """The tail that ends in this loss, if nothing else reads its inner tensors."""
     out = graph.producer(entropy.x)
     if not isinstance(out, MatMul) or not _is_dense(out) or out.activation is not None:
         return None
@@ -254,7 +254,7 @@ def _tail_fits(out: MatMul) -> bool:
 
 
 def _bias_gradient(graph: Graph, dpre: Tensor, hidden: MatMul) -> MatMul | None:
-    """The hidden layer's weight gradient, which carries its bias's where there is one."""
+    """The hidden layer's weight gradient, which includes that of the bias, if it has one."""
     for op in graph.consumers(dpre):
         if isinstance(op, MatMul) and op.transpose_a and op.a == dpre:
             return op if (op.bias_grad is None) == (hidden.bias is None) else None

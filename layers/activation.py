@@ -11,7 +11,7 @@ from .layer import Layer
 
 
 class ActivationLayer(Layer):
-    """y = f(x), dx = f'(x) dy, elementwise; the formulas stand at ops.Activation."""
+    """y = f(x), dx = f'(x) dy, elementwise; the formulas are in ops.Activation."""
 
     op_kind: str
 

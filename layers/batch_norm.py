@@ -1,4 +1,4 @@
-"""BatchNorm: every channel to mean 0 and deviation 1 over the batch."""
+"""BatchNorm: normalises every channel to mean 0 and deviation 1 over the batch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ONES, ZEROS = Initializer("ones"), Initializer("zeros")
 
 
 class BatchNormLayer(Layer):
-    """Each channel to mean 0 and deviation 1 over the batch, then scaled and shifted.
+    """Normalises each channel to mean 0 and deviation 1 over the batch, then scales and shifts it.
 
-    y = weight (x - mean) / sqrt(var + eps) + bias; the formulas stand at ops.BatchNorm. In training
+    y = weight (x - mean) / sqrt(var + eps) + bias; the formulas are in ops.BatchNorm. In training
     mean and var are the batch's, and the running statistics move towards them by ``momentum``;
-    outside training these take their place.
+    outside training the running statistics are used instead.
     x, y: (N, C, H, W) or (N, C); weight (with ``scale``), bias (with ``center``): (C,).
-    Source: Ioffe and Szegedy 2015. Forward in training raises ShapeError for one value a channel,
-    whose deviation is 0.
+    Source: Ioffe and Szegedy 2015. Forward in training raises ShapeError for one value per
+    channel, whose deviation is 0.
     """
 
     kind = "batch_norm"
@@ -37,15 +37,15 @@ class BatchNormLayer(Layer):
         momentum: Annotated[
             float,
             Interval(gt=0, le=1),
-            "Weight of the new value in the running statistics, which evaluation takes.",
+            "Weight of the new value in the running statistics, which evaluation uses.",
         ] = 0.1,
-        eps: Annotated[Positive, "Added to the variance before the root."] = 1e-5,
-        scale: Annotated[bool, "Multiply by a trained factor a channel."] = True,
+        eps: Annotated[Positive, "Added to the variance before the square root."] = 1e-5,
+        scale: Annotated[bool, "Multiply by a trained factor for each channel."] = True,
         center: Annotated[
             bool, "Add a trained offset to each channel; a layer before it needs no bias."
         ] = True,
-        scale_initializer: Annotated[Initializer, "First values of the factors."] = ONES,
-        bias_initializer: Annotated[Initializer, "First values of the offsets."] = ZEROS,
+        scale_initializer: Annotated[Initializer, "Initial values of the factors."] = ONES,
+        bias_initializer: Annotated[Initializer, "Initial values of the offsets."] = ZEROS,
     ) -> None:
         if not 0.0 < momentum <= 1.0 or eps <= 0.0:
             raise ShapeError(
@@ -92,8 +92,8 @@ class BatchNormLayer(Layer):
             else:
                 batch, advice = f"a batch of {x.shape[0]}", "raise data.batch_size"
             raise ShapeError(
-                f"layer '{self.name}' ({self.kind}): {batch} gives one value a channel, which has "
-                f"no variance; {advice}"
+                f"layer '{self.name}' ({self.kind}): {batch} gives one value per channel, which "
+                f"has no variance; {advice}"
             )
         batch_mean = graph.tensor(f"{self.name}.mean", mean.shape)
         inverse_std = graph.tensor(f"{self.name}.inverse_std", mean.shape)

@@ -1,4 +1,4 @@
-"""From specifications, as a config has them, to layers with names and shapes."""
+"""Builds layers, with names and shapes, from the specifications of a config."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..graph.graph import Shape
 from .layer import Layer
 
 LAYERS = {kind: each for kind, each in kinds_in(__package__, Layer).items() if each.named}
-"""The layers that a config can name: every class with a ``kind`` in a module of this folder."""
+"""The layers that a config can use: every class with a ``kind`` in a module of this folder."""
 
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """A layer as a config names it; ``name`` "" takes ``<kind>_<n>``.
+    """A layer as a config describes it; ``name`` "" stands for ``<kind>_<n>``.
 
-    Among the options of a composite are lists of specifications, or lists of such lists. ``place``
+    The options of a composite include lists of specifications, or lists of such lists. ``place``
     says where the layer was written.
     """
 
@@ -35,7 +35,8 @@ def build_layers(specs: Sequence[LayerSpec], input_shape: Shape) -> list[Layer]:
 
     A layer is called by its name, else ``<kind>_<n>``, n counted for each kind over the whole net
     in the order of the layers and, inside them, of their options: the body of a residual comes
-    before its shortcut. Inside a composite a layer's name follows a dot after that one's.
+    before its shortcut. The name of a layer inside a composite begins with the composite's name
+    and a dot.
     Raises ShapeError with the layer's place and name, ConfigError for a name used twice.
     """
     return _Builder().stack(specs, input_shape, "", "layer ")
@@ -75,7 +76,7 @@ class _Builder:
             raise ShapeError(f"{shown}: {error}") from None
 
     def _built(self, value: Any, shape: Shape, prefix: str, where: str) -> Any:
-        """The option with layers in the place of their specifications."""
+        """The option with layers instead of their specifications."""
         if not isinstance(value, (list, tuple)):
             return value
         if value and all(isinstance(item, LayerSpec) for item in value):

@@ -13,7 +13,7 @@ from .shortcut import Shortcut, shortcut_layers
 
 
 def forward_all(layers: Sequence[Layer], graph: Graph, x: Tensor) -> Tensor:
-    """Add the forward of layers that follow each other; none of them gives x itself."""
+    """Add the forward of layers, first to last; without layers the result is x itself."""
     for layer in layers:
         with graph.at(layer.name, "forward"):
             x = layer.forward(graph, x)
@@ -21,7 +21,7 @@ def forward_all(layers: Sequence[Layer], graph: Graph, x: Tensor) -> Tensor:
 
 
 def backward_all(layers: Sequence[Layer], graph: Graph, dy: Tensor) -> Tensor:
-    """Add the backward of layers that follow each other, last to first."""
+    """Add the backward of layers, last to first."""
     for layer in reversed(layers):
         with graph.at(layer.name, "backward"):
             dy = layer.backward(graph, dy)
@@ -29,14 +29,14 @@ def backward_all(layers: Sequence[Layer], graph: Graph, dy: Tensor) -> Tensor:
 
 
 def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
-    """Every layer, however deep, each before those that it is made of."""
+    """Every layer at any depth, each before the layers inside it."""
     for layer in layers:
         yield layer
         yield from walk(layer.children)
 
 
 class Composite(Layer):
-    """A layer whose parameters and statistics are those of the layers that it is made of."""
+    """A layer whose parameters and statistics are those of the layers inside it."""
 
     def parameters(self) -> tuple[Parameter, ...]:
         return tuple(p for layer in self.children for p in layer.parameters())
@@ -46,7 +46,7 @@ class Composite(Layer):
 
 
 class Sequential(Composite):
-    """Layers, one after the other, under a name of their own."""
+    """Layers in sequence, under a common name."""
 
     kind = "sequential"
 
@@ -80,9 +80,9 @@ class Residual(Composite):
         body: Annotated[Sequence[Layer], "The layers of the body."],
         shortcut: Annotated[
             Shortcut | Sequence[Layer],
-            "The way around the body: identity, which is x; projection, a convolution of 1x1 "
-            "without bias and with the stride that fits; padding, every n-th pixel with channels "
-            "of zeros added, without parameters; or a list of layers.",
+            "The path around the body: identity, x itself; projection, a 1x1 convolution without "
+            "bias and with the matching stride; padding, every n-th pixel with channels of zeros "
+            "added, without parameters; or a list of layers.",
         ] = "identity",
     ) -> None:
         y = _end(body, input_shape)
@@ -113,7 +113,7 @@ class Residual(Composite):
 
 
 class ConcatLayer(Composite):
-    """The outputs of several branches, one after another along the channels.
+    """Concatenates the outputs of several branches along the channels.
 
     x: (N, C, H, W), a branch: (N, C_k, P, Q), y: (N, sum C_k, P, Q). Source: Szegedy et al. 2015.
     """
@@ -126,7 +126,7 @@ class ConcatLayer(Composite):
         input_shape: Shape,
         *,
         branches: Annotated[
-            Sequence[Sequence[Layer]], "Lists of layers; an empty list passes the input on."
+            Sequence[Sequence[Layer]], "Lists of layers; an empty list passes the input through."
         ],
     ) -> None:
         ends = [_end(branch, input_shape) for branch in branches]

@@ -1,4 +1,4 @@
-"""Which input maps each filter of a convolution sees, where it does not see all."""
+"""Which input maps each filter of a convolution sees, if it does not see all."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Connections = Annotated[str | Sequence[Sequence[int]], Form(_read, _written, {"a
 def connected(table: Connections, filters: int, channels: int) -> Table:
     """The input maps, counted from 0, of every filter; a name stands for a published table.
 
-    Raises ShapeError where the table does not fit so many filters and channels.
+    Raises ShapeError if the table does not match the numbers of filters and channels.
     """
     if isinstance(table, str):
         if table not in TABLES:
@@ -65,7 +65,7 @@ def connected(table: Connections, filters: int, channels: int) -> Table:
             raise ShapeError(f"connections of filter {number}: expected each map once, got {maps}")
         if min(maps) < 0 or max(maps) >= channels:
             raise ShapeError(
-                f"connections of filter {number}: {list(maps)} names a map that is not there; "
+                f"connections of filter {number}: {list(maps)} names a map that does not exist; "
                 f"the input has the maps 0 to {channels - 1}"
             )
     return tuple(tuple(maps) for maps in table)

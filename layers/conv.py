@@ -29,7 +29,7 @@ from .layer import Layer, Parameter, parameter_tensor
 
 
 def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
-    """(C, H, W); raises ShapeError where the input is flat."""
+    """(C, H, W); raises ShapeError if the input is flat."""
     if len(input_shape) != 3:
         raise ShapeError(
             f"expects a picture (channels, height, width), got {input_shape}; "
@@ -69,13 +69,13 @@ class Conv2dLayer(Layer):
         padding: Annotated[
             Padding,
             "Zeros added on either side: number, [height, width], same or valid (none). "
-            "same gives ceil(input / stride) outputs, the odd zero at the bottom and right.",
+            "same gives ceil(input / stride) outputs, an odd zero goes to the bottom and right.",
         ] = "valid",
         dilation: Annotated[Size, "Distance between the window's elements."] = 1,
         groups: Annotated[
             Count,
             Check(_divides_filters),
-            "Channels are split into this many groups, convolved apart.",
+            "Channels are split into this many groups, which are convolved separately.",
         ] = 1,
         algorithm: Annotated[
             Literal["auto", "im2col"],
@@ -88,8 +88,10 @@ class Conv2dLayer(Layer):
             "table I of LeCun et al. 1998; default: all. Not with groups.",
         ] = None,
         use_bias: Annotated[bool, "Add a trained bias to each output."] = True,
-        kernel_initializer: Annotated[Initializer, "First values of the weights."] = GLOROT_UNIFORM,
-        bias_initializer: Annotated[Initializer, "First values of the bias."] = ZEROS,
+        kernel_initializer: Annotated[
+            Initializer, "Initial values of the weights."
+        ] = GLOROT_UNIFORM,
+        bias_initializer: Annotated[Initializer, "Initial values of the bias."] = ZEROS,
     ) -> None:
         channels, height, width = picture_shape(input_shape)
         if filters < 1 or groups < 1:
@@ -161,7 +163,7 @@ class Conv2dLayer(Layer):
         return dx
 
     def _forward_unrolled(self, graph: Graph, x: Tensor, w: Tensor, y: Tensor) -> None:
-        """y as rows of pixels = columns W^T + b, then put back into pictures."""
+        """y as rows of pixels = columns W^T + b, then turned back into pictures."""
         filters, pixels = y.shape[1], y.size // y.shape[1]
         inputs = prod(w.shape[1:])
         columns = graph.tensor(f"{self.name}.columns", (pixels, inputs))

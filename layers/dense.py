@@ -28,8 +28,10 @@ class Dense(Layer):
         *,
         units: Annotated[Count, "Number of outputs."],
         use_bias: Annotated[bool, "Add a trained bias to each output."] = True,
-        kernel_initializer: Annotated[Initializer, "First values of the weights."] = GLOROT_UNIFORM,
-        bias_initializer: Annotated[Initializer, "First values of the bias."] = ZEROS,
+        kernel_initializer: Annotated[
+            Initializer, "Initial values of the weights."
+        ] = GLOROT_UNIFORM,
+        bias_initializer: Annotated[Initializer, "Initial values of the bias."] = ZEROS,
     ) -> None:
         if len(input_shape) != 1:
             raise ShapeError(f"expects a flat input, got {input_shape}; insert 'flatten' before it")

@@ -1,4 +1,4 @@
-"""Dropout: in training a share of the values is set to 0."""
+"""Dropout: sets a share of the values to 0 in training."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .layer import Layer
 
 
 class DropoutLayer(Layer):
-    """In training a random share of the values is set to 0, the rest scaled up to make up for it;
-    nothing outside training.
+    """In training, sets a random share of the values to 0 and scales up the rest to compensate;
+    outside training, does nothing.
 
-    y = x / (1 - rate) where a random word allows it, else 0. The word of a value is a function of
+    y = x / (1 - rate) if a random word allows it, else 0. The word of a value is a function of
     the graph's seed, the layer's name, the training step and the value's place in the batch alone
     (see ops.Dropout), so a resumed run and another device drop the same values. Forward keeps its
-    mask, one byte a value: drawing it again would cost more than reading it. x, y: any shape.
+    mask, one byte per value: drawing it again would cost more than reading it. x, y: any shape.
     Source: Srivastava et al. 2014.
     """
 

@@ -1,4 +1,4 @@
-"""Flatten: pictures to rows."""
+"""Flatten: turns pictures into rows."""
 
 from __future__ import annotations
 

@@ -54,14 +54,14 @@ class Initializer:
             raise ConfigError(f"unknown initializer '{self.name}'; one of: {', '.join(NAMES)}")
 
     def check(self, shape: Shape) -> None:
-        """Raise ShapeError where it cannot give a tensor of this shape; those here can give all."""
+        """Raise ShapeError if it cannot fill a tensor of this shape; those here can fill all."""
 
     def draw(
         self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: random.Key
     ) -> NDArray[np.float32]:
         """Values of the given shape; the same key gives the same values.
 
-        fan_in: of all values, or of each row.
+        fan_in: one number for all values, or one for each row.
         """
         if self.name in ("zeros", "ones", "constant"):
             constant = {"zeros": 0.0, "ones": 1.0}.get(self.name, self.value)
@@ -99,7 +99,7 @@ ONES = Initializer("ones")
 
 
 def _truncated(key: random.Key, shape: Shape) -> NDArray[np.float64]:
-    """Standard normal values, those beyond two deviations drawn again."""
+    """Standard normal values, with values beyond two deviations drawn again."""
     drawn = random.normal(key, 0, shape)
     attempt = 1
     while (outside := np.abs(drawn) > 2.0).any():

@@ -12,10 +12,10 @@ from .initializers import Initializer
 
 @dataclass(frozen=True)
 class Parameter:
-    """A trained tensor of a layer, how it starts, and which family of parameters it belongs to.
+    """A trained tensor of a layer, its initial values, and its kind.
 
     ``kind``: ``kernel`` for matrices and filters, ``bias`` for what is added to their products,
-    ``scale`` and ``shift`` for a factor and an offset a channel, as of normalisation. ``fan_in``
+    ``scale`` and ``shift`` for a factor and an offset per channel, as in normalisation. ``fan_in``
     and ``fan_out`` count the inputs of one output value and the outputs that one input value
     reaches (Glorot and Bengio 2010); initialisers scale by them. ``fan_in`` may also be one number
     for each row of the tensor.
@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A tensor that training's forward moves and no gradient does; it starts at ``initial``."""
+    """A tensor that forward updates in training, without a gradient; it starts at ``initial``."""
 
     tensor: Tensor
     initial: float
@@ -42,10 +42,10 @@ class Statistic:
 class Layer(ABC):
     """One layer of the stack; shapes exclude the batch: (C, H, W) or (units,).
 
-    A layer is complete when it is built: geometry that cannot work raises ShapeError there.
+    A layer is complete when it is built: impossible geometry raises ShapeError then.
     ``forward`` and ``backward`` add operations to a graph and compute nothing. A layer that is not
-    ``differentiable`` has no gradient to send to the layers before it. A config can name all that
-    are ``named``. ``children`` are the layers that a composite is made of.
+    ``differentiable`` has no gradient to send to the layers before it. A config can use all that
+    are ``named``. ``children`` are the layers inside a composite.
     """
 
     kind: ClassVar[str]
@@ -63,7 +63,7 @@ class Layer(ABC):
         return ()
 
     def statistics(self) -> tuple[Statistic, ...]:
-        """What forward learns of its input in training and uses outside it."""
+        """What forward learns from its input in training and uses outside training."""
         return ()
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Layer(ABC):
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         """Add dx = J(x)^T dy and the gradient of every parameter. dy: (N, *output_shape).
 
-        Where nobody needs dx, its operations are pruned from the graph.
+        If nothing needs dx, its operations are pruned from the graph.
         """
 
     def output(self, graph: Graph, x: Tensor) -> Tensor:

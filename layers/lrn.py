@@ -20,7 +20,7 @@ LARGEST_SIZE, LEAST_BETA, LEAST_K = 15, 0.01, 1e-5
 
 def _odd(size: int, others: Mapping[str, Any]) -> None:
     if size % 2 == 0:
-        raise OptionError("expected an odd number: the window has a middle")
+        raise OptionError("expected an odd number, so that the window has a middle")
 
 
 class _LocalNorm(Layer):
@@ -38,7 +38,7 @@ class _LocalNorm(Layer):
         alpha: Annotated[
             NotNegative,
             "Weight of the window's mean square (missing values count as 0). Krizhevsky et al. "
-            "weigh the sum: their 1e-4 is 5e-4 here.",
+            "weight the sum: their 1e-4 is 5e-4 here.",
         ] = 1e-4,
         beta: Annotated[float, Interval(ge=LEAST_BETA), "Exponent."] = 0.75,
         k: Annotated[float, Interval(ge=LEAST_K), "Added to the mean."] = 2.0,

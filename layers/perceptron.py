@@ -13,8 +13,8 @@ class HeavisideLayer(Layer):
     """1 where x is positive, else 0; it has no gradient, so it needs the loss perceptron.
 
     Source: McCulloch and Pitts 1943, Rosenblatt 1958.
-    Its derivative is 0 wherever it has one, so only the perceptron rule, which needs none, trains
-    the layer before it: that rule's error goes to the weights as it is.
+    Its derivative is 0 wherever it exists, so only the perceptron rule, which needs none, can train
+    the layer before it: the error of that rule reaches the weights unchanged.
     """
 
     kind = "heaviside"

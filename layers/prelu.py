@@ -18,7 +18,7 @@ from .layer import Layer, Parameter, parameter_tensor
 
 
 class Prelu(Layer):
-    """x where positive, slope * x elsewhere; one trained slope for each channel.
+    """x where positive, slope * x elsewhere; one trained slope per channel.
 
     y = relu(x) - a relu(-x). x, y: (N, C, H, W) or (N, C), a: (C,). Source: He et al. 2015,
     "Delving deep into rectifiers", eq. 1.
@@ -31,7 +31,7 @@ class Prelu(Layer):
         name: str,
         input_shape: Shape,
         *,
-        initial_slope: Annotated[float, "First value of the slopes."] = 0.25,
+        initial_slope: Annotated[float, "Initial value of the slopes."] = 0.25,
     ) -> None:
         super().__init__(name, input_shape, input_shape)
         slope = parameter_tensor(name, "slope", input_shape[:1])

@@ -25,7 +25,7 @@ DIGITS = """
 
 
 def bitmaps(picture: str) -> tuple[tuple[float, ...], ...]:
-    """Every bitmap of a row of them as numbers, row by row: 1 for ink, -1 for paper."""
+    """The bitmaps of a picture, which are side by side, as numbers row by row: ink 1, paper -1."""
     lines = [line.split() for line in picture.split("\n") if line]
     return tuple(
         tuple(1.0 if ink == "#" else -1.0 for line in lines for ink in line[k])
@@ -37,7 +37,7 @@ class RbfLayer(Layer):
     """Minus the squared distance to a fixed 7x12 bitmap of each digit; expects 84 inputs.
 
     score[n,k] = -sum over i of (x[n,i] - c[k,i])^2, c the bitmap of digit k in +1 and -1: LeCun et
-    al. 1998, eq. 7 with its sign turned, so that the largest score is the nearest digit. The
+    al. 1998, eq. 7 with the opposite sign, so that the largest score is the nearest digit. The
     drawings are ours. x: (N, 84), score: (N, 10).
     """
 

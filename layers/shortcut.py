@@ -1,4 +1,4 @@
-"""The ways around the body of a residual block that have parameters of their own or zeros."""
+"""The shortcuts of a residual block other than the identity: projection and padding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shortcut = Literal["identity", "projection", "padding"]
 def shortcut_layers(kind: Shortcut, block: str, x: Shape, y: Shape) -> tuple[Layer, ...]:
     """The layers of a shortcut from shape x to shape y, under the name of its residual block.
 
-    Raises ShapeError where none of this kind leads there.
+    Raises ShapeError if no shortcut of this kind has these shapes.
     """
     if kind == "identity":
         return ()

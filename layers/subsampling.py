@@ -24,10 +24,10 @@ from .layer import Layer, Parameter, parameter_tensor
 
 
 class ScaledSubsampling(Layer):
-    """Coefficient * sum over the window + bias, both trained, one a map: LeNet-5's subsampling.
+    """Coefficient * sum over the window + bias, both trained, one per map: LeNet-5's subsampling.
 
-    y[n,c,p,q] = w[c] sum of x[n,c] over the window + b[c]; with ``pooling`` average the mean takes
-    the place of the sum. x: (N, C, H, W), w, b: (C,), y: (N, C, P, Q). Source: LeCun et al. 1998,
+    y[n,c,p,q] = w[c] sum of x[n,c] over the window + b[c]; with ``pooling`` average the mean
+    replaces the sum. x: (N, C, H, W), w, b: (C,), y: (N, C, P, Q). Source: LeCun et al. 1998,
     section II.B.
     """
 
@@ -46,8 +46,8 @@ class ScaledSubsampling(Layer):
             Literal["sum", "average"],
             "What the coefficient multiplies: sum or average of the window.",
         ] = "sum",
-        kernel_initializer: Annotated[Initializer, "First values of the coefficients."] = ONES,
-        bias_initializer: Annotated[Initializer, "First values of the bias."] = ZEROS,
+        kernel_initializer: Annotated[Initializer, "Initial values of the coefficients."] = ONES,
+        bias_initializer: Annotated[Initializer, "Initial values of the bias."] = ZEROS,
     ) -> None:
         channels, height, width = picture_shape(input_shape)
         step = pool_size if stride is None else stride
@@ -92,7 +92,7 @@ class ScaledSubsampling(Layer):
 
 
 class Pad2dLayer(Layer):
-    """A border around the picture, of a value that the input may have elsewhere.
+    """Adds a border of one value around the picture.
 
     x: (N, C, H, W), y: (N, C, H + 2 ph, W + 2 pw).
     """

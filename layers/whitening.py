@@ -1,4 +1,4 @@
-"""Initial filters that depend on more than a key: an identity in front, whitened patches."""
+"""Initial filters that need more than random numbers: copies of channels, whitened patches."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .layer import Layer
 
 _CHUNK = 64
 # Bytes that the threads' patches may take together: touching memory for the first time costs more
-# than many threads win.
+# than many threads gain.
 _BUFFERS = 1 << 25
 
 
 class Pictures(Protocol):
-    """Pictures (C, H, W) float32, which may be made as they are asked for: an array is one too."""
+    """Pictures (C, H, W) float32, perhaps computed on demand; an array is also possible."""
 
     def __len__(self) -> int: ...
 
@@ -35,7 +35,7 @@ class Pictures(Protocol):
 
 @dataclass(frozen=True)
 class Dirac(Initializer):
-    """Values of ``base``; then the first filters, as many as there are channels, copy a channel.
+    """Values of ``base``, except that the first filters, one per channel, copy a channel.
 
     Filter i is 1 at the middle (h // 2, w // 2) of channel i, else 0. Fewer filters than channels
     copy the first channels.
@@ -52,8 +52,8 @@ class Dirac(Initializer):
             raise ShapeError("dirac is for weights, not for a bias; use zeros there")
         if len(shape) == 3:
             raise ShapeError(
-                "dirac wants filters that see every map, not a table of connections; use another "
-                "initialiser"
+                "dirac needs filters connected to every map, not a table of connections; use "
+                "another initialiser"
             )
 
     def draw(
@@ -94,14 +94,16 @@ class Whiten(Initializer):
         if shape[0] not in (patch, 2 * patch):
             size = "x".join(map(str, shape[1:]))
             raise ShapeError(
-                f"whiten: patches of {size} have {patch} directions, the layer {shape[0]} filters; "
-                f"set filters to {2 * patch} (each direction and its opposite) or {patch}"
+                f"whiten: patches of {size} have {patch} directions, but the layer has {shape[0]} "
+                f"filters; set filters to {2 * patch} (each direction and its opposite) or {patch}"
             )
 
     def draw(
         self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: Key
     ) -> NDArray[np.float32]:
-        raise ShapeError("whiten needs the pictures of the training; it is for the first layer")
+        raise ShapeError(
+            "whiten needs the training pictures, so it can only be used in the first layer"
+        )
 
     def from_pictures(
         self, shape: Shape, pictures: Pictures, threads: int = 1
@@ -130,7 +132,7 @@ def _moments(pictures: Pictures, shape: Shape, threads: int) -> tuple[NDArray[np
     starts = range(0, len(pictures), _CHUNK)
     most = max(1, _BUFFERS // (8 * prod(size)))
     count = min(threads, len(starts), most)
-    # A patch is a column: pixels of a channel are then copied as they lie.
+    # A patch is a column: pixels of a channel are then copied in the order of memory.
     free = SimpleQueue[NDArray[np.float64]]()
     for _ in range(count):
         free.put(np.empty(size))
@@ -161,15 +163,15 @@ def check_whitening(layers: Sequence[Layer]) -> None:
         whitened = [p.tensor.name for p in layer.parameters() if isinstance(p.initializer, Whiten)]
         if not whitened:
             continue
-        # Of a composite the layer inside.
+        # In a composite, the layer inside it.
         name = whitened[0].rpartition(".")[0]
         if position > 0 or not isinstance(layer, Conv2dLayer):
             raise ShapeError(
-                f"layer '{name}': whiten takes patches of the pictures, which only a conv2d "
+                f"layer '{name}': whiten needs patches of the pictures, which only a conv2d "
                 "at the beginning sees; give this layer another kernel_initializer"
             )
         if layer.groups > 1 or layer.window.dilation != (1, 1) or layer.pairs:
             raise ShapeError(
-                f"layer '{name}': whiten takes whole patches; leave out groups, dilation and "
+                f"layer '{name}': whiten needs whole patches; remove groups, dilation and "
                 "connections"
             )

@@ -1,4 +1,4 @@
-"""Rules that turn gradients into new parameters, for which parameters, at what rate."""
+"""Optimizers: update rules, the parameters that they apply to, and learning rates."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from ..common.options import kinds_in
 from .rules import Rule
 
 RULES = kinds_in(__name__, Rule)
-"""Those that a config can name: every class with a ``kind`` in a module of this folder."""
+"""The rules that a config can use: every class with a ``kind`` in a module of this folder."""

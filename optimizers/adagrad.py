@@ -1,4 +1,4 @@
-"""Adagrad: every number of a parameter has a rate that falls with its gradients so far."""
+"""Adagrad: the rate of every number of a parameter falls with its past gradients."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class AdagradUpdate(UpdateFormula):
 
 @dataclass(frozen=True)
 class Adagrad(ElementwiseRule):
-    """Adagrad as PyTorch's: sum += g**2; p -= lr * g / (sqrt(sum) + eps).
+    """Adagrad as in PyTorch: sum += g**2; p -= lr * g / (sqrt(sum) + eps).
 
     Source: Duchi, Hazan and Singer 2011, fig. 1.
     """
 
     kind = "adagrad"
     lr_decay: Annotated[NotNegative, "At step t lr is divided by 1 + t * lr_decay."] = 0.0
-    initial_accumulator_value: Annotated[NotNegative, "First value of each sum."] = 0.0
-    eps: Annotated[Positive, "Added to the root in the denominator."] = 1e-10
+    initial_accumulator_value: Annotated[NotNegative, "Initial value of each sum."] = 0.0
+    eps: Annotated[Positive, "Added to the square root in the denominator."] = 1e-10
 
     def formula(self) -> AdagradUpdate:
         return AdagradUpdate(self.lr_decay, self.initial_accumulator_value, self.eps)

@@ -20,7 +20,7 @@ def _two(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Adam(Decaying):
-    """Adam as PyTorch's; weight decay is added to the gradient.
+    """Adam as in PyTorch; weight decay is added to the gradient.
 
     m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
     p -= lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps). Source: Kingma and Ba 2015.
@@ -31,9 +31,9 @@ class Adam(Decaying):
     betas: Annotated[
         tuple[Share, Share],
         Form(_two, list),
-        "Shares of the averages of g and g**2 that are kept.",
+        "Shares of the running averages of g and g**2 that are kept.",
     ] = (0.9, 0.999)
-    eps: Annotated[Positive, "Added to the root in the denominator."] = 1e-8
+    eps: Annotated[Positive, "Added to the square root in the denominator."] = 1e-8
 
     def families(self) -> tuple[str, ...]:
         return ("adam_m", "adam_v")
@@ -60,13 +60,13 @@ class Adam(Decaying):
 
 @dataclass(frozen=True)
 class Adamw(Adam):
-    """Adam with decoupled weight decay: p -= lr * weight_decay * p beside its step.
+    """Adam with decoupled weight decay: p -= lr * weight_decay * p, then Adam's step.
 
     Source: Loshchilov and Hutter 2019.
     """
 
     kind = "adamw"
     decoupled = True
-    weight_decay: Annotated[NotNegative, "p -= lr * weight_decay * p beside the update."] = field(
+    weight_decay: Annotated[NotNegative, "p -= lr * weight_decay * p before the update."] = field(
         default=0.01, kw_only=True
     )

@@ -1,4 +1,4 @@
-"""Groups of parameters: which belong to it, how they differ from the rest, and when they train."""
+"""Groups of parameters: which parameters they contain, their settings, and when they train."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NAMED = 8
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters whose name fits one of ``names`` (globs) and that are of one of ``kinds``.
+    """Parameters whose name matches one of ``names`` (globs) and whose kind is one of ``kinds``.
 
-    An empty tuple takes all. ``lr_factor`` multiplies the rates of the table ``rates``; None, here
-    and for ``weight_decay``, leaves what the rule says. The parameters are trained from epoch
-    ``freeze_until`` up to epoch ``freeze_after``; 0 is never.
+    An empty tuple matches all. ``lr_factor`` multiplies the rates of the table ``rates``; None,
+    here and for ``weight_decay``, keeps the value of the rule. The parameters are trained from
+    epoch ``freeze_until`` up to epoch ``freeze_after``; 0 is never.
     """
 
     names: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Group:
         return named and (not self.kinds or parameter.kind in self.kinds)
 
     def span(self, steps_per_epoch: int) -> tuple[int, float]:
-        """The first step in which it trains and the first in which it does so no more."""
+        """The first step in which it is trained, and the first in which it no longer is."""
         first = in_steps(self.freeze_until, steps_per_epoch) if self.freeze_until else 0
         if self.freeze_after is None:
             return first, float("inf")
@@ -52,7 +52,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Assigned:
-    """A parameter, the rule that it falls under, and its group.
+    """A parameter, its rule, and its group.
 
     Its rate is ``lr_factor`` times that of the table ``rates``.
     """
@@ -68,7 +68,7 @@ class Assigned:
 def assign(
     rule: Rule, groups: Sequence[Group], parameters: Sequence[Parameter]
 ) -> tuple[Assigned, ...]:
-    """Every parameter with the first group that takes it, else with none of them.
+    """Every parameter with the first group that it matches, or with none.
 
     Raises ConfigError for a group that is left without parameters.
     """
@@ -104,14 +104,14 @@ def assign(
 def _empty(index: int, group: Group, parameters: Sequence[Parameter]) -> str:
     where = f"optimizer.groups.{index}"
     if any(group.takes(parameter) for parameter in parameters):
-        return f"{where}: earlier groups have taken all its parameters; put it before them"
+        return f"{where}: earlier groups match all of its parameters; move it before them"
     wanted = ", ".join((*group.names, *(f"kind {kind}" for kind in group.kinds)))
     likely = list(parameters)
     if len(likely) > _NAMED:
         likely.sort(key=lambda parameter: -_likeness(parameter.tensor.name, group.names))
     names = ", ".join(f"{p.tensor.name} ({p.kind})" for p in likely[:_NAMED])
     more = f" and {len(likely) - _NAMED} more" if len(likely) > _NAMED else ""
-    return f"{where}: no parameter fits {wanted}; the network has {names}{more}"
+    return f"{where}: no parameter matches {wanted}; the network has {names}{more}"
 
 
 def _likeness(name: str, patterns: Sequence[str]) -> float:

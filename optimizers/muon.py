@@ -15,24 +15,24 @@ from .rules import Decaying, Member, Rule, factors
 
 @dataclass(frozen=True)
 class Muon(Rule):
-    """Muon for the filters of convolutions; all else follows the rule under rest.
+    """Muon for the filters of convolutions; all other parameters follow the rule under rest.
 
-    buf = momentum buf + g; u = g + momentum buf; p -= lr NS(u), which is u, as a matrix with a row
-    a filter, with its singular values brought near 1. The rest is trained at ``rest_factor`` times
-    the rate; beside a table of rates that is in ``rest_tables`` there is one with its rates.
+    buf = momentum buf + g; u = g + momentum buf; p -= lr NS(u), which is u, as a matrix with one
+    row per filter, with its singular values brought near 1. The rest is trained at ``rest_factor``
+    times the rate; a table of rates in ``rest_tables`` has a second one with the rates of the rest.
     Source: Jordan 2024.
     """
 
     kind = "muon"
-    rest: Annotated[Decaying, "The rule of all parameters that are no filters."]
+    rest: Annotated[Decaying, "The rule for all parameters that are not filters."]
     momentum: Annotated[Share, "Share of the last update's direction that is kept."] = 0.95
     nesterov: Annotated[bool, "Nesterov's momentum: u = g + momentum * buf."] = True
-    iterations: Annotated[Count, "Iterations of Newton and Schulz."] = 5
-    rescale: Annotated[bool, "Give each filter bank the norm sqrt(filters) before its step."] = (
-        False
-    )
+    iterations: Annotated[Count, "Newton-Schulz iterations."] = 5
+    rescale: Annotated[
+        bool, "Scale each filter bank to the norm sqrt(filters) before its step."
+    ] = False
     weight_decay: Annotated[
-        NotNegative, "p -= lr * weight_decay * p beside the update, for filters."
+        NotNegative, "p -= lr * weight_decay * p before the update, for filters."
     ] = field(default=0.0, kw_only=True)
     rest_factor: float = 1.0
     rest_tables: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class Muon(Rule):
 
 
 def rest_table(table: str) -> str:
-    """The table of the rest's rates beside that of the filters'."""
+    """The table with the rates of the rest that belongs to a table for the filters."""
     return f"{table}.rest"
 
 

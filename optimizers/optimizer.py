@@ -20,10 +20,11 @@ EMA, LOOKAHEAD, SUM = "ema", "lookahead", "accumulated"
 
 @dataclass(frozen=True)
 class Optimizer:
-    """A rule with everything around it; how large rates and decays are is the plan's business.
+    """A rule with groups, averages and parts of a batch; the plan sets rates and decays.
 
-    ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead`` draws the
-    parameters to theirs now and then. ``parts``: the batch is computed in so many.
+    ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
+    periodically replaces the parameters by another average. ``parts``: the number of parts in
+    which a batch is computed.
     """
 
     rule: Rule
@@ -55,7 +56,7 @@ class Optimizer:
     def averages(
         self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
     ) -> dict[Tensor, Tensor]:
-        """Every average with what it is of: all that training changes."""
+        """Every average, with the tensor that it averages: all that training changes."""
         values = (*(one.parameter.tensor for one in self.assigned(parameters)), *statistics)
         kinds = [kind for kind, on in ((LOOKAHEAD, self.lookahead), (EMA, self.ema)) if on]
         return {state_of(value, kind): value for kind in kinds for value in values}
@@ -63,7 +64,7 @@ class Optimizer:
     def evaluated(
         self, graph: Graph, parameters: Sequence[Parameter], statistics: Sequence[Tensor]
     ) -> Graph:
-        """The section with the averaged weights in the place of the trained ones, where kept."""
+        """The section with averages in place of the trained weights, if averages are kept."""
         averages = self.averages(parameters, statistics)
         prefix = f"{EMA}/"
         return graph.substituted({v: a for a, v in averages.items() if a.name.startswith(prefix)})
@@ -73,7 +74,7 @@ class Optimizer:
     ) -> tuple[int, ...]:
         """The first steps of the stretches of training in which the same parameters are trained.
 
-        Raises ConfigError for a group that is never trained, though not said to be frozen.
+        Raises ConfigError for a group that is never trained although it is not frozen.
         """
         begins = {0}
         for index, group in enumerate(self.groups):
@@ -81,15 +82,15 @@ class Optimizer:
             if start >= total_steps:
                 raise ConfigError(
                     f"optimizer.groups.{index}.freeze_until_epoch: epoch {group.freeze_until:g} is "
-                    f"never reached, training ends after {total_steps} steps of {steps_per_epoch} "
-                    "an epoch; train longer, or say 'frozen: true'"
+                    f"never reached, training ends after {total_steps} steps ({steps_per_epoch} "
+                    "steps per epoch); train longer, or set 'frozen: true'"
                 )
             if start and start >= stop:
                 raise ConfigError(
                     f"optimizer.groups.{index}.freeze_after_epoch: epochs {group.freeze_until:g} "
                     f"and {group.freeze_after:g} are both step {start}, so the group is never "
-                    f"trained ({steps_per_epoch} steps an epoch); leave a step between them, or "
-                    "say 'frozen: true'"
+                    f"trained ({steps_per_epoch} steps per epoch); leave a step between them, or "
+                    "set 'frozen: true'"
                 )
             begins.update(int(step) for step in (start, stop) if step < total_steps)
         return tuple(sorted(begins))
@@ -106,7 +107,7 @@ class Optimizer:
     ) -> None:
         """Add the update of the stretch that begins with ``first_step``.
 
-        step: (1,) the step to take now. Results: ``rates`` and the like, ``<average>.decays``.
+        step: (1,) the step to take now. Results: the tables of rates and ``<average>.decays``.
         """
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
         trained = [(one, start) for one, (start, stop) in spans if start <= first_step < stop]
@@ -116,13 +117,13 @@ class Optimizer:
             member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
             members.setdefault((one.rule, one.rates), []).append(member)
         for name in dict.fromkeys((RATES, *(one.rates for one, _ in trained))):
-            # The main table is read to say what the rate is, whoever uses it.
+            # The rate that is reported is read from the main table, even if no parameter uses it.
             graph.results[name] = graph.tensor(name, (total_steps,), "float32", "data")
         if self.rule.clip_norm is not None and members:
             self._clip(graph, [m.gradient for group in members.values() for m in group])
         for (rule, rates), group in members.items():
             rule.add(graph, group, graph.results[rates], step)
-        # What has not begun to train is left as it is, to the last bit.
+        # Parameters that have not begun to train keep every bit.
         begun = {one.parameter.tensor for one, (start, _) in spans if start <= first_step}
         self._average(graph, parameters, statistics, begun, step, total_steps)
 
@@ -186,14 +187,14 @@ class Optimizer:
 
 
 def as_optimizer(given: Optimizer | Rule) -> Optimizer:
-    """A rule alone is for all parameters alike."""
+    """A rule alone treats all parameters alike."""
     return given if isinstance(given, Optimizer) else Optimizer(given)
 
 
 def lookahead_decays(
     every: int, decay: float, power: float, total_steps: int
 ) -> NDArray[np.float32]:
-    """The decay of every step: (total_steps,) float32; -1 where the slow weights stay as they are.
+    """The decay of every step: (total_steps,) float32; -1 if the slow weights stay the same.
 
     After step t, a multiple of ``every``, it is decay^every (t / T)^power. After the last step,
     unless that is such a multiple, it is 1: the weights become the slow ones.

@@ -35,7 +35,7 @@ class Member:
 class Rule(ABC):
     """How a gradient moves a parameter.
 
-    ``weight_decay_on``: "weights" leaves all but kernels undecayed. ``clip_norm``: the norm that
+    ``weight_decay_on``: "weights" lets only kernels decay. ``clip_norm``: the norm that
     all gradients together are scaled down to; None does not clip.
     """
 
@@ -53,7 +53,7 @@ class Rule(ABC):
         """Add the update of these parameters; rates: (steps,), step: (1,) the step to take now."""
 
     def rule_of(self, parameter: Parameter) -> Rule:
-        """The rule that a parameter falls under: this one, unless it leaves some to another."""
+        """The rule of a parameter: this one, unless it leaves the parameter to another."""
         return self
 
     def rate_of(self, parameter: Parameter, table: str) -> tuple[str, float]:
@@ -64,18 +64,18 @@ class Rule(ABC):
         return table, 1.0
 
     def decay_of(self, parameter: Parameter) -> float:
-        """The weight decay of a parameter for which no group says otherwise."""
+        """The weight decay of a parameter, unless a group sets another."""
         decayed = self.weight_decay_on == "all" or parameter.kind == "kernel"
         return self.weight_decay if decayed else 0.0
 
     def states(self, members: Sequence[Member], family: str) -> tuple[Tensor, ...]:
-        """The state tensors of a family, one a member."""
+        """The state tensors of a family, one per member."""
         return tuple(state_of(member.tensor, family) for member in members)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decaying(Rule):
-    """A rule that adds the decay to the gradient; ``rest`` of Muon can be such a one."""
+    """A rule that adds the decay to the gradient; the ``rest`` of Muon can be such a rule."""
 
     weight_decay: Annotated[
         NotNegative, "g += weight_decay * p before the momentum (L2 regularisation)."
@@ -87,7 +87,7 @@ class Decaying(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class ElementwiseRule(Decaying):
-    """A rule that moves every number of a parameter by itself, as its formula says."""
+    """A rule that updates every number of a parameter independently, by its formula."""
 
     @abstractmethod
     def formula(self) -> UpdateFormula:
@@ -119,6 +119,6 @@ def state_of(tensor: Tensor, family: str) -> Tensor:
 
 
 def factors(members: Sequence[Member]) -> tuple[float, ...]:
-    """The factors of the rate, empty where all are 1."""
+    """The factors of the rate, empty if all are 1."""
     found = tuple(member.lr_factor for member in members)
     return () if set(found) <= {1.0} else found

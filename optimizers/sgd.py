@@ -19,7 +19,7 @@ def _with_momentum(nesterov: bool, others: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Sgd(Decaying):
-    """Stochastic gradient descent as PyTorch's: buf = momentum * buf + g; p -= lr * buf."""
+    """Stochastic gradient descent as in PyTorch: buf = momentum * buf + g; p -= lr * buf."""
 
     kind = "sgd"
     momentum: Annotated[Share, "Share of the last update's direction that is kept."] = 0.0

@@ -39,7 +39,7 @@ class Model(BaseModel):
     written_last: ClassVar[tuple[str, ...]] = ()
 
     def options(self) -> dict[str, Any]:
-        """Everything but the type, as it is."""
+        """Every field except the type, unchanged."""
         return {key: getattr(self, key) for key in type(self).model_fields if key != "type"}
 
     @model_serializer(mode="wrap")
@@ -48,7 +48,7 @@ class Model(BaseModel):
 
 
 def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
-    """The type, the model's own, then those named in ``written_last``, in that order."""
+    """The keys in the order of writing: the type, the model's own, those in ``written_last``."""
     rank = {"type": -1, **{key: at for at, key in enumerate(model.written_last, 1)}}
     return sorted(keys, key=lambda key: rank.get(key, 0))
 
@@ -107,7 +107,7 @@ class Typed:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        # The members may be in the making, where layers hold layers: schema_json writes the rest.
+        # The members may be incomplete, as layers contain layers: json_schema.py writes the rest.
         written = handler(schema)
         members = written.get("oneOf", [written])
         return {"x-typed": members}
@@ -181,7 +181,7 @@ def written_kinds(model: dict[str, Any]) -> list[str]:
 
 
 def tupled(value: Any) -> Any:
-    """A list as a tuple, because frozen models hold tuples and strict ones take no list for one."""
+    """A list as a tuple, because frozen models hold tuples and strict ones accept no list."""
     if isinstance(value, list) and not value:
         raise problem("expected a list of at least one item")
     return tuple(value) if isinstance(value, list) else value
@@ -189,7 +189,7 @@ def tupled(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Formed:
-    """What ``form`` says of a value, for pydantic."""
+    """A ``Form``, as pydantic reads and writes it."""
 
     form: Form
 
@@ -225,7 +225,7 @@ def misfit(error: OptionError) -> PydanticCustomError:
 
 
 Threads = Annotated[int, Field(ge=1, le=1024)]
-"""More than so many, and starting them fails in ways that no message can follow."""
+"""Starting more threads than this fails in ways that cannot be reported."""
 Epochs = Annotated[float, Interval(gt=0, le=1e9), Formed(SHORT_EPOCHS)]
 """A positive number of epochs, fractions allowed."""
 Pair = Annotated[tuple[int, int], Formed(sides(1))]

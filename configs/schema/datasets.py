@@ -72,7 +72,7 @@ Classes = Annotated[
     BeforeValidator(_classes),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 2, "maximum": 100_000}, _NAMES]}),
 ]
-"""How many classes, or which, in the order of their labels."""
+"""The number of classes, or their names in the order of their labels."""
 
 
 def _picture_size(value: tuple[int, int]) -> tuple[int, int]:
@@ -124,11 +124,11 @@ class Cifar100Config(DatasetConfig):
 
 
 class TableConfig(DatasetConfig):
-    """Samples written here, such as a truth table: both what is trained on and the test set."""
+    """Samples written in the config, such as a truth table: both training set and test set."""
 
     type: Literal["table"] = "table"
     inputs: Annotated[tuple[Row, ...], Field(min_length=1), BeforeValidator(tupled)] = Field(
-        description="One row a sample: its values, taken as they are."
+        description="One row per sample, with its values as written."
     )
     targets: Annotated[
         tuple[Annotated[int, Field(ge=0, le=9999)], ...],
@@ -164,21 +164,22 @@ class TableConfig(DatasetConfig):
 
 
 class ImageFolderConfig(DatasetConfig):
-    """Pictures of any size, a folder a class, scaled to one size."""
+    """Pictures of any size, with one folder per class, scaled to one size."""
 
     type: Literal["image_folder"] = "image_folder"
     train: Folder = Field(description="Folder with a folder of pictures for each class.")
     test: Folder | None = Field(
         default=None,
-        description="Another such folder, to test on; default: pictures held out of train.",
+        description="Folder of the same form, to test on; default: pictures held out of train.",
     )
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.2, description="Share of each class that is held out where test is not given."
+        default=0.2, description="Share of each class that is held out if test is not given."
     )
     size: PictureSize = Field(description="Pixels of a side, or [height, width].")
     fit: Literal["crop", "resize"] = Field(
         default="crop",
-        description="crop: the largest middle part of the right proportions; resize: all of it.",
+        description="crop: the largest central part with the right proportions; "
+        "resize: the whole picture.",
     )
     mode: Literal["rgb", "grey"] = Field(default="rgb", description="Three channels or one.")
     classes: Classes | None = Field(
@@ -187,7 +188,8 @@ class ImageFolderConfig(DatasetConfig):
         "default: the names of the folders, sorted.",
     )
     on_error: Literal["stop", "skip"] = Field(
-        default="stop", description="Where a picture cannot be read: stop, or name and skip it."
+        default="stop",
+        description="What to do if a picture cannot be read: stop, or skip it with a warning.",
     )
 
 

@@ -34,7 +34,7 @@ def config_models(
 ) -> dict[str, type[M]]:
     """A model for each kind, called by its name in camel case and ``suffix``.
 
-    types: what stands in a config for the types of objects that a constructor takes.
+    types: the config types that replace the types of objects that a constructor takes.
     """
     return {kind: _model(kind, each, base, types or {}, suffix) for kind, each in kinds.items()}
 
@@ -67,7 +67,7 @@ def _field(option: Option) -> Any:
         return Field(default_factory=lambda data: data[others[0]], description=option.text)
     if option.is_required:
         return Field(description=option.text)
-    # Of an initialiser its name, as it is written.
+    # An initialiser is written by its name.
     default = getattr(option.default, "name", option.default)
     return Field(default=default, validate_default=True, description=option.text)
 
@@ -95,7 +95,7 @@ def _type(type_: Any, types: Types) -> Any:
 
 
 def _metadata(mark: Any) -> list[Any]:
-    """What a mark is for pydantic; it knows those of annotated_types itself."""
+    """A mark as pydantic metadata; pydantic knows those of annotated_types itself."""
     if isinstance(mark, Check):
         return [AfterValidator(_testing(mark))]
     if isinstance(mark, Form):

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 _LAYER = {"$ref": "#/$defs/layer"}
 _LAYERS = {"type": "array", "items": _LAYER, "minItems": 1}
 _REPEAT: Json = {
-    "description": "The layers so many times, one after the other.",
+    "description": "Repeats the layers this many times.",
     "type": "object",
     "properties": {
         "times": {"type": "integer", "minimum": 1, "description": "How many times."},
@@ -23,7 +23,7 @@ _REPEAT: Json = {
     "additionalProperties": False,
 }
 _BLOCK: Json = {
-    "description": "Layers under a name, used like a layer; $name stands for a parameter in them.",
+    "description": "Named layers, used like a layer; in them, $name stands for a parameter.",
     "type": "object",
     "properties": {
         "parameters": {
@@ -52,9 +52,9 @@ def json_schema() -> Json:
 
 
 def _unions(schema: Json) -> dict[str, tuple[str, list[Json]]]:
-    """Every union of named models, in whose place now stands a reference to its one definition.
+    """Replace every union of named models by a reference to one definition; return the unions.
 
-    A union of typed models is written in its place.
+    A union of typed models is written out where it stands.
     """
     found: dict[str, tuple[str, list[Json]]] = {}
     pending: list[Any] = [schema]
@@ -75,7 +75,7 @@ def _unions(schema: Json) -> dict[str, tuple[str, list[Json]]]:
 
 
 def _typed(members: list[Json], definitions: Json) -> list[Json]:
-    """A kind alone, where only the type is required, or a mapping with the type."""
+    """A kind alone, if only the type is required, or a mapping with the type."""
     names: list[str] = []
     for member in members:
         model = _model(member, definitions)
@@ -91,7 +91,7 @@ def _model(member: Json, definitions: Json) -> Json:
 
 
 def _forms(kind: str, members: list[Json], definitions: Json) -> Json:
-    """A name alone, where nothing is required, or a mapping of a name to its options."""
+    """A name alone, if nothing is required, or a mapping of a name to its options."""
     names: list[str] = []
     long: Json = {}
     for member in members:
@@ -121,8 +121,8 @@ def _forms(kind: str, members: list[Json], definitions: Json) -> Json:
 def _with_blocks(schema: Json) -> None:
     """What is expanded before the models see it: repeat, blocks and their uses.
 
-    A schema cannot know the names of a file's blocks: any other name may be one inside composites,
-    and at the top where the file has ``blocks``.
+    A schema cannot know the names of a file's blocks: any other name may be a block inside
+    composites, and at the top level if the file has ``blocks``.
     """
     definitions = schema["$defs"]
     layer = definitions["layer"]

@@ -71,11 +71,11 @@ class ConstantConfig(InitializerConfig):
 
 
 class DiracConfig(InitializerConfig):
-    """The first filters, one a channel, copy a channel; the others are drawn by ``base``."""
+    """The first filters, one per channel, copy a channel; the others are drawn by ``base``."""
 
     type: Literal["dirac"] = "dirac"
     base: ScaledName = Field(
-        default="torch_uniform", description="First values of the other filters."
+        default="torch_uniform", description="Initial values of the other filters."
     )
 
 
@@ -83,7 +83,7 @@ class WhitenConfig(InitializerConfig):
     """Filters of the first conv2d that decorrelate the patches of the training pictures."""
 
     type: Literal["whiten"] = "whiten"
-    samples: Count = Field(default=5000, description="Pictures whose patches are taken.")
+    samples: Count = Field(default=5000, description="Number of pictures whose patches are used.")
     eps: Positive = Field(default=5e-4, description="Added to the variance of each direction.")
 
 
@@ -114,7 +114,7 @@ def _layer_name(value: str) -> str:
 
 
 class _Written:
-    """Where a layer was written: no part of what it is, so all are equal."""
+    """Where a layer was written. This is not part of its value, so all are equal."""
 
     def __init__(self) -> None:
         self.place = ""
@@ -127,7 +127,7 @@ class _Written:
 
 
 class LayerConfig(NamedModel):
-    """What every layer may carry; ``place`` says where it was written, "" where it was not."""
+    """What every layer may have; ``place`` says where it was written, "" if it was not."""
 
     kind: ClassVar[str] = "layer"
     type: str

@@ -34,7 +34,7 @@ def _branches(value: Any) -> Any:
 
 
 def _shortcut(value: Any, layers: ValidatorFunctionWrapHandler) -> Any:
-    """One of the words, or what ``layers`` makes of a list."""
+    """One of the words, or a list, which ``layers`` validates."""
     if isinstance(value, str) and value in SHORTCUTS:
         return value
     if not isinstance(value, (list, tuple)):
@@ -43,7 +43,7 @@ def _shortcut(value: Any, layers: ValidatorFunctionWrapHandler) -> Any:
 
 
 def _written(value: Any) -> Any:
-    """Layers, lists of layers or a word as plain data: a union inside itself is beyond pydantic."""
+    """Layers, lists of layers or a word as plain data: pydantic writes no union inside itself."""
     if isinstance(value, tuple):
         return tuple(_written(item) for item in value)
     return value if isinstance(value, str) else value.model_dump()
@@ -108,7 +108,7 @@ def layer_names(layers: Sequence[Layer]) -> list[str]:
 
 
 def unique_names(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """The layers as they are; two of one name are an error."""
+    """The layers, unchanged; two with the same name are an error."""
     for name, count in Counter(layer_names(layers)).items():
         if count > 1:
             raise problem(f"{count} layers are called '{name}'; give each its own name, or none")

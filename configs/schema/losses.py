@@ -1,4 +1,4 @@
-"""The losses of a config: what training makes small.
+"""The losses of a config: the functions that training minimises.
 
 t is the right class, s the scores of the last layer, p = softmax(s), K the number of classes.
 """
@@ -19,7 +19,8 @@ class LossConfig(TypedModel):
     type: str
     written_last: ClassVar[tuple[str, ...]] = ("reduction",)
     reduction: Literal["mean", "sum"] = Field(
-        default="mean", description="Over the samples of a batch; the log shows means either way."
+        default="mean",
+        description="Over the samples of a batch: mean or sum; the log always shows means.",
     )
 
 

@@ -52,7 +52,7 @@ Kinds = Annotated[
 
 
 class GroupConfig(Model):
-    """Parameters that are updated in another way than the rest; the first fitting group counts."""
+    """Parameters with their own settings; a parameter belongs to the first group it matches."""
 
     parameters: Patterns | None = Field(
         default=None, description="Names such as conv2d_1.bias; * and ? stand for any text."
@@ -61,7 +61,7 @@ class GroupConfig(Model):
         default=None,
         validate_default=True,
         description="kernel, bias, scale or shift (those of normalisation; scale also the "
-        "coefficients of scaled_subsampling); where parameters are given too, both must fit.",
+        "coefficients of scaled_subsampling); if parameters are given too, both must match.",
     )
     lr_factor: NotNegative | None = Field(
         default=None, description="Multiple of the optimizer's learning rate of each step."
@@ -69,7 +69,7 @@ class GroupConfig(Model):
     lr: NotNegative | None = Field(
         default=None,
         description="Learning rate before the schedule, instead of lr_factor; "
-        "min_lr of a cosine holds for it as it stands.",
+        "min_lr of a cosine applies to it unchanged.",
     )
     weight_decay: NotNegative | None = Field(
         default=None, description="Weight decay; default: the optimizer's."
@@ -82,7 +82,7 @@ class GroupConfig(Model):
         default=None, description="Epochs that pass before they are trained."
     )
     freeze_after_epoch: Epochs | None = Field(
-        default=None, description="Epochs after which they are trained no more."
+        default=None, description="Epochs after which they are no longer trained."
     )
 
     @field_validator("kind")
@@ -103,7 +103,7 @@ class GroupConfig(Model):
     @classmethod
     def _sometimes(cls, value: Any, info: ValidationInfo) -> Any:
         if value is not None and info.data.get("frozen"):
-            raise problem("the group is frozen for good; take frozen out, or this")
+            raise problem("the group is always frozen; remove frozen or this key")
         begin = info.data.get("freeze_until_epoch")
         if begin is not None and value is not None and value <= begin:
             raise problem(f"expected an epoch after freeze_until_epoch ({begin:g})")
@@ -111,26 +111,28 @@ class GroupConfig(Model):
 
 
 class EmaConfig(Model):
-    """avg = decay * avg + (1 - decay) * p after every step; evaluation takes the averages."""
+    """avg = decay * avg + (1 - decay) * p after every step; evaluation uses the averages."""
 
     decay: Share = Field(description="Share of the average that is kept at every step.")
 
 
 class LookaheadConfig(Model):
-    """Every so many steps slow = d * slow + (1 - d) * p, then p = slow; p = slow at the end.
+    """Every few steps, slow = d * slow + (1 - d) * p, then p = slow; p = slow also at the end.
 
-    d = decay ** every * (t / T) ** power, with t steps done of the training's T.
+    d = decay ** every * (t / T) ** power after t of the T steps of the training.
     """
 
-    every: Count = Field(default=5, description="Steps between two meetings.")
-    decay: Share = Field(default=0.95, description="Share of the slow weights kept for a step.")
+    every: Count = Field(default=5, description="Steps between two synchronisations.")
+    decay: Share = Field(
+        default=0.95, description="Share of the slow weights that is kept per step."
+    )
     power: NotNegative = Field(
-        default=3.0, description="How late in training it sets in; 0: it is the same throughout."
+        default=3.0, description="How late in training it takes effect; 0: constant."
     )
 
 
 class RuleConfig(TypedModel):
-    """A rule without what surrounds it."""
+    """An update rule alone, without groups, clipping or averages."""
 
     kind: ClassVar[str] = "optimizer"
     written_last: ClassVar[tuple[str, ...]] = ("weight_decay", "weight_decay_on")
@@ -148,21 +150,21 @@ class OptimizerConfig(RuleConfig):
         *("clip_norm", "groups", "ema", "lookahead"),
     )
     clip_norm: Positive | None = Field(
-        default=None, description="Scale all gradients down to this norm where theirs is larger."
+        default=None, description="Scale all gradients down to this norm if their norm is larger."
     )
     groups: (
         Annotated[tuple[GroupConfig, ...], Field(min_length=1), BeforeValidator(tupled)] | None
-    ) = Field(default=None, description="Parameters that are treated in another way.")
+    ) = Field(default=None, description="Parameters with their own settings.")
     ema: EmaConfig | None = Field(
-        default=None, description="Keep averages of the weights; evaluation takes them."
+        default=None, description="Keep averages of the weights; evaluation uses them."
     )
     lookahead: LookaheadConfig | None = Field(
-        default=None, description="Draw the weights to slow ones now and then."
+        default=None, description="Periodically replace the weights by slow ones."
     )
 
     @property
     def rest_rule(self) -> RuleConfig | None:
-        """The rule of what this one leaves to another."""
+        """The rule for the parameters that this one does not train."""
         rest: RuleConfig | None = getattr(self, "rest", None)
         return rest
 
@@ -180,6 +182,6 @@ if TYPE_CHECKING:
     Optimizer = OptimizerConfig
 else:
     _MODELS = config_models(RULES, OptimizerConfig, {Decaying: _REST})
-    # A file that was written before is written the same again.
+    # Configs keep the order in which earlier versions wrote them.
     _MODELS["muon"].written_last = (*OptimizerConfig.written_last[2:], "weight_decay")
     Optimizer = _union(_MODELS)

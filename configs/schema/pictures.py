@@ -58,7 +58,7 @@ class NormalizeConfig(Model):
     )
     measured: bool = Field(
         default=False,
-        description="Take mean and deviation of the pictures to train on; short: "
+        description="Use the mean and deviation of the training pictures; short form: "
         "normalize: measured.",
     )
 
@@ -76,7 +76,7 @@ class NormalizeConfig(Model):
     @classmethod
     def _alone(cls, measured: bool, info: ValidationInfo) -> bool:
         if measured and (info.data.get("mean"), info.data.get("std")) != ((0.0,), (1.0,)):
-            raise problem("mean and std are measured; give none, or take 'measured' out")
+            raise problem("mean and std are measured; give neither, or remove 'measured'")
         return measured
 
     @model_serializer(mode="wrap")

@@ -64,13 +64,13 @@ Validation = Annotated[
 
 
 class DataConfig(Model):
-    """What to train on, and in which portions."""
+    """What to train on, and in which batches."""
 
     dataset: Dataset = Field(description="Name of the data set, or the name with its options.")
     root: Folder | None = Field(
         default=None,
-        description="Data directory; --data-dir and DNNSTACK_DATA come before it, "
-        "the user's cache folder after it.",
+        description="Data folder; --data-dir and DNNSTACK_DATA override it; default: "
+        "the user's cache folder.",
     )
     batch_size: Count = Field(default=64, description="Samples in a training step.")
     evaluation_batch_size: Count = Field(
@@ -78,26 +78,28 @@ class DataConfig(Model):
     )
     residency: Literal["auto", "device", "stream"] = Field(
         default="auto",
-        description="Where a GPU finds the pictures: in its own memory, in the host's, from which "
-        "they are streamed, or auto, in its own where they fill no more than half of what is free.",
+        description="Where a GPU finds the pictures. device: in its own memory; stream: in the "
+        "host's, from which they are copied batch by batch; auto is device if they fill at most "
+        "half of the free memory.",
     )
     validation: Validation = Field(
         default=0.1,
-        description="Samples held back from the training set to validate on: "
+        description="Samples held back from the training set for validation: "
         "a number, a fraction of the set, or 0 for none.",
     )
     normalize: Normalize = Field(
         default=NormalizeConfig(), description="Scaling of the pixels; default: pixel / 255."
     )
     augment: Augment = Field(
-        default=(), description="What is done to the pictures of a training batch, in order."
+        default=(),
+        description="Augmentations of the pictures of a training batch, in order.",
     )
 
 
 class GoalConfig(Model):
-    """What training is for: it ends once all that is given here holds.
+    """The goal of training, which ends as soon as everything given here is reached.
 
-    Measured at every validation; without validation samples over every line of the log.
+    Measured at every validation or, without validation samples, over every line of the log.
     """
 
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = Field(
@@ -110,14 +112,14 @@ class GoalConfig(Model):
     @field_validator("loss")
     @classmethod
     def _something(cls, loss: float | None, info: ValidationInfo) -> float | None:
-        # An accuracy that is wrong is missing here, and has its own error.
+        # An invalid accuracy is missing here; it has an error of its own.
         if loss is None and info.data.get("accuracy", 0.0) is None:
             raise problem("required: accuracy or loss", missing=True)
         return loss
 
 
 class TrainConfig(Model):
-    """How long to train, how often to say how it goes, and what to do where it goes wrong."""
+    """How long to train, how often to report, and what to do if something goes wrong."""
 
     epochs: Epochs | None = Field(default=None, description="Passes over the training set.")
     max_steps: Count | None = Field(
@@ -125,22 +127,23 @@ class TrainConfig(Model):
     )
     accumulate: Count = Field(
         default=1,
-        description="Compute a batch in so many parts and add their gradients: less memory.",
+        description="Compute a batch in this many parts and add their gradients: less memory.",
     )
     log_every: Count = Field(default=100, description="Steps between two lines of the log.")
     validate_every_epochs: Count = Field(default=1, description="Epochs between two validations.")
     patience: Count | None = Field(
         default=None,
-        description="End after so many validations without improvement; default: never.",
+        description="End after this many validations without improvement; default: never.",
     )
     goal: GoalConfig | None = Field(
         default=None,
-        description="End once this is reached; exit status 3 where it never is. Default: none.",
+        description="End once this is reached; exit status 3 if it is never reached. "
+        "Default: none.",
     )
     on_nan: Literal["stop", "rollback"] = Field(
         default="stop",
-        description="Where loss or gradient is not finite: stop; or roll back to the last "
-        "checkpoint and halve the learning rate, three times at most.",
+        description="If the loss or a gradient is not finite: stop; or roll back to the last "
+        "checkpoint and halve the learning rate, at most three times.",
     )
 
     @field_validator("max_steps")
@@ -160,24 +163,24 @@ class MachineConfig(Model):
 
     device: Literal["auto", "cpu", "numpy", "cuda"] = Field(
         default="auto",
-        description="auto: the fastest at hand; cpu: oneDNN; numpy: the reference; cuda: a GPU.",
+        description="auto: the fastest available; cpu: oneDNN; numpy: the reference; cuda: a GPU.",
     )
     precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
         default="auto", description="Arithmetic of the matrix products; parameters are always fp32."
     )
     deterministic: bool = Field(
         default=True,
-        description="The same bits at every run: on a GPU, only convolutions that repeat to the "
+        description="The same bits in every run: on a GPU, only convolutions that repeat to the "
         "bit. No effect on a CPU, whose runs always repeat.",
     )
-    fusion: bool = Field(default=True, description="Unite operations into faster calls.")
+    fusion: bool = Field(default=True, description="Combine operations into faster calls.")
     tune: Annotated[Literal["auto"] | bool, BeforeValidator(_auto_or_bool)] = Field(
         default="auto",
         description="Time calls on this machine and keep the fastest: auto for a few seconds, true "
         "as long as it takes, false not at all.",
     )
     threads: Threads | None = Field(
-        default=None, description="CPU threads; default: the cores at the process's disposal."
+        default=None, description="CPU threads; default: the cores available to the process."
     )
     dir: Folder = Field(default="runs", description="Folder that receives the run's folder.")
 
@@ -192,7 +195,7 @@ class CheckpointConfig(Model):
     )
     keep: Count = Field(default=3, description="How many of the newest checkpoints are kept.")
     best: bool = Field(
-        default=True, description="Also keep the best one on the validation samples."
+        default=True, description="Also keep the one that is best on the validation samples."
     )
 
     @field_validator("every_epochs")
@@ -201,12 +204,14 @@ class CheckpointConfig(Model):
         if value is not None and info.data.get("every_steps") is not None:
             raise problem("give either every_epochs or every_steps, not both")
         if value is None and info.data.get("every_steps") is None:
-            raise problem("expected a number of epochs, or every_steps beside it: a run is saved")
+            raise problem(
+                "expected a number of epochs, or every_steps as well, because a run must be saved"
+            )
         return value
 
 
 class RunConfig(Model):
-    """A training run, whole."""
+    """A complete training run."""
 
     name: Annotated[str, AfterValidator(_run_name)] = Field(
         default="run", description="Name of the run and its folder; default: the file's name."
@@ -222,7 +227,7 @@ class RunConfig(Model):
         BeforeValidator(tupled),
         WRITTEN,
     ] = Field(description="The network, from the input to the output.")
-    loss: Loss = Field(default=CROSS_ENTROPY, description="What training makes small.")
+    loss: Loss = Field(default=CROSS_ENTROPY, description="The function that training minimises.")
     optimizer: Optimizer = Field(description="How the parameters are updated.")
     schedule: Schedule = Field(default=FIXED, description="How the learning rate changes.")
     train: TrainConfig = Field(description="How long to train.")

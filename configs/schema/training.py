@@ -23,7 +23,7 @@ Step = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 def exactly_one(value: Any, info: ValidationInfo, other: str, own: str) -> Any:
-    """``value`` of the field ``own``, if it or the field ``other`` before it is given, not both."""
+    """``value`` of the field ``own``, if exactly one of it and the earlier ``other`` is given."""
     if other in info.data:
         first = info.data[other]
         if first is not None and value is not None:
@@ -34,7 +34,7 @@ def exactly_one(value: Any, info: ValidationInfo, other: str, own: str) -> Any:
 
 
 class WarmupConfig(Model):
-    """The first steps: lr is multiplied by a factor that rises in a line to 1.
+    """The first steps: lr is multiplied by a factor that rises linearly to 1.
 
     factor = start_factor + (1 - start_factor) * t / steps for t < steps.
     """

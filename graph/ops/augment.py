@@ -18,10 +18,10 @@ class GatherAugmented(GatherBatch):
     """x[i] = augmented(images[r]) * scale + shift; all else as GatherBatch.
 
     ``augment`` acts in order, each as its class in graph.augmentations says, with its own key; the
-    sample is r, the epoch floor(step / (len(order) / N)). ``fill``: the pixel, one number a
-    channel, that cutout puts in. After a resampling pixels are fractions and are not rounded.
+    sample is r, the epoch floor(step / (len(order) / N)). ``fill``: the pixel, one number per
+    channel, that cutout inserts. After a resampling pixels are fractions and are not rounded.
 
-    One pass over the output will do: its pixel (y, x) is followed backwards through the list. A
+    One pass over the output is enough: its pixel (y, x) is followed backwards through the list. A
     crop, flip or cutout maps whole coordinates to whole ones, or ends in black or in ``fill``. The
     resampling maps (y, x) to q = A1^-1 ... Ak^-1 ((y, x) + elastic displacement at (y, x)), from
     where its four neighbours are followed further, those outside counting as 0.
@@ -51,8 +51,8 @@ class View:
     """A window of the picture's own size, ``down`` and ``right`` of it; then perhaps flipped.
 
     Beyond its border the picture is reflected. view[h, w] = picture[reflect(h + down),
-    reflect(w' + right)] with w' = w, or W - 1 - w where ``flip``: the window is moved first, what
-    it shows is mirrored then. reflect(-1) = 1 and reflect(H) = H - 2.
+    reflect(w' + right)] with w' = w, or W - 1 - w if ``flip``: the window is moved first, then its
+    content is mirrored. reflect(-1) = 1 and reflect(H) = H - 2.
     """
 
     flip: bool = False

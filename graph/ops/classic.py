@@ -1,4 +1,4 @@
-"""What LeNet-5 (LeCun et al. 1998) and the perceptron need beside dense layers and convolutions."""
+"""Operations of LeNet-5 (LeCun et al. 1998) and the perceptron besides dense and convolution."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ Centres = tuple[tuple[float, ...], ...]
 class Rbf(Op):
     """y[n,k] = -sum over i of (x[n,i] - centres[k][i])^2; x: (N, I), y: (N, K), centres constant.
 
-    LeCun et al. 1998, eq. 7, with its sign turned, so that the best class has the largest score.
+    LeCun et al. 1998, eq. 7, with the opposite sign, so that the best class has the largest score.
     """
 
     inputs: ClassVar = ("x",)

@@ -1,4 +1,4 @@
-"""Where paths meet and part: sums, concatenation along channels, and their backward."""
+"""Sums, concatenation along channels, and their backward: where paths join and split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Add(Op):
     """y = f(sum of the terms), added from the first to the last; all shapes alike.
 
     The end of a residual block; in backward the sum of the gradients of a tensor with several
-    readers. f is an activation or none, and none where there are more than two terms.
+    readers. f is an activation or none, and none if there are more than two terms.
     """
 
     inputs: ClassVar = ("terms",)

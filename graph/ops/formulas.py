@@ -1,8 +1,8 @@
-"""Formulas: what losses or optimizers that share an operation say, each in a file of its own.
+"""The formulas of losses or optimizers that share an operation, each in its own file.
 
-A formula is a frozen dataclass whose fields are its options, and is said twice: in NumPy, for the
+A formula is a frozen dataclass whose fields are its options. It is written twice: in NumPy, for the
 backends of a CPU, and as ``cuda``, functions in CUDA C++ that a kernel of ours calls and in which
-every option is a constant of its name.
+every option is a constant with the same name.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Formula(ABC):
 class RowFormula(Formula):
     """The loss of one sample from its row of x: (N, K) and its class, target: (N,).
 
-    A sample of class -1 counts nowhere: what is made of it is thrown away. ``of``: whether x are
+    A sample of class -1 is masked: its results are discarded. ``of``: whether x are
     the scores, the probabilities p = softmax(scores), or their logarithms log_p. ``flops``: those
-    of the value and of the gradient, for each element of x. ``cuda``: value(row), slope(row, k)
-    and, where wanted, common(row), see formulas.cuh.
+    of the value and of the gradient, per element of x. ``cuda``: value(row), slope(row, k)
+    and, if needed, common(row), see formulas.cuh.
     """
 
     of: ClassVar[Literal["scores", "p", "log_p"]] = "scores"
@@ -48,15 +48,15 @@ class RowFormula(Formula):
         """The derivative of each sample's loss with respect to its row, over ``scale``: (N, K)."""
 
     def scale(self, classes: int) -> float:
-        """A factor of the gradient; it is united with that of the mean, which saves a rounding."""
+        """A factor of the gradient, combined with that of the mean, which saves a rounding."""
         return 1.0
 
 
 class UpdateFormula(Formula):
-    """How an optimizer moves each number of a parameter, whatever the others are.
+    """How an optimizer updates each number of a parameter, independently of the others.
 
-    ``families`` names its state; each is one number beside every number of a parameter, and 0
-    before the parameter's first update. ``flops``: those for each number. ``cuda``: update(p, g,
+    ``families`` names its state: for each, one number per number of a parameter, which is 0
+    before the parameter's first update. ``flops``: those per number. ``cuda``: update(p, g,
     states, rule), which returns the new p and changes the states, see formulas.cuh.
     """
 
@@ -67,7 +67,7 @@ class UpdateFormula(Formula):
     def update(
         self, p: Array, g: Array, states: Sequence[Array], lr: float, weight_decay: float, t: int
     ) -> None:
-        """Change p and the states, one a family, in place and leave the gradient g; any shape.
+        """Change p and the states, one per family, in place, but not the gradient g; any shape.
 
         t: 1 in a parameter's first update. Layouts are padded: a p of 0 whose gradients have
         always been 0 must stay 0.

@@ -10,12 +10,12 @@ from ..graph import ITEM_SIZE, Op, Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Fused(Op):
-    """``given``, then ``parts``, run in order; what only they see never leaves the kernel.
+    """``given``, then ``parts``, run in order; what only they use never leaves the kernel.
 
     ``kind`` names the kernel, ``sources`` are read from outside, ``results`` are seen outside,
     ``states`` are updated in place. The kernel knows the results of ``given`` from before or
-    computes them again: they are no work of this operation. ``narrow``: the tensors outside that
-    may be kept in bfloat16.
+    computes them again: they do not count as work of this operation. ``narrow``: the tensors
+    outside that may be kept in bfloat16.
     """
 
     inputs: ClassVar = ("sources",)

@@ -12,7 +12,7 @@ from .rules import need, same
 
 @dataclass(frozen=True, kw_only=True)
 class MatMul(Op):
-    """c = f(op(a) op(b) + bias), op the transpose where asked; the gemm of a dense layer.
+    """c = f(op(a) op(b) + bias), op the transpose if asked for; the gemm of a dense layer.
 
     op(a): (M, K), op(b): (K, N), c: (M, N), bias: (N,), f an activation or none.
     bias_grad: (M,) is the sum of op(a) over K: with a = dy it is the gradient of the bias.

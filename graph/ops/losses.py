@@ -47,7 +47,7 @@ class RowLoss(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class RowLossBackward(Op):
-    """dx[n] = formula's derivative at x[n], divided by the count of samples where it is a mean.
+    """dx[n] = formula's derivative at x[n], divided by the count of samples if it is a mean.
 
     dx: (N, K), zero where masked.
     """
@@ -125,7 +125,7 @@ class SoftmaxCrossEntropy(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxCrossEntropyBackward(Op):
-    """dx = p - q, divided by the count of samples where the loss is a mean; log_p, dx: (N, K)."""
+    """dx = p - q, divided by the count of samples if the loss is a mean; log_p, dx: (N, K)."""
 
     inputs: ClassVar = ("log_p", "target")
     outputs: ClassVar = ("dx",)

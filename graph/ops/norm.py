@@ -24,10 +24,10 @@ def _check_activation(op: Op, kind: str | None, x: Tensor) -> None:
 class BatchNorm(Op):
     """y = f(weight (x - mean) inverse_std + bias), statistics over all axes but 1 of this batch.
 
-    x, y: (N, C) or (N, C, H, W), the others: (C,). M is the number of values a channel, var their
+    x, y: (N, C) or (N, C, H, W), the others: (C,). M is the number of values per channel, var their
     mean squared deviation, and inverse_std = 1 / sqrt(var + eps). In place, with m = momentum:
     running_mean = (1 - m) running_mean + m mean and running_var = (1 - m) running_var +
-    m var M / (M - 1), the unbiased estimate, as cuDNN and PyTorch have it. A weight or bias that
+    m var M / (M - 1), the unbiased estimate, as in cuDNN and PyTorch. A weight or bias that
     is None is 1 or 0. f is the ``activation`` with ``activation_alpha``, see Activation, set by a
     rewrite alone; None: f(h) = h. (Ioffe and Szegedy 2015, algorithm 1)
     """
@@ -122,7 +122,7 @@ class BatchNormBackward(Op):
     def flops(self) -> int:
         if self.activation is None:
             return 11 * self.x.size
-        # The slope's product; weight h + bias besides where the slope is taken there.
+        # The slope's product; also weight h + bias if the slope is evaluated there.
         return (12 if self.activation in FROM_OUTPUT else 14) * self.x.size
 
 
@@ -135,8 +135,8 @@ def _check_sized(op: Op, size: int, *tensors: Tensor) -> None:
 class Lrn(Op):
     """y = x s^-beta, s[c] = k + (alpha / size) sum of x[c']^2 over the channels near c.
 
-    Near are the ``size`` (odd) channels c - size // 2 .. c + size // 2, those that exist: at the
-    ends the sum is shorter, the divisor not. x, y: (N, C, H, W). Krizhevsky et al. 2012, section
+    Near are the ``size`` (odd) channels c - size // 2 .. c + size // 2 that exist: at the ends
+    the sum is shorter, but the divisor is not. x, y: (N, C, H, W). Krizhevsky et al. 2012, section
     3.3, with cuDNN's division of alpha by the size (cudnnLRNCrossChannelForward).
     """
 
@@ -183,12 +183,12 @@ class DivisiveNorm(Op):
     """y = x s^-beta, s[p,q] = k + (alpha / size^2) sum of x[p',q']^2 over the pixels near (p, q).
 
     Near are the size x size (odd) pixels around (p, q) of the same channel that lie inside the
-    picture: at a border the sum is shorter, the divisor not. x, y: (N, C, H, W). The formula of
-    cudnnDivisiveNormalizationForward with CUDNN_DIVNORM_PRECOMPUTED_MEANS and no means given
+    picture: at a border the sum is shorter, but the divisor is not. x, y: (N, C, H, W). The formula
+    of cudnnDivisiveNormalizationForward with CUDNN_DIVNORM_PRECOMPUTED_MEANS and no means given
     (means = NULL, which stands for zeros): lrnN = size, lrnAlpha = alpha, lrnBeta, lrnK; the
     library divides alpha by the window width to the power of the spatial dimensions. It is the
     divisive half of local contrast normalisation (Jarrett et al. 2009), with this smooth s^beta
-    in the place of max(c, sigma).
+    instead of max(c, sigma).
     """
 
     inputs: ClassVar = ("x",)
@@ -236,7 +236,7 @@ class Dropout(Op):
     The word of element e of the batch, counted row-major over (N, C, H, W), is word e % 4 of the
     block Philox4x32-10 (Salmon et al. 2011) of the 128-bit counter (e // 4, t), both 64 bits with
     the low word first, under ``key`` = (low, high). t = step // parts, and x begins with the
-    element e = (step mod parts) times x's size: 0 where a batch is not computed in parts. So the
+    element e = (step mod parts) times x's size: 0 if a batch is not computed in parts. So the
     mask is the same on every device, in every layout, for every number of parts. x, y: any shape;
     mask: as x, uint8; step: (1,) int64. (Srivastava et al. 2014, with the scaling in training)
     """

@@ -1,4 +1,4 @@
-"""Pooling, activation, scaling, softmax and reshape: what has no parameters."""
+"""Operations without parameters: pooling, activation, scaling, softmax and reshape."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class GatherBatch(Op):
     """x[i] = images[r] * scale + shift, target[i] = labels[r], r = order[N (step mod steps) + i].
 
     images: (M, C, H, W) uint8, labels: (M,) int32, order: (steps * N,) int32, step: (1,) int64,
-    x: (N, C, H, W), target: (N,) int32; scale, shift: one number a channel. r = -1 gives a sample
+    x: (N, C, H, W), target: (N,) int32; scale, shift: one number per channel. r = -1 gives a sample
     of zeros with target -1.
     """
 
@@ -83,7 +83,7 @@ class ClipByNorm(Op):
 class SgdUpdate(ParameterUpdate):
     """g' = g + wd p; v = m v + g'; p -= lr (g' + m v with Nesterov, else v); plain: p -= lr g'.
 
-    Momentum buffers v start at zero, one a parameter, none where m = 0. PyTorch's SGD with
+    Momentum buffers v start at zero, one per parameter, none if m = 0. PyTorch's SGD with
     dampening 0.
     """
 

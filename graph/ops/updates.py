@@ -15,8 +15,8 @@ from .rules import need, same
 class ParameterUpdate(Op):
     """What all optimizers share: the step's rate is lr = rates[step] * lr_factor.
 
-    rates: (steps,) float32, step: (1,) int64 counts from 0. gradients: one a parameter.
-    weight_decay, lr_factor: one number a parameter; an empty lr_factor stands for ones.
+    rates: (steps,) float32, step: (1,) int64 counts from 0. gradients: one per parameter.
+    weight_decay, lr_factor: one number per parameter; an empty lr_factor stands for ones.
     """
 
     gradients: tuple[Tensor, ...]
@@ -27,7 +27,7 @@ class ParameterUpdate(Op):
     lr_factor: tuple[float, ...] = ()
 
     def families(self) -> dict[str, tuple[Tensor, ...]]:
-        """The optimizer's state by family, in each one tensor a parameter or none at all."""
+        """The optimizer's state by family, in each one tensor per parameter or none at all."""
         raise NotImplementedError  # every optimizer says what it keeps
 
     def factor(self, index: int) -> float:
@@ -53,8 +53,8 @@ class AdamUpdate(ParameterUpdate):
     """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, p -= lr m' / (sqrt(v') + eps).
 
     m' = m / (1 - b1^t) and v' = v / (1 - b2^t) with t = step - start + 1, the number of the
-    parameter's own updates with this one; start: one step a parameter. Weight decay is added to the
-    gradient, g + wd p; ``decoupled`` takes p = (1 - lr wd) p before the update instead. PyTorch's
+    parameter's own updates with this one; start: one step per parameter. Weight decay is added to
+    the gradient, g + wd p; ``decoupled``: p = (1 - lr wd) p before the update instead. PyTorch's
     Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2).
     """
 
@@ -87,8 +87,8 @@ class AdamUpdate(ParameterUpdate):
 class ElementwiseUpdate(ParameterUpdate):
     """p, states = formula(p, g, states, lr, wd, t) for every number of every parameter.
 
-    t = step - start + 1 as for AdamUpdate. states: for each of the formula's families one tensor a
-    parameter, family after family.
+    t = step - start + 1 as for AdamUpdate. states: for each of the formula's families one tensor
+    per parameter, family after family.
     """
 
     inputs: ClassVar = ("gradients", "rates", "step")
@@ -124,8 +124,8 @@ class MuonUpdate(ParameterUpdate):
     """v = m v + g, u = g + m v (Nesterov) or v; p = sqrt(O) p / |p|, then p -= lr NS(u).
 
     Parameters are filters (O, I, kh, kw) or matrices (O, I), taken as O rows; |.| is the Frobenius
-    norm. NS brings the singular values of u near 1: X = u / (|u| + 1e-7), transposed where it has
-    more rows than columns, then so many ``iterations`` of A = X X^T, B = -4.775 A + 2.0315 A^2,
+    norm. NS brings the singular values of u near 1: X = u / (|u| + 1e-7), transposed if it has
+    more rows than columns, then ``iterations`` times A = X X^T, B = -4.775 A + 2.0315 A^2,
     X = 3.4445 X + B X. ``rescale`` False leaves |p| alone. Weight decay is p = (1 - lr wd) p before
     the update. Keller Jordan et al. 2024, "Muon"; the rescaling is that of his CIFAR-10 recipe.
     """
@@ -156,17 +156,17 @@ class MuonUpdate(ParameterUpdate):
         return 14 * p.size + self.iterations * iteration
 
     def bytes(self) -> int:
-        # X is read twice and written once an iteration.
+        # X is read twice and written once per iteration.
         return (5 + 2 + 3 * self.iterations) * 4 * self.size()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Average(Op):
-    """a = d a + (1 - d) p with d = decays[step]; with ``pull`` then p = a. A negative d: nothing.
+    """a = d a + (1 - d) p with d = decays[step]; with ``pull`` then p = a. If d < 0, nothing.
 
-    decays: (steps,) float32, step: (1,) int64; averages: one a value, of its shape. With a constant
-    d the exponential moving average of the weights; with ``pull`` now and then lookahead (Zhang et
-    al. 2019), whose slow weights are the averages.
+    decays: (steps,) float32, step: (1,) int64; averages: one per value, of its shape. With a
+    constant d the exponential moving average of the weights; with ``pull`` at some steps, lookahead
+    (Zhang et al. 2019), whose slow weights are the averages.
     """
 
     inputs: ClassVar = ("decays", "step")
@@ -193,7 +193,7 @@ class Average(Op):
 class Accumulate(Op):
     """s = scale g + s, or scale g alone in the first of the ``parts`` of a batch.
 
-    step: (1,) int64 counts parts, so the first is where step mod parts = 0. sums: one a gradient.
+    step: (1,) int64 counts parts, so the first has step mod parts = 0. sums: one per gradient.
     """
 
     inputs: ClassVar = ("gradients", "step")

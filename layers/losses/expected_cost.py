@@ -1,6 +1,6 @@
 """Losses that are an expected cost: linear in the probabilities p = softmax(scores).
 
-The softmax belongs to the loss: a final ``softmax`` layer of the network is this one.
+The softmax is part of the loss: a final ``softmax`` layer of the network is merged with it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class OneMinusPLoss(Loss):
 
 
 class SquaredDistanceLoss(Loss):
-    """Sum over k of p[k] (k - t) ** 2: classes as numbers; a final softmax is fused with it."""
+    """Sum over k of p[k] (k - t) ** 2, classes as numbers; a final softmax is fused with it."""
 
     kind = "squared_distance"
     softmax = True

@@ -1,4 +1,4 @@
-"""The focal loss: cross-entropy that counts less for samples that are right already."""
+"""The focal loss: cross-entropy with less weight on samples that are already right."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Focal(RowFormula):
         return np.asarray(right * each)
 
     def _miss(self, log_p: Array) -> Array:
-        """1 - p, kept from 0, where powers below 1 have no slope."""
+        """1 - p, kept above 0, where powers below 1 have no slope."""
         return np.asarray(np.maximum(-np.expm1(log_p), 1e-30))
 
 
 class FocalLoss(Loss):
     """-(1 - p[t]) ** focusing * log(p[t]); a final softmax layer is fused with it.
 
-    Source: Lin et al. 2017, eq. 4 with its gamma; 0 is the cross-entropy.
+    Source: Lin et al. 2017, eq. 4, whose gamma is ``focusing``; 0 gives the cross-entropy.
     """
 
     kind = "focal"
@@ -62,7 +62,8 @@ class FocalLoss(Loss):
         self,
         *,
         focusing: Annotated[
-            NotNegative, "How much less a sample counts that is right already; 0: not at all."
+            NotNegative,
+            "The larger, the less weight on samples that are already right; 0: equal weights.",
         ] = 2.0,
         reduction: Reduction = "mean",
     ) -> None:

@@ -63,7 +63,7 @@ class MultiMargin(RowFormula):
 class HingeLoss(Loss):
     """(1 / K) sum over k != t of max(0, margin - s[t] + s[k]) ** power.
 
-    The multi-class margin loss of Weston and Watkins 1999, as PyTorch's MultiMarginLoss.
+    The multi-class margin loss of Weston and Watkins 1999, as in PyTorch's MultiMarginLoss.
     """
 
     kind = "hinge"
@@ -72,7 +72,7 @@ class HingeLoss(Loss):
     def __init__(
         self,
         *,
-        margin: Annotated[Positive, "How far the right score should lie above the others."] = 1.0,
+        margin: Annotated[Positive, "How far the right score should be above the others."] = 1.0,
         power: Annotated[Literal[1, 2], "1, or 2 for the squared hinge."] = 1,
         reduction: Reduction = "mean",
     ) -> None:

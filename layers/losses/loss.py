@@ -23,10 +23,10 @@ from ..layer import Layer
 class Loss(ABC):
     """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph.
 
-    ``formula``: the loss of a sample. ``softmax``: the loss takes a softmax of the scores itself,
-    so that one at the end of the network is this one, and softmax of the scores are the network's
-    probabilities. ``unbounded``: it takes scores of any size, of which the softmax is shown in the
-    place of probabilities. ``gradient`` names what backward returns.
+    ``formula``: the loss of a sample. ``softmax``: the loss applies a softmax to the scores,
+    so that a softmax at the end of the network is merged with it, and the softmax of the scores
+    gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is shown
+    as probabilities. ``gradient`` names what backward returns.
     """
 
     kind: ClassVar[str]
@@ -39,7 +39,7 @@ class Loss(ABC):
         self.reduction = reduction
 
     def check(self, output_shape: Shape, classes: int) -> None:
-        """Raise ShapeError where the network's output is not one score a class."""
+        """Raise ShapeError if the network's output is not one score per class."""
         if output_shape != (classes,):
             raise ShapeError(
                 f"the last layer gives {output_shape}, the data has {classes} classes; "
@@ -47,7 +47,7 @@ class Loss(ABC):
             )
 
     def check_layers(self, layers: Sequence[Layer]) -> None:
-        """Raise ShapeError where the loss cannot train these layers."""
+        """Raise ShapeError if the loss cannot train these layers."""
         for layer in layers:
             if not layer.differentiable:
                 raise ShapeError(

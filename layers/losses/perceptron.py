@@ -1,4 +1,4 @@
-"""The perceptron rule, which is no gradient."""
+"""The perceptron rule, which is not a gradient."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PERCEPTRON_ERROR = "loss.error"
 
 @dataclass(frozen=True)
 class PerceptronError(RowFormula):
-    """sum over k of |x[k] - [k = t]|: wrong units, for x of 0 and 1, as Heaviside makes them.
+    """sum over k of |x[k] - [k = t]|: the number of wrong units if x is 0 or 1, as from Heaviside.
 
-    What stands for the gradient is none: x[k] - [k = t], which Rosenblatt's rule multiplies with
+    In place of a gradient there is the error x[k] - [k = t], which Rosenblatt's rule multiplies by
     the unit's input.
     """
 
@@ -42,8 +42,8 @@ class PerceptronError(RowFormula):
 class PerceptronLoss(Loss):
     """Rosenblatt's rule for one dense layer before heaviside: w += lr * (wanted - y) * x.
 
-    The loss is the number of wrong units, averaged; backward is no gradient. Each unit k should say
-    [k = target]. What backward returns is y - [k = target], so that plain SGD does
+    The loss is the mean number of wrong units; the right output of unit k is [k = target]. Backward
+    does not return a gradient but y - [k = target], so that plain SGD does
     w += lr ([k = target] - y) x (Rosenblatt 1958), for the one layer of weights.
     """
 
@@ -59,7 +59,7 @@ class PerceptronLoss(Loss):
         if len(trained) != 1:
             found = ", ".join(f"'{name}'" for name in trained) or "none"
             raise ShapeError(
-                f"the perceptron rule trains one layer of weights, here are {len(trained)} "
-                f"({found}); keep one 'dense' before 'heaviside', or use 'sigmoid' and "
-                "'loss: cross_entropy', which train several"
+                f"the perceptron rule trains one layer of weights, but there are "
+                f"{len(trained)} ({found}); keep one 'dense' before 'heaviside', or use "
+                "'sigmoid' and 'loss: cross_entropy', which train several"
             )

@@ -17,8 +17,8 @@ from .loss import Loss
 class MapCriterion(RowFormula):
     """-x[t] + log(e^-j + sum over k of e^x[k]), x the negative penalties of RBF units.
 
-    LeCun et al. 1998, eq. 9: e^-j is the weight of a class for what is no known character. Without
-    ``competition`` it is -x[t], eq. 8.
+    LeCun et al. 1998, eq. 9: e^-j is the weight of a class for all that is not a known character.
+    Without ``competition`` it is -x[t], eq. 8.
     """
 
     cuda = """
@@ -57,7 +57,7 @@ class RbfMapLoss(Loss):
     """Penalty of the right class + log(exp(-j) + sum of exp(-penalty)), for an rbf layer.
 
     The scores are the negative penalties. The second term raises the penalties of the other
-    classes, those above j hardly; without ``competition`` it is left out. Source: LeCun et al.
+    classes, but hardly those above j; without ``competition`` it is omitted. Source: LeCun et al.
     1998, eq. 9 and 8.
     """
 
@@ -67,11 +67,9 @@ class RbfMapLoss(Loss):
     def __init__(
         self,
         *,
-        j: Annotated[
-            NotNegative, "Penalties of wrong classes above it are hardly raised further."
-        ] = 10.0,
+        j: Annotated[NotNegative, "Beyond it, penalties of wrong classes hardly increase."] = 10.0,
         competition: Annotated[
-            bool, "false leaves the logarithm out: the right class's penalty alone."
+            bool, "false omits the logarithm and leaves only the right class's penalty."
         ] = True,
         reduction: Reduction = "mean",
     ) -> None:

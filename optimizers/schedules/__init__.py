@@ -1,4 +1,4 @@
-"""The schedules that a config can name: every class with a ``kind`` in a module of this folder."""
+"""The schedules that a config can use: every class with a ``kind`` in a module of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates that reach an end: poly (Caffe), cosine, one cycle, and lines from point to point."""
+"""Schedules with an end: poly (Caffe), cosine, one cycle, and piecewise linear."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Ending(Schedule):
         Count | None, "Step T at which the end is reached; default: the training's length."
     ] = None
     max_epochs: Annotated[
-        Epochs | None, instead_of("max_steps", "max_epochs"), "The same in epochs."
+        Epochs | None, instead_of("max_steps", "max_epochs"), "Like max_steps, in epochs."
     ] = None
 
     def part(self, length: Length) -> Rates:
@@ -67,7 +67,7 @@ class Cosine(_Ending):
     kind = "cosine"
     min_lr: Annotated[
         NotNegative,
-        "Learning rate at the end; the same where a group, or rest under muon, has its own lr. "
+        "Learning rate at the end, also if a group, or rest under muon, has its own lr; "
         "lr_factor multiplies it too.",
     ] = 0.0
 
@@ -93,14 +93,14 @@ class OneCycle(Schedule):
     ] = 0.3
     start_factor: Annotated[Fraction, "First rate, as a share of lr."] = 0.04
     end_factor: Annotated[Fraction, "Last rate, as a share of lr."] = 0.0
-    shape: Annotated[Literal["cosine", "linear"], "Form of both slopes, cosine or linear."] = (
+    shape: Annotated[Literal["cosine", "linear"], "Shape of both slopes, cosine or linear."] = (
         "cosine"
     )
 
     def rates(self, lr: float, length: Length) -> Rates:
         t, last = length.t, length.total_steps - 1.0
         peak = max(self.peak_fraction * length.total_steps - 1.0, 0.0)
-        # Without steps before or after the peak that slope is not used, whatever it divides by.
+        # Without steps before or after the peak that slope is not used, so its divisor may be 1.
         rise = np.clip(t / (peak or 1.0), 0.0, 1.0)
         fall = np.clip((t - peak) / ((last - peak) or 1.0), 0.0, 1.0)
         up = between(self.start_factor, 1.0, rise, self.shape)
@@ -136,7 +136,7 @@ def _points(own: str) -> Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Piecewise(Schedule):
-    """lr times a factor that goes in straight lines from point to point.
+    """lr times a factor that is interpolated linearly between points.
 
     It is constant before the first point and after the last.
     """
@@ -170,7 +170,7 @@ class Piecewise(Schedule):
             return list(self.at)
         if self.at_epochs is not None:
             return [round(epoch * length.steps_per_epoch) for epoch in self.at_epochs]
-        # 0.57 of 100 is an ulp below the whole number that is meant.
+        # 0.57 of 100 is an ulp below the intended whole number.
         return [math.floor(f * length.total_steps + 1e-6) for f in self.at_fractions or ()]
 
     @property

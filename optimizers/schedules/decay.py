@@ -1,4 +1,4 @@
-"""Rates that fall from step to step, without an end; exp and inv are Caffe's.
+"""Schedules that fall at every step, without an end; exp and inv are Caffe's.
 
 Source: Jia et al. 2014, ``SolverParameter.lr_policy``.
 """
@@ -20,9 +20,7 @@ class Exp(Schedule):
     """lr_t = lr * gamma ** t."""
 
     kind = "exp"
-    gamma: Annotated[
-        float, Interval(gt=0, le=1), "Factor of every single step: near 1, such as 0.9999."
-    ]
+    gamma: Annotated[float, Interval(gt=0, le=1), "Factor of every step; near 1, such as 0.9999."]
 
     def rates(self, lr: float, length: Length) -> Rates:
         return np.asarray(lr * self.gamma**length.t)
@@ -33,7 +31,7 @@ class Inv(Schedule):
     """lr_t = lr * (1 + gamma * t) ** -power."""
 
     kind = "inv"
-    gamma: Annotated[NotNegative, "How fast it falls, per step."]
+    gamma: Annotated[NotNegative, "How fast the rate falls, per step."]
     power: Annotated[NotNegative, "The exponent."]
 
     def rates(self, lr: float, length: Length) -> Rates:
@@ -49,7 +47,7 @@ class Compounding(Schedule):
     """
 
     kind = "compounding"
-    decay: Annotated[NotNegative, "Decay, per step; it compounds, so keep it tiny."]
+    decay: Annotated[NotNegative, "Decay, per step; it compounds, so it must be very small."]
 
     def rates(self, lr: float, length: Length) -> Rates:
         return np.asarray(lr * np.cumprod(1.0 / (1.0 + self.decay * length.t)), np.float64)

@@ -18,10 +18,10 @@ Rates = NDArray[np.float64]
 
 
 def training_steps(epochs: float | None, max_steps: int | None, steps_per_epoch: int) -> int:
-    """The length of training in steps; a step that a fraction of an epoch begins is done whole."""
+    """The length of training in steps; a fraction of a step is rounded up."""
     if max_steps is not None:
         return max_steps
-    # A product such as 0.1 * 30 may lie an ulp above the whole number that is meant.
+    # A product such as 0.1 * 30 may lie an ulp above the intended whole number.
     return max(1, math.ceil((epochs or 0.0) * steps_per_epoch - 1e-6))
 
 
@@ -54,7 +54,7 @@ class Length:
 class Warmup:
     """Factor start_factor + (1 - start_factor) t / steps for t < steps, 1 from there on.
 
-    It multiplies the schedule, which runs from t = 0 all the same (Goyal et al. 2017, 2.2, with
+    It multiplies the schedule, which still runs from t = 0 (Goyal et al. 2017, 2.2, with
     a start above zero).
     """
 
@@ -78,17 +78,17 @@ class Schedule(ABC):
     def rates(self, lr: float, length: Length) -> Rates:
         """The rate of every step without warmup: (total_steps,).
 
-        Raises ConfigError, beginning with the path, for what training does not reach.
+        Raises ConfigError, beginning with the path, for a step that training does not reach.
         """
 
     @property
     def ends_with_training(self) -> bool:
-        """Whether another length of training changes the rates of steps that both have."""
+        """Whether the rate of a step depends on the length of the training."""
         return False
 
     @property
     def is_proportional(self) -> bool:
-        """Whether the rates are as many times larger as lr is."""
+        """Whether the rates are proportional to lr."""
         return True
 
     def table(self, lr: float, length: Length) -> NDArray[np.float32]:
@@ -100,7 +100,7 @@ class Schedule(ABC):
 
 
 def between(start: float, end: float, part: Rates, shape: str) -> Rates:
-    """From start (part = 0) to end (part = 1) in a line or half a cosine wave."""
+    """From start (part = 0) to end (part = 1) along a line or half a cosine wave."""
     if shape == "linear":
         return start + (end - start) * part
     return end + (start - end) * (1.0 + np.cos(math.pi * part)) / 2.0

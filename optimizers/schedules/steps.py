@@ -1,4 +1,4 @@
-"""Rates that fall by a factor now and then, or never; names and formulas are Caffe's.
+"""Schedules that change by a factor at some steps, or never; names and formulas are Caffe's.
 
 Source: Jia et al. 2014, ``SolverParameter.lr_policy``.
 """
@@ -74,7 +74,7 @@ _FACTORS = Form(
 def _one_each(gamma: Any, others: Mapping[str, Any]) -> None:
     changes = others.get("milestones") or others.get("milestones_epochs") or gamma
     if len(gamma) not in (1, len(changes)):
-        raise OptionError(f"expected one number, or {len(changes)} for as many milestones")
+        raise OptionError(f"expected one number, or {len(changes)} numbers, one for each milestone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Multistep(Schedule):
                 ends = f"{total / per_epoch:g} epochs" if unit == "epoch" else f"{total} steps"
                 raise ConfigError(
                     f"{length.path}.{key}: {unit} {value:g} is never reached, training ends after "
-                    f"{ends} ({total} steps of {per_epoch} an epoch); use smaller milestones or "
-                    "train longer"
+                    f"{ends} ({total} steps, {per_epoch} steps per epoch); use smaller milestones "
+                    "or train longer"
                 )
         return np.array(steps, np.int64)

@@ -205,8 +205,8 @@ ONE_LINE = [
     ("run: {tune: 1}", "x.yaml:1:13: run.tune: expected auto, true or false (got 1)"),
     (
         "checkpoint: {every_epochs: null}",
-        "x.yaml:1:28: checkpoint.every_epochs: expected a number of epochs, or every_steps beside "
-        "it: a run is saved (got nothing)",
+        "x.yaml:1:28: checkpoint.every_epochs: expected a number of epochs, or every_steps as well"
+        ", because a run must be saved (got nothing)",
     ),
     ("train: {}", "x.yaml:1:1: train: required: epochs or max_steps"),
     (

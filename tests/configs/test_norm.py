@@ -22,7 +22,10 @@ def parsed(layer: str) -> RunConfig:
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        ("lrn: {size: 4}", "lrn.size: expected an odd number: the window has a middle (got 4)"),
+        (
+            "lrn: {size: 4}",
+            "lrn.size: expected an odd number, so that the window has a middle (got 4)",
+        ),
         ("lcn: {size: 17}", "lcn.size: expected a number of at most 15 (got 17)"),
         ("lcn: {beta: 0}", "lcn.beta: expected a number of at least 0.01 (got 0)"),
         ("lrn: {k: 0}", "lrn.k: expected a number of at least 1e-05 (got 0)"),

@@ -69,7 +69,7 @@ MISTAKES = [
     (
         "optimizer: {type: muon, lr: 1}",
         "x.yaml:1:1: optimizer.rest: required key is missing "
-        "(The rule of all parameters that are no filters.)",
+        "(The rule for all parameters that are not filters.)",
     ),
     (
         "optimizer: {type: muon, lr: 1, rest: {type: muon, lr: 1}}",
@@ -96,8 +96,8 @@ MISTAKES = [
     (
         "optimizer: {type: sgd, lr: 1, groups: [{kind: bias, frozen: true, "
         "freeze_after_epoch: 2}]}",
-        "x.yaml:1:87: optimizer.groups.0.freeze_after_epoch: the group is frozen for good; "
-        "take frozen out, or this",
+        "x.yaml:1:87: optimizer.groups.0.freeze_after_epoch: the group is always frozen; "
+        "remove frozen or this key",
     ),
     (
         "optimizer: {type: sgd, lr: 1, groups: [{kind: bias, freeze_until_epoch: 3, "

@@ -190,7 +190,7 @@ CONNECTIONS: list[tuple[Any, str]] = [
     ("lenet5", "connections has 16 lists of input maps, but there are 2 filters"),
     ("lenet6", "unknown connections 'lenet6'; one of: lenet5"),
     ([[0], [1], [2]], "has 3 lists .* 2 filters; give one list for each filter"),
-    ([[0], [3]], r"filter 1: \[3\] names a map that is not there; the input has the maps 0 to 2"),
+    ([[0], [3]], r"filter 1: \[3\] names a map that does not exist; the input has the maps 0 to 2"),
     ([[0], [1, 1]], "filter 1: expected each map once"),
     ([[0], []], "filter 1: expected each map once"),
 ]
@@ -209,7 +209,7 @@ def test_connections_that_cannot_be(table: Any, message: str) -> None:
 
 
 def test_an_identity_has_no_place_in_connections() -> None:
-    with pytest.raises(ShapeError, match="dirac wants filters that see every map"):
+    with pytest.raises(ShapeError, match="dirac needs filters connected to every map"):
         Conv2dLayer(
             "c",
             (2, 5, 5),

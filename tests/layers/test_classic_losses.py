@@ -124,9 +124,9 @@ def test_the_perceptron_rule_trains_one_layer_before_a_threshold() -> None:
     network(PerceptronLoss(), "flatten", "dense", "heaviside")
     with pytest.raises(ShapeError, match="'perceptron' needs 'heaviside' as the last layer"):
         network(PerceptronLoss(), "flatten", "dense", "sigmoid")
-    with pytest.raises(ShapeError, match=r"here are 2 \('dense_1', 'dense_2'\); keep one"):
+    with pytest.raises(ShapeError, match=r"but there are 2 \('dense_1', 'dense_2'\); keep one"):
         network(PerceptronLoss(), "flatten", "dense", "dense", "heaviside")
-    with pytest.raises(ShapeError, match=r"here are 0 \(none\)"):
+    with pytest.raises(ShapeError, match=r"but there are 0 \(none\)"):
         network(PerceptronLoss(), "flatten", "heaviside")
     with pytest.raises(ShapeError, match="'heaviside_1'"):
         network(PerceptronLoss(), "flatten", "heaviside", "dense", "heaviside")

@@ -130,5 +130,5 @@ def test_whitening_has_the_same_bits_with_any_threads(
 
 
 def test_whitening_needs_pictures() -> None:
-    with pytest.raises(ShapeError, match="whiten needs the pictures of the training"):
+    with pytest.raises(ShapeError, match="whiten needs the training pictures, so it can only"):
         Whiten().draw((8, 1, 2, 2), 4, 32, KEY)

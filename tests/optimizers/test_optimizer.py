@@ -233,13 +233,13 @@ def test_the_first_group_that_fits_counts() -> None:
     [
         (
             (Group(names=("conv2d_*", "x")),),
-            r"optimizer\.groups\.0: no parameter fits conv2d_\*, x; the network has "
+            r"optimizer\.groups\.0: no parameter matches conv2d_\*, x; the network has "
             r"dense_1\.weight \(kernel\), dense_1\.bias \(bias\)",
         ),
-        ((Group(kinds=("scale",)),), r"groups\.0: no parameter fits kind scale"),
+        ((Group(kinds=("scale",)),), r"groups\.0: no parameter matches kind scale"),
         (
             (Group(kinds=("bias",)), Group(names=("*.bias",))),
-            r"groups\.1: earlier groups have taken all its parameters",
+            r"groups\.1: earlier groups match all of its parameters; move it before them",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_milestone_that_is_never_reached_is_an_error(text: str, wanted: str) -
     with pytest.raises(ConfigError, match="never reached") as caught:
         rates(text)
     assert wanted in str(caught.value)
-    assert "8 steps of 4 an epoch" in str(caught.value)
+    assert "8 steps, 4 steps per epoch" in str(caught.value)
 
 
 def test_exp() -> None:

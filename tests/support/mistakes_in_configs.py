@@ -310,7 +310,7 @@ CONFIGS = [
     Mistake(
         "as many factors as milestones",
         f"{TRAIN} --set 'schedule={{type: multistep, milestones: [1, 2], gamma: [1, 1, 1]}}'",
-        ("schedule.gamma: expected one number, or 2 for as many milestones (got [",),
+        ("schedule.gamma: expected one number, or 2 numbers, one for each milestone (got [",),
     ),
     Mistake(
         "milestones beyond the end",

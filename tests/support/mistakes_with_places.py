@@ -31,15 +31,15 @@ PLACES = [
         ),
     ),
     Mistake(
-        "a group that no parameter fits",
+        "a group that no parameter matches",
         "summary --config tiny.yaml",
-        ("tiny.yaml:12:42: optimizer.groups.0: no parameter fits conv2d_9.*; the network has ",),
+        ("tiny.yaml:12:42: optimizer.groups.0: no parameter matches conv2d_9.*; the network has ",),
         prepare=changed("momentum: 0.9}", "groups: [{parameters: conv2d_9.*, lr_factor: 2}]}"),
     ),
     Mistake(
         "a cutout larger than the pictures",
         "data --config tiny.yaml",
-        ("tiny.yaml:3:21: data.augment.0.cutout: size 99 is more than a side",),
+        ("tiny.yaml:3:21: data.augment.0.cutout: size 99 is larger than a side",),
         prepare=changed("batch_size: 32", "augment: [cutout: {size: 99}]"),
     ),
     Mistake(
@@ -76,7 +76,7 @@ PLACES = [
         "summary --config tiny.yaml",
         (
             "tiny.yaml:6:27 (in block 'basic', used at tiny.yaml:9:5): layer "
-            "'residual_1.conv2d_1': whiten takes patches of the pictures",
+            "'residual_1.conv2d_1': whiten needs patches of the pictures",
             "give this layer another kernel_initializer",
         ),
         prepare=config(
@@ -86,7 +86,7 @@ PLACES = [
         ),
     ),
     Mistake(
-        "batch norm over one value a channel",
+        "batch norm over one value per channel",
         "train --config tiny.yaml --device numpy --set data.batch_size=1",
         (
             "tiny.yaml:10:5: layer 'batch_norm_1' (batch_norm): a batch of 1 gives one value",

@@ -44,7 +44,7 @@ def test_the_list_of_a_config(tiny: Tiny) -> None:
 
 def test_one_that_does_not_fit_the_pictures(tiny: Tiny, reference: Backend) -> None:
     config = tiny("data.augment=[random_flip, cutout: {size: 29}]")
-    message = r"data\.augment\.1\.cutout: size 29 is more than a side .* have 28x28 pixels"
+    message = r"data\.augment\.1\.cutout: size 29 is larger than a side .* have 28x28 pixels"
     with pytest.raises(ConfigError, match=message):
         train(config, reference, Path("unused"))
     with pytest.raises(ConfigError, match=message):

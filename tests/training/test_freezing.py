@@ -135,6 +135,6 @@ def test_a_stretch_of_no_step_is_an_error(tiny: Make, reference: Backend) -> Non
     with pytest.raises(
         ConfigError,
         match=r"optimizer\.groups\.1\.freeze_after_epoch: epochs 1 and 1\.01 are both step 10.*10 "
-        r"steps an epoch",
+        r"steps per epoch",
     ):
         train(config, reference, NOWHERE)

@@ -67,7 +67,7 @@ WRONG = [
     ("conv2d: {filters: 9, kernel_size: 2, kernel_initializer: whiten}", "1x2x2 have 4 directions"),
     (
         "conv2d: {filters: 8, kernel_size: 2, dilation: 2, kernel_initializer: whiten}",
-        "leave out groups, dilation",
+        "remove groups, dilation",
     ),
     (
         "max_pool2d, conv2d: {filters: 8, kernel_size: 2, kernel_initializer: whiten}",

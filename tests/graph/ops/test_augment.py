@@ -182,9 +182,9 @@ def test_an_affine_map_without_freedom_changes_nothing() -> None:
 
 WRONG: list[tuple[tuple[Augmentation, ...], str]] = [
     ((RandomCrop(5, "reflect"),), "random_crop: padding 5 must be less than the sides"),
-    ((RandomFlip(), Cutout(6)), "cutout: size 6 is more than a side of the pictures"),
+    ((RandomFlip(), Cutout(6)), "cutout: size 6 is larger than a side of the pictures"),
     ((Rotate(5), RandomFlip(), Shift(1)), "put them side by side, 'random_flip' before or after"),
-    ((Elastic(1, 1), Elastic(1, 1)), "elastic can be there once"),
+    ((Elastic(1, 1), Elastic(1, 1)), "elastic can be used only once"),
 ]
 
 
