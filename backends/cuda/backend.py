@@ -40,7 +40,7 @@ REFUSABLE = ("overlap", "apart")
 class CudaBackend:
     """The first GPU of this machine.
 
-    Raises BackendUnavailableError where there is none, its driver is too old, or CuPy, cuDNN or
+    Raises BackendUnavailableError if there is none, its driver is too old, or CuPy, cuDNN or
     cuDNN's frontend is missing.
     """
 

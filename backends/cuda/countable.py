@@ -15,7 +15,7 @@ MOST_ELEMENTS = (1 << 31) - 1
 
 
 def check_countable(graphs: Mapping[str, Graph]) -> None:
-    """Raise ConfigError, with the largest batch that does, where a tensor has too many elements.
+    """Raise ConfigError, with the largest batch that does, if a tensor has too many elements.
 
     Padding included; data sets excepted, which are counted in 64 bits.
     """

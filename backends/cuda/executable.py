@@ -162,8 +162,8 @@ class CudaExecutable:
         return TOGETHER if TOGETHER * len(self._sections[section].steps) <= MOST_LAUNCHES else 1
 
     def _record(self, section: str, times: int = 1) -> Any:
-        """Capture so many runs of a section, after one on state that is put back: modules load
-        lazily."""
+        """Capture ``times`` runs of a section, after one run on state that is put back, because
+        modules load lazily."""
         binder, stream = self._sections[section], device().stream
         joins = binder.overlaps == JOINS
         with self._restored(binder):

@@ -96,7 +96,7 @@ class MemoryPlan:
         return self.libraries + max(asked, default=0)
 
     def largest_batch(self, section: str, free: int) -> int:
-        """The largest batch with which the section would fit into so many bytes; 0 for none.
+        """The largest batch with which the section would fit into ``free`` bytes; 0 for none.
 
         Sections with the same batch size shrink with it.
         """
@@ -163,7 +163,7 @@ def plan_memory(
         sections[name] = _section(graph, geometry, narrow)
     # States and gradients lie in arenas of the same form as that of the parameters.
     arena = sum(_bytes(tensor, geometry) for tensor in parameters)
-    # An average lies as what it is of.
+    # An average lies in memory as the tensor that it averages.
     states = sum(_bytes(averaged.get(tensor, tensor), geometry) for tensor in others - kept)
     return MemoryPlan(
         parameters=arena + (arena // 2 if narrow else 0),
@@ -176,7 +176,7 @@ def plan_memory(
 
 
 def fits_the_share(graphs: Mapping[str, Graph], free: int) -> bool:
-    """Whether the data sets may be kept on the device where nobody said so."""
+    """Whether the data sets may be kept on the device by default."""
     tensors = {t for graph in graphs.values() for t in graph.tensors() if t.role == "data"}
     return sum(tensor.nbytes for tensor in tensors) <= DATA_SHARE * free
 
@@ -186,7 +186,7 @@ def choose_residency(
 ) -> tuple[bool, MemoryPlan]:
     """Whether data sets stay in host memory, and the plan with that; ``free``: bytes.
 
-    "auto" keeps them on the device where they fill no more than the share and all else fits too.
+    "auto" keeps them on the device if they fill at most the share and all else fits too.
     """
     resident = plan_memory(graphs, precision)
     gathers = any(isinstance(op, GatherBatch) for graph in graphs.values() for op in graph.ops)

@@ -146,7 +146,7 @@ def _seconds(build: _Trials, choices: Mapping[str, str], repeats: int = 5) -> fl
 
 
 def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[float, list[str]]:
-    """``_seconds``, and the kernels that may overlap; none of a network of so many launches that
+    """``_seconds``, and the kernels that may overlap; none for a network with so many launches that
     one matters little."""
     try:
         with closing(build(choices)) as trial:
@@ -201,7 +201,7 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
 
 
 def _algorithm(name: str, product: LtProduct) -> dict[str, str]:
-    """The fastest algorithm of a product that repeats; none where cuBLAS would take it anyway."""
+    """The fastest algorithm of a product that repeats; none if cuBLAS would take it anyway."""
     times = {index: product.seconds(index, 5) for index in range(product.count())}
     for index in best_first(times)[:FINALISTS]:
         if times[index] > GAIN * times[0]:

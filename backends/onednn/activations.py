@@ -1,4 +1,4 @@
-"""Activations in float32 by NumPy, where the library's lose digits."""
+"""Activations in float32 by NumPy, for those in which the library loses digits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TAIL = (
     -2.50953108e-1,
     1.68101996e-1,
 )
-# Beyond so many standard deviations 1 - Phi is 0 in float32.
+# Beyond this many standard deviations 1 - Phi is 0 in float32.
 _FAR = 16.0
 
 
@@ -150,7 +150,7 @@ def softplus_backward(b: Binder, op: Op, x: Memory, dy: Memory, dx: Memory) -> N
 
 
 def padding_of(memory: Memory) -> Array | None:
-    """The channels of a blocked memory that do not count, None where there are none."""
+    """The channels of a blocked memory that do not count, None if there are none."""
     shape = memory.descriptor.shape
     numbers = memory.array()
     if len(shape) != 4 or len(numbers) == np.prod(shape):

@@ -116,7 +116,7 @@ def _add_averages(
     add: Callable[[str, Mapping[Tensor, Tensor]], None],
 ) -> None:
     """Averages of parameters lie as these do; of the rest both lie in rows of their own."""
-    # Where all parameters are frozen there is no arena of them.
+    # If all parameters are frozen, they have no arena.
     arena = store.arenas.get("parameters")
     trained = {} if arena is None else arena.spans
     add(name, {a: p for a, p in values.items() if p in trained})

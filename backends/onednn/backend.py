@@ -24,9 +24,9 @@ LAYOUTS = ("nhwc", "nchw", "nChw8c", "nChw16c")
 
 
 class OneDnnBackend:
-    """oneDNN on this machine's processor with so many threads.
+    """oneDNN on this machine's processor with this many threads.
 
-    Raises BackendUnavailableError where oneDNN or libgomp is missing.
+    Raises BackendUnavailableError if oneDNN or libgomp is missing.
     """
 
     name = "onednn"
@@ -116,7 +116,7 @@ class OneDnnBackend:
 
 
 def _check_layouts(tuning: Tuning) -> None:
-    """Raises ChoiceError where a table, in the cache or in a checkpoint, is damaged."""
+    """Raises ChoiceError if a table, in the cache or in a checkpoint, is damaged."""
     for name, layout in tuning.choices.items():
         if layout not in LAYOUTS:
             raise ChoiceError(f"{layout!a} for {name!a}")

@@ -148,12 +148,12 @@ class Binder:
         return Descriptor.of(shape, name, self.dtype)
 
     def written_type(self, tensor: Tensor) -> str:
-        """The type to write an output in: bfloat16 where the operation and a reader have it."""
+        """The type to write an output in: bfloat16 if the operation and a reader have it."""
         if self.dtype == "float32" or tensor.role != "activation":
             return "float32"
         readers = self.graph.consumers(tensor)
         if not readers:
-            # Nobody but, where it is a result, the world outside.
+            # No reader; a result is read outside.
             return "float32" if tensor in self.graph.results.values() else self.dtype
         return self.dtype if any(self._reads_narrow(reader) for reader in readers) else "float32"
 
@@ -223,7 +223,7 @@ class Binder:
         return memory
 
     def _placed(self, tensor: Tensor, descriptor: Descriptor) -> Memory:
-        """New memory for a tensor, or where places are shared that of tensors nobody needs."""
+        """New memory for a tensor, or, if places are shared, that of tensors no longer needed."""
         if self._places is None or tensor.role != "activation":
             return Memory(descriptor)
         memory, before = self._places.take(tensor, descriptor, self._position)
@@ -237,7 +237,7 @@ class Binder:
             self._places.join(tensor, memory)
 
     def may_overwrite(self, tensor: Tensor) -> bool:
-        """Whether nobody needs the tensor's bytes after the operation that is bound now."""
+        """Whether the tensor's bytes are not needed after the operation that is bound now."""
         if self._is_kept(self._home(tensor)):
             return False
         buffer = self._home(tensor).buffer.ctypes.data
@@ -389,5 +389,5 @@ def _bytes(memory: Memory) -> NDArray[Any]:
 
 
 def channel_shape(tensor: Tensor) -> Shape:
-    """(1, C, 1, ...): how a tensor of one value a channel is spread over ``tensor``."""
+    """(1, C, 1, ...): how a tensor of one value per channel is spread over ``tensor``."""
     return (1, tensor.shape[1], *[1] * (len(tensor.shape) - 2))

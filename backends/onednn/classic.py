@@ -1,4 +1,4 @@
-"""What LeNet-5 needs: one scale a channel and its tanh by oneDNN, the border by NumPy."""
+"""What LeNet-5 needs: one scale per channel and its tanh by oneDNN, the border by NumPy."""
 
 from __future__ import annotations
 

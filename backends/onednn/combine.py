@@ -129,7 +129,7 @@ def _layouts(b: Binder, tensor: Tensor) -> list[Descriptor]:
 
 
 def _part(whole: Descriptor, shape: Shape, offsets: Shape) -> Descriptor | None:
-    """A part of a layout, None where it would cut through a block of channels."""
+    """A part of a layout, None if it would cut through a block of channels."""
     try:
         return whole.part(shape, offsets)
     except DnnlError:

@@ -49,7 +49,7 @@ ELTWISE = {
 }
 ELTWISE_FROM_OUTPUT = {"relu": 256, "leaky_relu": 256, "sigmoid": 260, "tanh": 257, "elu": 258}
 ELTWISE_ALPHA = {"softplus": 1.0, "silu": 1.0}  # kinds whose alpha is a fixed part of our formula
-# 1.7159 tanh(2 x / 3) has no algorithm of its own: three in a row, each with alpha and beta.
+# 1.7159 tanh(2 x / 3) has no algorithm of its own, so three run in a row, each with alpha and beta.
 SCALED_TANH = (
     (ELTWISE_LINEAR, 2.0 / 3.0, 0.0),
     (ELTWISE["tanh"], 0.0, 0.0),

@@ -142,9 +142,9 @@ class OneDnnExecutable:
         ]
 
     def step_seconds(self, section: str, repeats: int) -> float:
-        """Seconds of the section's library calls: the fastest of so many runs after a warm-up.
+        """Seconds of the section's library calls: the fastest of ``repeats`` runs after a warm-up.
 
-        Fewer where they take long; a very long warm-up counts itself.
+        Fewer if they take long; a very long warm-up counts itself.
         """
         binder = self._sections[section]
         library().set_threads(self._threads)

@@ -61,7 +61,7 @@ def enough_for(graphs: Mapping[str, Graph]) -> Iterator[None]:
     """Inside this block the memories that are made are counted; the system gives each at once, and
     kills the process when it is used.
 
-    Raises ConfigError, naming a batch that should do, where they are more than is free.
+    Raises ConfigError, naming a batch that should do, if they are more than is free.
     """
     free = free_bytes()
     counted, memory.left = memory.left, free

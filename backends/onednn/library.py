@@ -154,7 +154,7 @@ def _short_waits() -> Iterator[None]:
 class Library:
     """The loaded library with an engine and a stream of its own; use ``library()``.
 
-    Raises BackendUnavailableError where it, or libgomp, is missing or not version 3.
+    Raises BackendUnavailableError if it, or libgomp, is missing or not version 3.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
     x, target = b.plain(op.x).array((n, k)), b.array(op.target)
     log_p = b.output(op.log_p, Descriptor.of(op.log_p.shape)).array((n, k))
     loss = b.output(op.loss, Descriptor.of((1,))).array()
-    # A column a sample: NumPy is several times as fast along long rows.
+    # One column per sample: NumPy is several times as fast along long rows.
     shifted, powers = (b.scratch_array((k, n), np.float64) for _ in range(2))
     top, total, right = (b.scratch_array((n,), np.float64) for _ in range(3))
     samples = np.arange(n)

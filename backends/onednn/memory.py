@@ -43,7 +43,7 @@ left = 1 << 62
 
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
-    """A zeroed buffer of so many bytes that starts at a multiple of 64. Raises MemoryError."""
+    """A zeroed buffer of this many bytes that starts at a multiple of 64. Raises MemoryError."""
     global left
     left -= nbytes
     if left < 0:
@@ -77,7 +77,7 @@ class Descriptor(Owned):
         return cls(handle, library().destroyer("memory_desc"))
 
     def part(self, shape: Shape, offsets: Shape) -> Descriptor:
-        """The layout of a part of this one, in the same bytes; DnnlError where it cuts a block."""
+        """The layout of a part of this one, in the same bytes; DnnlError if it cuts a block."""
         handle = library().create(
             "memory_desc_create_submemory",
             self.handle,
@@ -102,7 +102,7 @@ class Descriptor(Owned):
         return next(name for name, known in DATA_TYPES.items() if known == number)
 
     def retyped(self, dtype: str) -> Descriptor:
-        """The same layout for another type; row-major where it has no name."""
+        """The same layout for another type; row-major if it has no name."""
         shape, own = self.shape, self.dtype
         # NHWC first: pictures of one channel are laid out alike in both, with faster kernels here.
         names = ("nhwc", "nchw", "nChw16c", "nChw8c") if len(shape) == 4 else ()
@@ -168,6 +168,6 @@ class Memory(Owned):
         return Memory(descriptor, self.buffer)
 
     def array(self, shape: Shape | None = None, dtype: Any = np.float32) -> NDArray[Any]:
-        """The buffer as an array: right only where the layout is row-major. Not a copy."""
+        """The buffer as an array: right only if the layout is row-major. Not a copy."""
         flat: NDArray[Any] = self.buffer[: self.descriptor.nbytes].view(dtype)
         return flat if shape is None else flat.reshape(shape)

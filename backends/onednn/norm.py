@@ -1,4 +1,4 @@
-"""Batch norm by oneDNN's primitive; its running statistics, a few numbers a channel, by NumPy.
+"""Batch norm by oneDNN's primitive; its running statistics, a few numbers per channel, by NumPy.
 
 In float32 the sums over the batch are put together from short ones: ``norm_sums.py`` says how,
 ``norm_runs.py`` holds them, and docs/testing.md why.
@@ -63,7 +63,7 @@ def _output(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
 
 
 def _over(b: Binder, source: Tensor, memory: Memory, target: Tensor) -> Memory | None:
-    """The source's memory for the target, where nobody needs it: it touches less memory."""
+    """The source's memory for the target, if it is no longer needed: it touches less memory."""
     if len(source.shape) != 4 or not b.may_overwrite(source):
         return None
     b.overwritten.add(source)

@@ -34,7 +34,7 @@ BESIDE, GROUP, FEW = 64, 16, 2048
 
 
 class Runs:
-    """Pieces of so many whole samples of a layout, each seen as (1, runs, length, 1).
+    """Pieces of some whole samples of a layout, each seen as (1, runs, length, 1).
 
     A piece's runs, in the order of memory, are (rows, blocks, runs side by side, lanes); blocks and
     lanes together are the channels, those included that only fill up a block.
@@ -95,7 +95,7 @@ class Runs:
         return self.count * self.shape[0] * self.shape[2]
 
     def by_run(self, kinds: int) -> tuple[list[Memory], NDArray[Any], Callable[[], None]]:
-        """Scratch for so many kinds of a number a run, all runs of a channel having the same.
+        """Scratch for this many kinds of a number per run, the same for all runs of a channel.
 
         The function fills it from the array, (kinds, channels).
         """
@@ -112,7 +112,7 @@ class Runs:
         return [Memory(self.numbers, part) for part in parts], padded[:, : self.channels], fill
 
     def found(self) -> tuple[Memory, list[Memory]]:
-        """Scratch for a number a run: all of it, and its part for each piece."""
+        """Scratch for a number per run: all of it, and its part for each piece."""
         whole = self.b.scratch(Descriptor.of((self.count * self.runs,)))
         parts = whole.buffer.reshape(self.count, -1)
         return whole, [Memory(self.numbers, part) for part in parts]
@@ -120,7 +120,7 @@ class Runs:
     def averages(
         self, numbers: tuple[Memory, Memory], target: Array, variance: Memory | None = None
     ) -> Callable[[], None]:
-        """Append what averages two kinds of a number a run by channel; then comes what is returned.
+        """Append what averages two numbers per run by channel; then comes what is returned.
 
         target: (2, channels), float64. With ``variance`` the two are means and variances of runs,
         and that, (channels,), becomes the variance of their means: the second average lacks it to
@@ -174,9 +174,9 @@ def normalization(
 
 
 def _length(values: int, side_by_side: int, most: int) -> int:
-    """Into runs of how many values so many are cut: up to ``most``, or a few more, but not few.
+    """The length of the runs that ``values`` are cut into: up to ``most`` or a few more, not short.
 
-    Runs side by side are whole vectors, where that can be.
+    Runs side by side are whole vectors, if possible.
     """
     vector = library().lanes()
     lengths = [k for k in range(1, min(values, 4 * most) + 1) if values % k == 0]

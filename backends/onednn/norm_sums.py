@@ -46,7 +46,7 @@ Array = NDArray[Any]
 def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) -> bool:
     """Append batch norm with its statistics; y is ``place()``'s memory. False: it cannot.
 
-    What a ReLU lets pass is noted where its gradient will be asked for.
+    What a ReLU lets pass is noted if its gradient will be needed.
     """
     runs = Runs(b, op, x.descriptor)
     readers = [r for r in b.graph.consumers(op.mean) if isinstance(r, BatchNormBackward)]
@@ -248,7 +248,7 @@ def backward(
 
 
 def _gradients(b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized) -> None:
-    """Append dw and db, where they are asked for."""
+    """Append dw and db, if they are needed."""
     channels = Descriptor.of(op.mean.shape)
     dw = b.output(op.dw, channels).array() if op.dw is not None else None
     db = b.output(op.db, channels).array() if op.db is not None else None

@@ -1,4 +1,4 @@
-"""Memory that activations share: each takes the place of others that nobody needs any more."""
+"""Memory that activations share: each takes the place of others that are no longer needed."""
 
 from __future__ import annotations
 

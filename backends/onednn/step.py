@@ -68,7 +68,7 @@ def rows_of_step(b: Binder, op: GatherBatch) -> Callable[[], NDArray[np.int32]]:
 
 
 def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
-    """x = pixels * scale + shift, 0 where there is no sample; raw: uint8; None: x has them."""
+    """x = pixels * scale + shift, 0 for a missing sample; raw: uint8; None: x has them."""
     n, channels = op.x.shape[:2]
     x = b.output(op.x, Descriptor.of(op.x.shape))
     target = b.array(op.target)

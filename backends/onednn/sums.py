@@ -56,7 +56,7 @@ class Lines:
         if name == "nchw" and c > 1:
             lanes = 16 if pixels % 16 == 0 else pixels
             return cls("first", c, n, c, pixels // lanes, lanes)
-        # Rows of a multiple of 16 numbers, where so many fit into the picture.
+        # Rows of a multiple of 16 numbers, if as many fit into the picture.
         several = next((k for k in (1, 2, 4, 8, 16) if k * c % 16 == 0), 1)
         several = several if pixels % several == 0 else 1
         return cls("last", c, n, 1, pixels // several, several * c)

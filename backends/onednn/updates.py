@@ -209,7 +209,7 @@ def _times(x: Memory, factor: Memory) -> PrimitiveDesc:
 
 @binds(Average)
 def average(b: Binder, op: Average) -> None:
-    """One addition a stretch, left out where the step's decay is negative."""
+    """One addition per stretch, omitted if the step's decay is negative."""
     decays, step = b.data(op.decays), b.array(op.step)
     keep, new = scalar(b), scalar(b)
     due = [False]

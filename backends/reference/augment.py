@@ -155,7 +155,7 @@ def _augment(
 class _Followed:
     """Where each row and column of each output comes from: y (n, H), x (n, W).
 
-    ``inside``: False where the way ended in black. ``cut``: rows and columns of squares; a pixel in
+    ``inside``: False if the way ended in black. ``cut``: rows and columns of squares; a pixel in
     both of a pair is filled.
     """
 

@@ -84,7 +84,7 @@ class ReferenceBackend:
 
 
 def _fastest(call: Callable[[], object], seconds: float = 0.4) -> float:
-    """The shortest time of one call, tried for so many seconds."""
+    """The shortest time of one call, tried for this many seconds."""
     call()
     times: list[float] = []
     end = time.perf_counter() + seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-# The wheels' library is built with a prefix and, where its integers have 64 bits, a suffix.
+# The wheels' library is built with a prefix and, if its integers have 64 bits, a suffix.
 _SYMBOLS = tuple(
     f"{prefix}openblas_set_num_threads{suffix}"
     for prefix in ("scipy_", "")
@@ -30,9 +30,9 @@ def _library() -> ctypes.CDLL | None:
 
 
 def set_threads(count: int) -> bool:
-    """Let NumPy's matrix products use so many threads, in this whole process.
+    """Let NumPy's matrix products use this many threads, in this whole process.
 
-    Returns False where NumPy came with another BLAS: that one's environment variable decides.
+    Returns False if NumPy came with another BLAS, whose environment variable decides.
     """
     library = _library()
     for symbol in _SYMBOLS:

@@ -21,7 +21,7 @@ class ReferenceExecutable:
     """Sections whose every operation is a NumPy function; see base.Executable.
 
     State starts at zero. A section reads what was written or computed before: a parameter, an
-    input or a data set that nobody wrote raises KeyError with its name.
+    input or a data set that was never written raises KeyError with its name.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ReferenceExecutable:
         }
 
     def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
-        """Run the section's operations in order, so many times."""
+        """Run the section's operations in order, this many times."""
         ops = self.graphs[section].ops
         # Infinities and NaN pass through as they do on every other device.
         with np.errstate(all="ignore"):

@@ -1,8 +1,8 @@
 """The table of kernels: for every type of operation one function, arrays in, arrays out.
 
 A kernel gets the operation and one argument for each of its ``inputs`` and ``updates``: an array, a
-tuple of arrays, or None where an optional tensor is missing. It returns what the operation
-``outputs`` and ``updates`` in the same form: one value, or a tuple where there are several fields.
+tuple of arrays, or None if an optional tensor is missing. It returns what the operation
+``outputs`` and ``updates`` in the same form: one value, or a tuple if there are several fields.
 It never writes into an argument, so an output may be a view of an input. It computes in the
 precision of its arguments, so one function serves float32 and float64.
 """

@@ -109,7 +109,7 @@ def pixels(y: Array, groups: int) -> Array:
 
 
 def along_channels(b: Array, ndim: int) -> Array:
-    """b: (C,) so that it broadcasts along axis 1 of an array of so many axes."""
+    """b: (C,) so that it broadcasts along axis 1 of an array of this many axes."""
     return b.reshape(-1, *(1,) * (ndim - 2))
 
 

@@ -156,7 +156,7 @@ class Binder(LaunchList):
     # ------------------------------------------------------------ tensors
 
     def number(self, tensor: Tensor) -> str:
-        """How an activation is stored: float32, or bfloat16 where the precision is that."""
+        """How an activation is stored: float32, or bfloat16 if that is the precision."""
         return BFLOAT if tensor in self._narrow else tensor.dtype
 
     def home(self, tensor: Tensor) -> Buffer:
@@ -341,5 +341,5 @@ def _only_gradients(op: Op) -> bool:
 
 
 def _is_tail(op: Op) -> bool:
-    """The second half of a fused tail, whose metrics nobody in the section waits for."""
+    """The second half of a fused tail, whose metrics nothing in the section waits for."""
     return isinstance(op, Fused) and op.kind == TAIL_GRADIENTS

@@ -1,4 +1,4 @@
-"""LaunchList: launches in order, on one or more lanes that wait for each other where they must."""
+"""LaunchList: launches in order, on one or more lanes that wait for each other if they must."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Lane:
 
 @dataclass(frozen=True)
 class Step:
-    """One entry of the list: a launch on a lane, and what it is; None where it only waits.
+    """One entry of the list: a launch on a lane, and what it is; None if it only waits.
 
-    ``behind``: the launch where it may overlap with the one that its lane was given before.
+    ``behind``: the launch if it may overlap with the previous one on its lane.
     """
 
     launch: Callable[[], None]
@@ -48,7 +48,7 @@ CHAINS, JOINS = "chains", "joins"
 def launches(
     steps: Iterable[Step], joins: bool = False
 ) -> Iterator[tuple[Step, Callable[[], None]]]:
-    """What to call of every step, in order: its launch, overlapping where it can.
+    """What to call of every step, in order: its launch, overlapping if it can.
 
     joins: also behind a wait, once the lane has launched anything.
     """
@@ -178,9 +178,9 @@ class LaunchList:
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
     def repeated(self, times: int) -> list[Step]:
-        """The launches of so many steps, one behind the other; heads but the first are early.
+        """The launches of ``times`` steps, one after the other; heads but the first are early.
 
-        Early means: behind everything but the updates at a step's end, on a lane beside them.
+        Early means: after everything but the updates at a step's end, on another lane than these.
         """
         end = self._updates()
         if times == 1 or self._early is None or end is None:

@@ -1,4 +1,4 @@
-"""Which activations are bfloat16 where that is the precision."""
+"""Which activations are bfloat16 if that is the precision."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Store:
         self.arenas: dict[str, Any] = {}
         self.spans: dict[Tensor, tuple[str, int, int]] = {}
         self.generation = 0
-        # Data sets that stay in host memory, where that is asked for.
+        # Data sets that stay in host memory, if that was asked for.
         self.feeds: Feeds | None = None
         self._narrowed: dict[Tensor, Buffer] = {}
 

@@ -246,7 +246,7 @@ class Feeds:
                 feed.restart()
 
     def load(self, section: str) -> None:
-        """Before every launch of a section's step; nothing to do where there is nothing to gather.
+        """Before every launch of a section's step; nothing to do if nothing is gathered.
 
         A section that runs before its data sets are written, to be timed, finds zeros.
         """

@@ -18,7 +18,7 @@ class Candidates(Protocol):
         ...
 
     def build(self, index: int) -> bool:
-        """Make one ready; False where it cannot be had."""
+        """Make one ready; False if that is not possible."""
         ...
 
     def name(self, index: int) -> str:
@@ -26,7 +26,7 @@ class Candidates(Protocol):
         ...
 
     def seconds(self, index: int, workspace: int, repeats: int) -> float:
-        """Device seconds of one launch, the fastest of ``repeats``; infinite where it fails."""
+        """Device seconds of one launch, the fastest of ``repeats``; infinite if it fails."""
         ...
 
     def verified(self, index: int, workspace: int) -> bool:
@@ -34,5 +34,5 @@ class Candidates(Protocol):
         ...
 
     def choose(self, index: int | None = None) -> None:
-        """Take one; None: the first. Raises CudnnError or ValueError where there is none."""
+        """Take one; None: the first. Raises CudnnError or ValueError if there is none."""
         ...

@@ -14,7 +14,7 @@ from .layout import BFLOAT
 from .operand import Operand
 from .runtime import captured_seconds, cupy, device_errors, frontend
 
-# A plan that wants more is not worth the memory on nets of this size.
+# A plan that needs more is not worth the memory on nets of this size.
 WORKSPACE_LIMIT = 256 << 20
 # TF32 keeps 10 bits behind the point: it loses this, float32 does not.
 BEYOND_TF32 = 2.0**-12
@@ -25,7 +25,7 @@ class ConvGraph:
 
     kind: "forward", "data" or "filter". ``exact``: no operand may be rounded to TF32.
     ``deterministic``: only plans that repeat. Both are asked for, then verified by running.
-    Raises CudnnError, with the geometry, where no engine takes it.
+    Raises CudnnError, with the geometry, if no engine takes it.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class ConvGraph:
         return int(self._graph.get_execution_plan_count())
 
     def build(self, index: int) -> bool:
-        """Build a candidate; False where it cannot be, or wants too much workspace."""
+        """Build a candidate; False if it cannot be built, or needs too much workspace."""
         if index not in self._built:
             try:
                 self._graph.build_plan_at_index(index)
@@ -135,7 +135,7 @@ class ConvGraph:
     def choose(self, index: int | None = None) -> None:
         """Take a candidate: the one given, else the first that can be built and is verified.
 
-        Raises CudnnError where there is none, as with an index that no longer exists.
+        Raises CudnnError if there is none, as with an index that no longer exists.
         """
         if index is not None:
             if not 0 <= index < self.plans() or not self.build(index):

@@ -48,7 +48,7 @@ class StackProduct:
         c: Stack | None = None,
         beta: float = 0.0,
     ) -> Callable[[], None]:
-        """A function that computes the products. Raises CublasError where there is no algorithm."""
+        """A function that computes the products. Raises CublasError if there is no algorithm."""
         library, shown = self._library, self.shown(a, d)
         # Column by column the operands change places: D^T = op(B)^T A^T.
         matmul = library.new("MatmulDesc", c_int(COMPUTE_FLOAT), c_int(DATA_TYPE["float32"]))

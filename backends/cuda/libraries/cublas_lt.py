@@ -156,7 +156,7 @@ class LtProduct:
     def launch(self, index: int) -> Callable[[], None]:
         """A function that computes the product by one algorithm.
 
-        Raises CublasError where there is no such algorithm, as on another machine.
+        Raises CublasError if there is no such algorithm, as on another machine.
         """
         if index >= len(self._algorithms):
             shown = self._product.shown()

@@ -26,7 +26,7 @@ ACROSS_CHANNELS, PRECOMPUTED_MEANS = 0, 0
 
 
 def _check_cuda(cudnn: int, cupy: int) -> None:
-    """Raise BackendUnavailableError where cuDNN and CuPy are made for different CUDA versions.
+    """Raise BackendUnavailableError if cuDNN and CuPy are made for different CUDA versions.
 
     The packages of cuDNN for both overwrite each other's files.
     """

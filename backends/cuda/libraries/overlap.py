@@ -50,7 +50,7 @@ class _Config(ctypes.Structure):
 
 @cache
 def _driver() -> Any:
-    """cuLaunchKernelEx of the driver; None where there is none."""
+    """cuLaunchKernelEx of the driver; None if there is none."""
     try:
         function = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
     except (OSError, AttributeError):
@@ -76,7 +76,7 @@ def overlapping(
     """A function that launches so behind the kernel that the stream was given before.
 
     function: a CUfunction; arguments: device arrays, device pointers (0 for none) or NumPy scalars;
-    shared: bytes. Raises LibraryError where the driver refuses, when called.
+    shared: bytes. Raises LibraryError if the driver refuses, when called.
     """
     held = [_argument(value) for value in arguments]
     pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(value) for value in held))

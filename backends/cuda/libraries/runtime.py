@@ -43,7 +43,7 @@ def device_errors() -> tuple[type[Exception], type[Exception]]:
 
 @cache
 def frontend() -> Any:
-    """cuDNN's frontend. It would import torch where that is installed, for seconds and nothing."""
+    """cuDNN's frontend. It would import torch if installed, which takes seconds for nothing."""
     try:
         with _blocked("torch"):
             module = importlib.import_module("cudnn")
@@ -103,7 +103,7 @@ def loaded_library(part: str) -> str | None:
 class Device:
     """The first GPU, with a stream of ours and what it can do.
 
-    Raises BackendUnavailableError where there is no GPU or its driver is too old.
+    Raises BackendUnavailableError if there is no GPU or its driver is too old.
     """
 
     def __init__(self) -> None:

@@ -110,7 +110,7 @@ def _rows(
     count: int,
     begins: tuple[int, ...] = (),
 ) -> None:
-    """Launch a kernel over so many channels of the source, in fours where it can be."""
+    """Launch a kernel over this many channels of the source, in fours if possible."""
     a, y = _side_by_side(b, source, target.layout.dtype), target.layout
     near = b.want(source, a)
     # Of NCHW, the rows are samples, and a channel is as many neighbours as there are pixels.

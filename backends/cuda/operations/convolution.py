@@ -41,7 +41,7 @@ def _operand_type(b: Binder) -> str:
 
 
 def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
-    """Whether bias and ReLU may wait until a max-pool has chosen: nobody else looks at y."""
+    """Whether bias and ReLU may wait until a max-pool has chosen: nothing else reads y."""
     readers = b.graph.consumers(op.y)
     pools = [reader for reader in readers if isinstance(reader, Pool2d)]
     return (
@@ -234,7 +234,7 @@ def _bordered(
     top, bottom, left, right = op.window.padding
     shape, stored = (n, c, h + top + bottom, w + left + right), x.layout.stored[1]
     whole = Layout(shape, (n, stored, *shape[2:]), x.layout.nhwc, dtype=x.layout.dtype)
-    # Its border is written here alone; nobody else has this memory.
+    # Its border is written here alone; nothing else has this memory.
     bordered = b.keep(Buffer.zeros(whole))
     _, _, down, across = whole.strides
     corner = bordered.array[top * down + left * across :]

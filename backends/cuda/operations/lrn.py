@@ -40,7 +40,7 @@ def _call(b: Binder, op: LocalNorm, function: str, arguments: tuple[Any, ...]) -
 
 
 def _as_they_lie(b: Binder, op: Lrn | LrnBackward, dtype: str) -> Layout | None:
-    """The layout for the kernel of ours, or None where the library's plain way is to be taken."""
+    """The layout for the kernel of ours, or None if the library's plain layout is to be used."""
     if not b.precision.fusion or not geometry(b).nhwc:
         return None
     layout = channels_last(b, op.x, dtype)

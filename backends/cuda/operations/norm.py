@@ -15,9 +15,9 @@ from .linear import geometry
 
 # Blocks that read, each of which leaves a slice of sums; blocks that only write may be more.
 SUMMING_BLOCKS, BLOCKS = 528, 2112
-# So few slices are united as fast as one; more only where each thread sums so many rows.
+# Up to FREE_SLICES are united as fast as one; more only if each thread sums ENOUGH_ROWS.
 FREE_SLICES, ENOUGH_ROWS = 64, 8
-# TILE and PARTS of norm.cu: channels of a block that unites slices, and threads a channel.
+# TILE and PARTS of norm.cu: channels of a block that unites slices, and threads per channel.
 UNITING = (8, 64)
 # Groups of four channels that a block covers at most.
 MOST_GROUPS = 64
@@ -87,7 +87,7 @@ class _Lines:
 
     @property
     def united(self) -> tuple[Any, ...]:
-        """What a kernel that unites slices wants to know of them."""
+        """What a kernel that unites slices needs to know of them."""
         stored = self.groups * FOUR
         return tuple(map(i32, (self.slices, self.rows, self.channels, stored)))
 

@@ -30,7 +30,7 @@ MOST_GROUPS = THREADS
 
 
 def _flat(b: Binder, size: int) -> c_void_p:
-    """A descriptor of so many floats in a row, padding included."""
+    """A descriptor of this many floats in a row, padding included."""
     owned = b.keep(b.here.cudnn.tensor((1, 1, 1, size), (size, size, size, 1)))
     return c_void_p(owned.handle)
 

@@ -36,7 +36,7 @@ __global__ void channel_scale(const float* x, const float* s, float* y, i64 size
     LINEAR(i, size) y[i] = factor * s[i / pixels % channels] * x[i];
 }
 
-// ds[channel] = factor times the sum of dy x over the channel; one block a channel.
+// ds[channel] = factor times the sum of dy x over the channel; one block per channel.
 __global__ void channel_scale_gradient(const float* x, const float* dy, float* ds, int n,
                                        int channels, int pixels, float factor) {
     enter();

@@ -100,7 +100,7 @@ __global__ void bias_add(const T* x, const float* b, T* y, i64 size, int channel
     }
 }
 
-// One block a channel of an NCHW tensor.
+// One block per channel of an NCHW tensor.
 __global__ void bias_grad_nchw(const T* dy, float* db, int n, int channels, int pixels) {
     enter();
     extern __shared__ double partial[];

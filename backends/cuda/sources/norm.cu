@@ -1,5 +1,5 @@
 // Batch norm of channels-last tensors: rows of `stored` channels, of which `channels` count; four
-// neighbouring channels are one float4, a group. A block covers `width` groups of so many rows as
+// neighbouring channels are one float4, a group. A block covers `width` groups of as many rows as
 // there is room for, and blockIdx.y the next `width` groups. KIND is the activation behind the
 // norm, -1 for none.
 
@@ -84,7 +84,7 @@ __device__ void over_rows(double (&part)[SUMS][256], int rows, int width, int ro
     }
 }
 
-// Blocks that unite slices: for TILE channels each, PARTS threads a channel, which ask for ROUND
+// Blocks that unite slices: for TILE channels each, PARTS threads per channel, which ask for ROUND
 // slices at once.
 constexpr int TILE = 8, PARTS = 64, ROUND = 9;
 
