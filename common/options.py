@@ -235,8 +235,9 @@ def summary_of(kind: type) -> str:
 def kinds_of(module: ModuleType, base: Callable[..., T]) -> dict[str, type[T]]:
     """The classes of a module that derive from ``base`` and have their own ``kind``, by kind."""
     root: Any = base
-    # A generic alias is an instance of type in Python 3.10, but no class.
-    classes: list[Any] = [each for each in vars(module).values() if inspect.isclass(each)]
+    values: list[Any] = list(vars(module).values())
+    # Python 3.10 takes a generic alias for a class.
+    classes = [each for each in values if inspect.isclass(each) and get_origin(each) is None]
     own = [c for c in classes if issubclass(c, root) and c.__module__ == module.__name__]
     return {vars(each)["kind"]: each for each in own if "kind" in vars(each)}
 

@@ -93,7 +93,7 @@ class Session:
         before = checkpoint.provenance.steps_per_epoch
         if before != plan.steps_per_epoch:
             raise CheckpointError(
-                f"{checkpoint.path}: was made with {before} steps an epoch, now there are "
+                f"{checkpoint.path}: was made with {before} steps per epoch, now there are "
                 f"{plan.steps_per_epoch}: the data set or the batch size is another"
             )
         if state.step > plan.total_steps:

@@ -203,7 +203,7 @@ def test_an_archive_that_is_no_original_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "cifar-100-binary.tar.gz").write_bytes(b"half")
     value = findings(tmp_path)["data", "cifar100"].value
-    assert "cifar-100-binary.tar.gz: is truncated: it has 4 bytes of 168513733" in value
+    assert "cifar-100-binary.tar.gz: is truncated: it has 4 of 168513733 bytes" in value
 
 
 def test_the_real_data_is_verified(tmp_path: Path) -> None:
