@@ -64,7 +64,8 @@ def _annotation(option: Option, types: Types) -> Any:
 def _field(option: Option) -> Any:
     others = [mark.option for mark in option.marks if isinstance(mark, DefaultOf)]
     if others:
-        return Field(default_factory=lambda data: data[others[0]], description=option.text)
+        # Pydantic 2.11 asks for a default too if the other option is wrong, and then not there.
+        return Field(default_factory=lambda data: data.get(others[0]), description=option.text)
     if option.is_required:
         return Field(description=option.text)
     # An initialiser is written by its name.
