@@ -237,8 +237,8 @@ def kinds_of(module: ModuleType, base: Callable[..., T]) -> dict[str, type[T]]:
     root: Any = base
     values: list[Any] = list(vars(module).values())
     # Python 3.10 takes a generic alias for a class.
-    classes = [each for each in values if inspect.isclass(each) and get_origin(each) is None]
-    own = [c for c in classes if issubclass(c, root) and c.__module__ == module.__name__]
+    classes = [c for c in values if inspect.isclass(c) and get_origin(c) is None]
+    own: list[Any] = [c for c in classes if issubclass(c, root) and c.__module__ == module.__name__]
     return {vars(each)["kind"]: each for each in own if "kind" in vars(each)}
 
 
