@@ -1,7 +1,7 @@
 """What ``summary`` says of memory is what the executables of the CPU hold, tensor by tensor.
 
 Padding, copies in other layouts and tensors that take each other's place are the backend's own and
-not counted. In bfloat16 numbers are counted, for some of them take two bytes and others four.
+not counted. All is in float32: summary counts four bytes for a number of any precision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Options
 from dnnstack.backends.onednn.executable import OneDnnExecutable
-from dnnstack.backends.onednn.library import library
 from dnnstack.backends.reference.executable import ReferenceExecutable
 from dnnstack.backends.select import open_backend
 from dnnstack.configs import RunConfig, load_config, packaged_configs
@@ -36,7 +35,7 @@ from dnnstack.training.sections import evaluation, samples_needed
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 
-BACKENDS = ("numpy", "onednn", "onednn bf16")
+BACKENDS = ("numpy", "onednn")
 # Of their sizes NumPy would compute for minutes: what it holds before a step is compared.
 LARGE = {"alexnet.yaml", "vgg16.yaml"}
 # Batches that these need, or are.
@@ -76,8 +75,6 @@ def setup_of(config: RunConfig) -> Setup:
 @pytest.fixture(params=BACKENDS)
 def device(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    if name.endswith("bf16") and not library().has_bfloat16():
-        pytest.skip(f"this processor has no bfloat16 ({library().isa()})")
     return name
 
 
@@ -86,10 +83,9 @@ def opened(device: str) -> Backend:
 
 
 def overrides(device: str, *more: str) -> list[str]:
-    precision = "bf16" if device.endswith("bf16") else "fp32"
     # NumPy fuses what only a GPU runs as one, and keeps what lies between the parts.
     fusion = str(device != "numpy").lower()
-    run = f"run={{precision: {precision}, fusion: {fusion}, threads: 1, tune: false}}"
+    run = f"run={{precision: fp32, fusion: {fusion}, threads: 1, tune: false}}"
     return [run, *more]
 
 
@@ -114,7 +110,7 @@ def held_by(executable: Any, graph: Graph) -> dict[Tensor, int]:
     binder, store = executable._sections[graph.name], executable._store
     arrays = (*binder.arrays.items(), *store.arrays.items())
     memories = (*binder.memories.items(), *store.memories.items())
-    # In bfloat16 every number counts as if it took four bytes.
+    # A layout of blocks holds more numbers than the tensor has.
     found = {
         **{tensor: array.nbytes for tensor, array in arrays},
         **{tensor: 4 * prod(memory.descriptor.shape) for tensor, memory in memories},
