@@ -17,18 +17,18 @@ ExecutableT = TypeVar("ExecutableT")
 
 
 class ChoiceError(ValueError):
-    """A tuning names what this backend has not."""
+    """A tuning names a choice that this backend does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompilePlan(Generic[ExecutableT]):
     """What a backend gives to compile certain graphs in a certain precision.
 
-    ``build(graphs, tuning, notices)`` makes the executable; by ``refusals`` it says that a choice
-    of the tuning cannot be had. ``choices`` are taken without a search; ``search`` and ``thorough``
-    are those of ``settle``, None where there is nothing to search. ``code`` marks the backend's
-    code, and ``extra`` is what else the choices depend on. ``training_only``: choices that are left
-    out where nothing trains.
+    ``build(graphs, tuning, notices)`` makes the executable; it raises one of ``refusals`` if a
+    choice of the tuning is not available. ``choices`` are taken without a search; ``search`` and
+    ``thorough`` are those of ``settle``, None where there is nothing to search. ``code`` marks the
+    backend's code, and ``extra`` is what else the choices depend on. ``training_only``: choices
+    that are left out where nothing trains.
     """
 
     build: Callable[[Sections, Tuning, Sequence[str]], ExecutableT]
@@ -50,8 +50,8 @@ def compiled(
     """The sections as an executable, with the tuning that was given, is known, or is found now.
 
     ``planned(graphs, trained, precision)``: the backend's part, of all sections after the rewrites
-    and of those among them that train. Where a choice of the tuning cannot be had, it is replaced
-    by another tuning, and the executable's notices say so.
+    and of those among them that train. If a choice of the tuning is not available, another tuning
+    takes its place, and the executable's notices say so.
     """
     precision = backend.precision(options.precision)
     names = backend.rewrites if options.fusion else ()

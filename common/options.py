@@ -243,8 +243,15 @@ def kinds_of(module: ModuleType, base: Callable[..., T]) -> dict[str, type[T]]:
 
 
 def kinds_in(package: str, base: Callable[..., T]) -> dict[str, type[T]]:
-    """The same for all modules of a package, in the order of their names."""
-    names = [f"{package}.{each.name}" for each in iter_modules(import_module(package).__path__)]
-    return {
-        kind: each for name in names for kind, each in kinds_of(import_module(name), base).items()
-    }
+    """The same for all modules of a package, in the order of their names.
+
+    Raises ValueError if two modules define the same kind.
+    """
+    found: dict[str, type[T]] = {}
+    for each in iter_modules(import_module(package).__path__):
+        own = kinds_of(import_module(f"{package}.{each.name}"), base)
+        for kind in own.keys() & found.keys():
+            other = found[kind].__module__
+            raise ValueError(f"{own[kind].__module__}: {other} defines '{kind}' too")
+        found |= own
+    return found

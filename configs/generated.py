@@ -41,7 +41,7 @@ _PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def schema_text() -> str:
     """configs/schema.json."""
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(json_schema(), indent=2) + "\n"
 
 
 def with_tables(document: str) -> str:

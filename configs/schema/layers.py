@@ -52,7 +52,7 @@ def _written(value: Any) -> Any:
 WRITTEN = PlainSerializer(_written)
 
 _LAYER = ForwardRef("Layer")
-_STACK = tuple[_LAYER, ...]  # type: ignore[valid-type]
+_STACK = tuple[_LAYER, ...]  # type: ignore[valid-type]  # pydantic resolves it, mypy cannot
 _NESTED: dict[Any, Any] = {
     Sequence[LayerObject]: Annotated[_STACK, Field(min_length=1), BeforeValidator(tupled), WRITTEN],
     Shortcut | Sequence[LayerObject]: Annotated[_STACK, WrapValidator(_shortcut), WRITTEN],
