@@ -20,10 +20,16 @@ def cupy_as(found: Callable[[], object]) -> Prepare:
 
     def prepare(patch: pytest.MonkeyPatch) -> None:
         import dnnstack.backends.cuda.backend  # noqa: F401
+        from dnnstack.backends.cuda.libraries import runtime
 
+        opened = runtime.device
         for name, module in list(sys.modules.items()):
-            if name.startswith("dnnstack.backends.cuda.") and hasattr(module, "cupy"):
-                patch.setattr(module, "cupy", found)
+            if name.startswith("dnnstack.backends.cuda."):
+                if hasattr(module, "cupy"):
+                    patch.setattr(module, "cupy", found)
+                # An earlier test may have opened this machine's GPU, which is kept.
+                if getattr(module, "device", None) is opened:
+                    patch.setattr(module, "device", opened.__wrapped__)
 
     return prepare
 
