@@ -46,7 +46,7 @@ def first_conv_pool(graph: Graph) -> Graph:
         if pool is None or not _halves(pool) or conv.y in graph.results.values():
             continue
         backward = [op for op in readers if op is not pool]
-        forward = _fused(FIRST_CONV, (conv, pool), narrow=(conv.x, pool.y))
+        forward = _fused(FIRST_CONV, (conv, pool), bf16=(conv.x, pool.y))
         if not backward:
             _replace_ops(ops, [conv, pool], forward)
             continue
@@ -59,7 +59,7 @@ def first_conv_pool(graph: Graph) -> Graph:
             FIRST_CONV_BACKWARD,
             (*taken,),
             given=(conv, pool),
-            narrow=(conv.x, pool.y, dp),
+            bf16=(conv.x, pool.y, dp),
         )
         _replace_ops(ops, [conv, pool], forward)
         _replace_ops(ops, list(taken), back, at=filters)
@@ -192,7 +192,7 @@ class _Tail:
         rows = replace(entropy.loss, name=f"{entropy.loss.name}.rows")
         chain = (self.out, replace(entropy, loss=rows), self.back, self.data, self.slope)
         return replace(
-            _fused(TAIL, (*self._head(), *chain), narrow=(dx,)),
+            _fused(TAIL, (*self._head(), *chain), bf16=(dx,)),
             results=(entropy.x, self.back.dx, dx),
             origin=_origins((self.hidden, self.out, entropy, self.back, self.data, self.slope)),
         )
@@ -203,7 +203,7 @@ class _Tail:
         if self.first.bias_grad is not None:
             parts.append(BiasGrad(dy=self.slope.dx, db=self.first.bias_grad))
         return replace(
-            _fused(TAIL_GRADIENTS, tuple(parts), given=self._head(), narrow=(self.slope.dx,)),
+            _fused(TAIL_GRADIENTS, tuple(parts), given=self._head(), bf16=(self.slope.dx,)),
             origin=_origins((*parts, self.first)),
         )
 
@@ -275,7 +275,7 @@ def _fused(
     kind: str,
     parts: tuple[Op, ...],
     given: tuple[Op, ...] = (),
-    narrow: tuple[Tensor, ...] = (),
+    bf16: tuple[Tensor, ...] = (),
 ) -> Fused:
     """The operation of these parts: what it reads and leaves follows from them."""
     every = (*given, *parts)
@@ -291,7 +291,7 @@ def _fused(
         sources=tuple(t for t in read if t not in written or t in _kept(given, kind)),
         results=tuple(t for t in left if t not in inner or t.role == "gradient"),
         states=states,
-        narrow=narrow,
+        bf16=bf16,
         origin=_origins(parts),
     )
 

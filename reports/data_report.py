@@ -14,8 +14,8 @@ from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of, sp
 from ..graph.augmentations import Augmentation
 from ..training.assemble import data_files, describe_data, load_data, preprocessing
 from ..training.augmentation import augmentations
+from ..training.pixel_statistics import mean_and_deviation
 from ..training.preprocessing import Preprocessing
-from ..training.statistics import mean_and_deviation
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig

@@ -25,6 +25,7 @@ from .augmentation import augmentations
 from .listener import Listener, Silent, Summary
 from .loop import Loop
 from .network import Network
+from .pixel_statistics import mean_and_deviation
 from .plan import make_plan
 from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
@@ -37,7 +38,6 @@ from .records.state import START
 from .records.store import CheckpointWriter
 from .session import Session
 from .setup import Setup
-from .statistics import mean_and_deviation
 
 if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig

@@ -10,17 +10,17 @@ from typing import Any
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...graph.graph import Graph
 from ...graph.rewrites import REWRITES
-from ..base import Limits, Options
-from ..base import Precision as PrecisionName
+from ..base import Limits, Options, Precision
 from ..compiling import Choices, CompilePlan, Sections, compiled
 from ..tuning import Tuning, code_digest
-from .binding.bind import Precision
-from .binding.lanes import Lane
+from .binding.bind import Arithmetic
+from .binding.launch_list import Stream
 from .countable import check_countable
 from .executable import CudaExecutable
 from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
 from .libraries.cudnn_library import Cudnn
+from .libraries.layout import BFLOAT, FLOAT, Number
 from .libraries.runtime import cupy, device, frontend, module_version, synchronize
 from .memory_plan import check_fits, choose_residency, free_bytes
 from .tuner import search
@@ -51,21 +51,21 @@ class CudaBackend:
     def __init__(self, capture: bool = True) -> None:
         self.device = device()
         self._capture = capture
-        self._lanes: dict[tuple[int, bool], Lane] = {}
+        self._streams: dict[tuple[int, bool], Stream] = {}
         self._cublas_lt: CublasLt | None = None
 
-    def _lane(self, index: int, tf32: bool) -> Lane:
-        """The lane of this number: its stream, and handles made when first asked for."""
+    def _stream(self, index: int, tf32: bool) -> Stream:
+        """The stream of this number, with handles made when first asked for."""
         key = (index, tf32)
-        if key not in self._lanes:
-            stream = self.device.lane(index)
-            with stream:
-                other = self._lanes.get((index, not tf32))
-                cudnn = other.cudnn if other is not None else Cudnn(stream)
-                cublas = Cublas(tf32, stream)
+        if key not in self._streams:
+            cuda = self.device.numbered_stream(index)
+            with cuda:
+                other = self._streams.get((index, not tf32))
+                cudnn = other.cudnn if other is not None else Cudnn(cuda)
+                cublas = Cublas(tf32, cuda)
                 self._cublas_lt = self._cublas_lt or CublasLt()
-                self._lanes[key] = Lane(stream, cublas, cudnn, self._cublas_lt)
-        return self._lanes[key]
+                self._streams[key] = Stream(cuda, cublas, cudnn, self._cublas_lt)
+        return self._streams[key]
 
     def compile(
         self, sections: Mapping[str, Graph], options: Options | None = None
@@ -73,21 +73,20 @@ class CudaBackend:
         options = options or Options()
 
         def planned(
-            graphs: Sections, trained: Sections, chosen: PrecisionName
+            graphs: Sections, trained: Sections, chosen: Precision
         ) -> CompilePlan[CudaExecutable]:
-            precision = Precision(
-                chosen == "fp32", chosen == "bf16", options.deterministic, options.fusion
-            )
+            dtype: Number = BFLOAT if chosen == "bf16" else FLOAT
+            arithmetic = Arithmetic(chosen == "fp32", dtype, options.deterministic, options.fusion)
             check_countable(graphs)
             free = free_bytes()
             streamed, memory = choose_residency(graphs, options.precision, options.residency, free)
             check_fits(memory, free, self.device.name)
 
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:
-                count = int(tuning.choices.get("lanes", "1"))
-                lanes = [self._lane(i, chosen == "tf32") for i in range(count)]
+                count = int(tuning.choices.get("streams", "1"))
+                streams = [self._stream(i, chosen == "tf32") for i in range(count)]
                 capture = self._capture
-                return CudaExecutable(graphs, tuning, lanes, precision, notes, capture, streamed)
+                return CudaExecutable(graphs, tuning, streams, arithmetic, notes, capture, streamed)
 
             def trial(choices: Choices) -> CudaExecutable:
                 return build(trained, Tuning(self.name, choices=dict(choices)), ())
@@ -105,7 +104,7 @@ class CudaBackend:
 
         return compiled(self, sections, options, planned)
 
-    def precision(self, wanted: PrecisionName) -> PrecisionName:
+    def precision(self, wanted: Precision) -> Precision:
         if wanted == "auto":
             return "tf32" if self.device.has_tf32 else "fp32"
         if wanted in ("tf32", "bf16") and not self.device.has_tf32:
@@ -124,7 +123,7 @@ class CudaBackend:
         cp, n = cupy(), 8192
         with self.device.stream:
             a, b, c = (cp.random.standard_normal((n, n), dtype="float32") for _ in range(3))
-            blas = self._lane(0, self.device.has_tf32).cublas
+            blas = self._stream(0, self.device.has_tf32).cublas
             at = [int(x.data.ptr) for x in (a, b, c)]
             product = Product(n, n, n, at[0], n, at[1], n, at[2], n)
             seconds = _fastest(lambda: blas.sgemm(product))
@@ -134,13 +133,13 @@ class CudaBackend:
         return Limits(2 * n**3 / seconds / 1e9, 2 * source.nbytes / moved / 1e9)
 
     def versions(self) -> Mapping[str, str]:
-        cp, lane = cupy(), self._lane(0, self.device.has_tf32)
+        cp, stream = cupy(), self._stream(0, self.device.has_tf32)
         return {
             "GPU": self.device.name,
             "CUDA": str(self.device.cuda_version),
             "driver": str(cp.cuda.runtime.driverGetVersion()),
-            "cuDNN": lane.cudnn.version,
-            "cuBLAS": lane.cublas.version,
+            "cuDNN": stream.cudnn.version,
+            "cuBLAS": stream.cublas.version,
             "CuPy": module_version(cp),
             "cudnn-frontend": module_version(frontend()),
         }

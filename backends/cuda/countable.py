@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from ...common.errors import ConfigError
 from ...graph.graph import Graph, Op, Tensor
-from .binding.parameters import Geometry
+from .binding.layouts import Geometry
+from .libraries.layout import FLOAT
 from .memory_plan import FURTHEST, batch_key, elements
 
 # No tensor descriptor of cuDNN's takes more (cuDNN API, cudnnSetTensor4dDescriptor), and kernels of
@@ -19,7 +20,7 @@ def check_countable(graphs: Mapping[str, Graph]) -> None:
 
     Padding included; data sets excepted, which are counted in 64 bits.
     """
-    geometry = Geometry(FURTHEST, False)
+    geometry = Geometry(FURTHEST, FLOAT)
     for graph in graphs.values():
         for op in graph.ops:
             for tensor in (*op.reads(), *op.writes()):

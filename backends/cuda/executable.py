@@ -17,11 +17,11 @@ from ...graph.ops.updates import ParameterUpdate
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
-from .binding.bind import Binder, Precision
-from .binding.lanes import JOINS, Lane, Step, launches
-from .binding.parameters import Geometry, add_gradients, add_parameters
+from .binding.bind import Arithmetic, Binder
+from .binding.feeds import Feeds
+from .binding.launch_list import JOINS, Step, Stream, launches
+from .binding.layouts import Geometry, add_gradients, add_parameters
 from .binding.store import PARAMETERS, Buffer, Store
-from .binding.stream import Feeds
 from .libraries.layout import BFLOAT
 from .libraries.runtime import captured_seconds, cupy, device, device_errors, synchronize
 
@@ -36,7 +36,7 @@ CAPTURED = f"--no-graph names the call that fails; {AFTER}"
 
 
 class CudaExecutable:
-    """Sections bound to the lanes of the GPU; see base.Executable.
+    """Sections bound to the streams of the GPU; see base.Executable.
 
     ``capture``: False launches every call by itself, for debugging; the bits are the same.
     ``streamed``: data sets stay in host memory.
@@ -46,8 +46,8 @@ class CudaExecutable:
         self,
         graphs: Mapping[str, Graph],
         tuning: Tuning,
-        lanes: Sequence[Lane],
-        precision: Precision,
+        streams: Sequence[Stream],
+        arithmetic: Arithmetic,
         notices: Sequence[str] = (),
         capture: bool = True,
         streamed: bool = False,
@@ -55,8 +55,8 @@ class CudaExecutable:
         self.tuning = tuning
         self.graphs = graphs
         self.notices = notices
-        self._lanes = lanes
-        self._precision = precision
+        self._streams = streams
+        self._arithmetic = arithmetic
         self._capture = capture
         self._store = Store()
         self._sections: dict[str, Binder] = {}
@@ -74,18 +74,20 @@ class CudaExecutable:
         """Allocate what belongs to no section alone: streams of data, parameters, gradients."""
         if streamed:
             self._store.feeds = Feeds(self.graphs, self._position)
-        narrow = self._precision.narrow
-        add_parameters(self._store, self.graphs, Geometry(self.tuning.choices, narrow))
-        if narrow and PARAMETERS in self._store.arenas:
+        dtype = self._arithmetic.dtype
+        add_parameters(self._store, self.graphs, Geometry(self.tuning.choices, dtype))
+        if dtype == BFLOAT and PARAMETERS in self._store.arenas:
             # Before any section is bound: whoever updates parameters renews their copies.
-            self._store.narrow_arena()
+            self._store.bf16_arena()
         self._gradients = {
             name: add_gradients(self._store, name, graph) for name, graph in self.graphs.items()
         }
 
     def _bind(self) -> None:
         for name, graph in self.graphs.items():
-            binder = Binder(graph, self._store, self._lanes, self._precision, self.tuning.choices)
+            binder = Binder(
+                graph, self._store, self._streams, self._arithmetic, self.tuning.choices
+            )
             binder.buffers.update(self._gradients[name])
             try:
                 binder.bind()
@@ -99,13 +101,13 @@ class CudaExecutable:
         synchronize()
 
     def _share_workspaces(self) -> None:
-        """One workspace a lane, for sections do not run at the same time."""
+        """One workspace a stream, for sections do not run at the same time."""
         sizes: dict[int, int] = {}
         for binder in self._sections.values():
-            for lane, size in binder.wanted_workspaces().items():
-                sizes[lane] = max(size, sizes.get(lane, 16))
+            for stream, size in binder.wanted_workspaces().items():
+                sizes[stream] = max(size, sizes.get(stream, 16))
         try:
-            workspaces = {lane: cupy().empty(size, "uint8") for lane, size in sizes.items()}
+            workspaces = {stream: cupy().empty(size, "uint8") for stream, size in sizes.items()}
         except MemoryError as error:
             shown = {"workspaces": sum(sizes.values())}
             raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
@@ -143,7 +145,7 @@ class CudaExecutable:
                     if feeds is not None:
                         feeds.load(section)
                     # One after the other, so that an error belongs to the call that it follows.
-                    _launch(self._sections[section].steps, self._lanes)
+                    _launch(self._sections[section].steps, self._streams)
                 return
             stream, together = device().stream, self._together(section)
             while steps:
@@ -185,8 +187,8 @@ class CudaExecutable:
         """Put everything that a section updates in place back to what it was before."""
         tensors = dict.fromkeys(t for op in binder.graph.ops for t in op.tensors(op.updates))
         changed = [self._buffer(t).array for t in tensors]
-        if self._store.has_narrow:
-            changed.append(self._store.narrow_arena())
+        if self._store.has_bf16:
+            changed.append(self._store.bf16_arena())
         saved = [array.copy() for array in changed]
         yield
         for array, before in zip(changed, saved, strict=True):
@@ -214,9 +216,9 @@ class CudaExecutable:
                 buffer = self._buffer(tensor)
                 values = np.asarray(array, tensor.dtype)
                 buffer.array.set(buffer.layout.pack(values))
-                narrow = replace(buffer.layout, dtype=BFLOAT)
+                layout = replace(buffer.layout, dtype=BFLOAT)
                 if tensor.role == "parameter":
-                    self._store.renew(tensor, narrow.pack(values))
+                    self._store.renew(tensor, layout.pack(values))
                 if self._store.feeds is not None:
                     self._store.feeds.moved(tensor)
             synchronize()
@@ -259,7 +261,7 @@ class CudaExecutable:
                 if step.call is None:
                     step.launch()
                     continue
-                stream = self._lanes[step.lane].stream
+                stream = self._streams[step.stream].cuda
                 times.append(captured_seconds(step.launch, stream, repeats))
         return times
 
@@ -308,13 +310,13 @@ class CudaExecutable:
         return self._sections[tensor.section].buffers[tensor]
 
 
-def _launch(steps: Sequence[Step], finished: Sequence[Lane] = ()) -> None:
-    """Launch steps in order; with ``finished``, the lanes, each is waited for before the next."""
+def _launch(steps: Sequence[Step], finished: Sequence[Stream] = ()) -> None:
+    """Launch steps in order; with ``finished``, the streams, each is waited for before the next."""
     for step in steps:
         with _explaining(step):
             step.launch()
             if finished:
-                finished[step.lane].stream.synchronize()
+                finished[step.stream].cuda.synchronize()
 
 
 @contextmanager

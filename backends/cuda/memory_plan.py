@@ -26,12 +26,12 @@ from ...graph.ops import (
     Reshape,
 )
 from ..base import Precision, Residency
-from .binding.numbers import NARROW, narrow_tensors
-from .binding.parameters import NARROW_ROW, Geometry, updates
-from .binding.stream import SLOTS, Packed
+from .binding.element_types import BF16_OPS, bf16_tensors
+from .binding.feeds import SLOTS, Packed
+from .binding.layouts import ROWS, Geometry, updates
 from .libraries.conv_graph import WORKSPACE_LIMIT
 from .libraries.cublas import WORKSPACE_BYTES
-from .libraries.layout import Layout, padded, plain
+from .libraries.layout import BFLOAT, FLOAT, Layout, padded, plain
 from .libraries.runtime import cupy
 from .operations.augment import FLOATS_A_PIXEL
 from .operations.muon import scratch_bytes as muon_bytes
@@ -39,7 +39,7 @@ from .operations.muon import scratch_bytes as muon_bytes
 # The choices with the most padding that a search may take.
 FURTHEST: Mapping[str, str] = {"layout": "nhwc", "pad": "32"}
 # Streams with handles, and so workspaces, of their own.
-LANES = 3
+STREAMS = 3
 # The share of the free memory up to which "auto" keeps data sets on the device.
 DATA_SHARE = 0.5
 # Partial sums, tables and what the allocator rounds up: some megabytes and a share.
@@ -127,8 +127,8 @@ def plan_memory(
 
     streamed: data sets stay in host memory.
     """
-    narrow = precision == "bf16"
-    geometry = Geometry(FURTHEST, narrow)
+    dtype = BFLOAT if precision == "bf16" else FLOAT
+    geometry = Geometry(FURTHEST, dtype)
     parameters: set[Tensor] = set()
     others: set[Tensor] = set()
     data: set[Tensor] = set()
@@ -160,17 +160,17 @@ def plan_memory(
             gathers = [op for op in graph.ops if isinstance(op, GatherBatch)]
             data -= {t for op in gathers for t in (op.images, op.labels, op.order)}
             buffers += (SLOTS + 1) * sum(Packed.nbytes(op.x.shape) for op in gathers)
-        sections[name] = _section(graph, geometry, narrow)
+        sections[name] = _section(graph, geometry, dtype)
     # States and gradients lie in arenas of the same form as that of the parameters.
     arena = sum(_bytes(tensor, geometry) for tensor in parameters)
     # An average lies in memory as the tensor that it averages.
     states = sum(_bytes(averaged.get(tensor, tensor), geometry) for tensor in others - kept)
     return MemoryPlan(
-        parameters=arena + (arena // 2 if narrow else 0),
+        parameters=arena + (arena // 2 if dtype == BFLOAT else 0),
         gradients=trained * arena,
         optimizer=len(families) * arena + states + scratch,
         data=sum(tensor.nbytes for tensor in data) + buffers,
-        libraries=LANES * WORKSPACE_BYTES + SLACK,
+        libraries=STREAMS * WORKSPACE_BYTES + SLACK,
         sections=sections,
     )
 
@@ -246,7 +246,7 @@ def elements(tensor: Tensor, geometry: Geometry) -> int:
             size = geometry.picture(tensor.shape).size
     elif len(tensor.shape) == 2:
         rows, columns = tensor.shape
-        columns = max(geometry.units(columns), padded(columns, NARROW_ROW))
+        columns = max(geometry.units(columns), padded(columns, ROWS[BFLOAT]))
         size = (geometry.units(rows) if tensor.role == "parameter" else rows) * columns
     return size
 
@@ -257,8 +257,8 @@ def free_bytes() -> int:
     return int(free) + int(cupy().get_default_memory_pool().free_bytes())
 
 
-def _section(graph: Graph, geometry: Geometry, narrow: bool) -> SectionNeed:
-    halved = narrow_tensors(graph) if narrow else frozenset[Tensor]()
+def _section(graph: Graph, geometry: Geometry, dtype: str) -> SectionNeed:
+    halved = bf16_tensors(graph) if dtype == BFLOAT else frozenset[Tensor]()
     own: dict[Tensor, int] = {}
     for op in graph.ops:
         for tensor in () if isinstance(op, Reshape) else op.writes():
@@ -271,12 +271,14 @@ def _section(graph: Graph, geometry: Geometry, narrow: bool) -> SectionNeed:
     bordered = sum(_bytes(x, geometry, x in halved) for op in graph.ops for x in _bordered(op))
     # Pooling notes where each maximum came from.
     chosen = sum(tensor.size for op in graph.ops for tensor in _pooled(op))
-    copies = sum(_bytes(t, geometry) + (t.nbytes // 2 if narrow else 0) for t in _copied(graph))
+    copies = sum(
+        _bytes(t, geometry) + (t.nbytes // 2 if dtype == BFLOAT else 0) for t in _copied(graph)
+    )
     convolves = any(isinstance(op, _CONVOLUTIONS) for op in graph.ops)
     return SectionNeed(
         batch_size=graph.batch_size,
         activations=int((sum(own.values()) + copies + chosen + bordered + noise) * (1 + SCRATCH)),
-        workspace=LANES * WORKSPACE_LIMIT if convolves else 0,
+        workspace=STREAMS * WORKSPACE_LIMIT if convolves else 0,
         parts=graph.parts,
     )
 
@@ -294,7 +296,7 @@ def _copied(graph: Graph) -> set[Tensor]:
     return {
         tensor
         for op in graph.ops
-        if not isinstance(op, (*NARROW, Fused))
+        if not isinstance(op, (*BF16_OPS, Fused))
         for tensor in (*op.reads(), *op.writes())
         if tensor.role == "activation" and len(tensor.shape) == 4
     }

@@ -1,4 +1,4 @@
-"""Choosing layouts, padding, lanes, overlap and convolution plans by timing them on the device."""
+"""Choosing layouts, padding, streams, overlap and convolution plans by timing on the device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 
 from ...common.errors import CudnnError, LibraryError
 from ..base import Options
-from .binding.lanes import CHAINS, JOINS
+from .binding.launch_list import CHAINS, JOINS
 from .executable import ALLOCATION, CudaExecutable
 from .libraries.candidates import Candidates
 from .libraries.conv_graph import WORKSPACE_LIMIT, best_first
@@ -22,7 +22,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
     "tf32": ({"layout": "nhwc", "pad": "8"}, {"layout": "nhwc", "pad": "32"}, {"layout": "nchw"}),
     "bf16": ({"layout": "nhwc", "pad": "32"}, {"layout": "nhwc", "pad": "8"}),
 }
-LANES = ("1", "2", "3")
+STREAMS = ("1", "2", "3")
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
 MOST_PLANS = 64
 # Seconds that a search takes where nothing else is asked for.
@@ -63,7 +63,7 @@ def _starved(error: LibraryError) -> bool:
 
 def search(build: Build, precision: str, options: Options) -> tuple[dict[str, str], bool]:
     """The fastest choices found: for a layout the best plan of every convolution, then the number
-    of lanes, then whether launches overlap, by the time of the captured step. And whether all of
+    of streams, then whether launches overlap, by the time of the captured step. And whether all of
     them had the memory they need: else the next search may find others.
 
     ``build(choices)`` compiles the sections to tune. Further layouts are tried while less than half
@@ -96,11 +96,11 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
             found, fastest = choices, seconds
     if fastest == float("inf") and build.refused:
         raise build.refused[-1]
-    for lanes in LANES[1:]:
+    for streams in STREAMS[1:]:
         options.interrupt()
-        seconds = _seconds(build, found | {"lanes": lanes})
+        seconds = _seconds(build, found | {"streams": streams})
         if seconds < GAIN * fastest:
-            found, fastest = found | {"lanes": lanes}, seconds
+            found, fastest = found | {"streams": streams}, seconds
     if available():
         found = _overlap(build, found, options, begin + budget)
     return found
@@ -116,9 +116,9 @@ def _overlap(
     """
     tried: dict[float, tuple[dict[str, str], list[str]]] = {}
     for kind in (JOINS, CHAINS):
-        for lanes in dict.fromkeys((found.get("lanes", "1"), "1")):
+        for streams in dict.fromkeys((found.get("streams", "1"), "1")):
             options.interrupt()
-            choices = found | {"lanes": lanes, "overlap": kind}
+            choices = found | {"streams": streams, "overlap": kind}
             seconds, names = _timed(build, choices, FINE_REPEATS)
             tried[seconds] = choices, names
         if min(tried) < float("inf"):

@@ -14,7 +14,7 @@ class Fused(Op):
 
     ``kind`` names the kernel, ``sources`` are read from outside, ``results`` are seen outside,
     ``states`` are updated in place. The kernel knows the results of ``given`` from before or
-    computes them again: they do not count as work of this operation. ``narrow``: the tensors
+    computes them again: they do not count as work of this operation. ``bf16``: the tensors
     outside that may be kept in bfloat16.
     """
 
@@ -27,7 +27,7 @@ class Fused(Op):
     results: tuple[Tensor, ...]
     states: tuple[Tensor, ...] = ()
     given: tuple[Op, ...] = ()
-    narrow: tuple[Tensor, ...] = ()
+    bf16: tuple[Tensor, ...] = ()
 
     def check(self) -> None:
         for part in (*self.given, *self.parts):

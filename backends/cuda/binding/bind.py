@@ -1,4 +1,4 @@
-"""Binder: turns the operations of one section into a list of launches on one or more lanes."""
+"""Binder: turns the operations of one section into a list of launches on one or more streams."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import i64, linear_grid
-from ..libraries.layout import BFLOAT, FLOAT, Layout, plain
+from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
 from ..libraries.runtime import cupy
 from .decisions import Decisions
-from .lanes import Lane, LaunchList
-from .numbers import narrow_tensors
+from .element_types import bf16_tensors
+from .launch_list import LaunchList, Stream
 from .store import Buffer, Store
 
 OpT = TypeVar("OpT", bound=Op)
 Bind = Callable[["Binder", Any], None]
 KERNELS: Registry[Bind] = Registry("cuda")
-# What an operation needs that depends on no other of the step: bound first, on the last lane.
+# What an operation needs that depends on no other of the step: bound first, on the last stream.
 PREPARATIONS: dict[type[Op], Bind] = {}
 
 
@@ -44,11 +44,11 @@ def binds(kind: type[OpT]) -> Callable[[Callable[[Binder, OpT], None]], Bind]:
 
 
 @dataclass(frozen=True)
-class Precision:
-    """exact: no operand rounded to TF32. narrow: activations and copies of weights in bfloat16."""
+class Arithmetic:
+    """exact: no operand rounded to TF32; dtype: the type of activations and copies of weights."""
 
     exact: bool
-    narrow: bool
+    dtype: Number
     deterministic: bool
     fusion: bool
 
@@ -58,7 +58,7 @@ class _Slices:
     """Sums over parts of a batch that are yet to be added up: ``count`` rows, a stride apart."""
 
     op: Op
-    lane: int
+    stream: int
     source: Any
     first: int
     count: int
@@ -74,15 +74,15 @@ class Binder(LaunchList):
         self,
         graph: Graph,
         store: Store,
-        lanes: Sequence[Lane],
-        precision: Precision,
+        streams: Sequence[Stream],
+        arithmetic: Arithmetic,
         choices: Mapping[str, str],
     ) -> None:
         overlap = choices.get("overlap", "") if available() else ""
-        super().__init__(lanes, overlap, choices.get("apart", "").split(","))
+        super().__init__(streams, overlap, choices.get("apart", "").split(","))
         self.graph = graph
         self.store = store
-        self.precision = precision
+        self.arithmetic = arithmetic
         self.choices = choices
         self.buffers: dict[Tensor, Buffer] = {}
         self.convolutions: dict[str, ConvGraph] = {}
@@ -92,7 +92,7 @@ class Binder(LaunchList):
         self.tails: dict[str, Callable[[int], float]] = {}
         self.products: dict[str, LtProduct] = {}
         self.decisions = Decisions()
-        self._narrow = narrow_tensors(graph) if precision.narrow else frozenset[Tensor]()
+        self._bf16 = bf16_tensors(graph) if arithmetic.dtype == BFLOAT else frozenset[Tensor]()
         self._workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
         self._op: Op = graph.ops[0] if graph.ops else Op()
         self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
@@ -103,7 +103,7 @@ class Binder(LaunchList):
         """Bind every operation in order; then the section wants its workspaces."""
         aside = self._aside()
         turn = 0
-        self.lane = len(self.lanes) - 1
+        self.current = len(self.streams) - 1
         for op in self.graph.ops:
             if type(op) in PREPARATIONS:
                 self._op = op
@@ -112,28 +112,30 @@ class Binder(LaunchList):
         for op in self.graph.ops:
             if op in self.decisions.merged:
                 continue
-            self.lane = 0
-            if id(op) in aside and len(self.lanes) > 1:
-                self.lane = 1 + turn % (len(self.lanes) - 1)
+            self.current = 0
+            if id(op) in aside and len(self.streams) > 1:
+                self.current = 1 + turn % (len(self.streams) - 1)
                 turn += 1
             self._op = op
             if self._needs_sums(op):
                 self.add_up()
             self._wait_for(op)
             KERNELS.of(op)(self, op)
-            self._writers.update(dict.fromkeys(op.writes(), self.lane))
-        self.lane = 0
+            self._writers.update(dict.fromkeys(op.writes(), self.current))
+        self.current = 0
         self.add_up()
-        self.join(range(len(self.lanes)))
+        self.join(range(len(self.streams)))
 
     def wanted_workspaces(self) -> dict[int, int]:
-        """The bytes of workspace that each lane asks for."""
-        return {lane: max(size for size, _ in asked) for lane, asked in self._workspaces.items()}
+        """The bytes of workspace that each stream asks for."""
+        return {
+            stream: max(size for size, _ in asked) for stream, asked in self._workspaces.items()
+        }
 
     def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
-        """Fix the workspace of every lane, an array of bytes, which other sections may share."""
-        for lane, asked in self._workspaces.items():
-            address = int(self.keep(workspaces[lane]).data.ptr)
+        """Fix the workspace of every stream, an array of bytes, which other sections may share."""
+        for stream, asked in self._workspaces.items():
+            address = int(self.keep(workspaces[stream]).data.ptr)
             for _, bind in asked:
                 bind(address)
 
@@ -147,17 +149,17 @@ class Binder(LaunchList):
         return {id(op) for op in ends}
 
     def _wait_for(self, op: Op) -> None:
-        if self.lane:
+        if self.current:
             self.join([0])
         if _changes(op):
-            self.join(range(len(self.lanes)))
+            self.join(range(len(self.streams)))
         self.join({self._writers[t] for t in op.reads() if t in self._writers})
 
     # ------------------------------------------------------------ tensors
 
     def number(self, tensor: Tensor) -> str:
         """How an activation is stored: float32, or bfloat16 if that is the precision."""
-        return BFLOAT if tensor in self._narrow else tensor.dtype
+        return BFLOAT if tensor in self._bf16 else tensor.dtype
 
     def home(self, tensor: Tensor) -> Buffer:
         """The buffer that holds a tensor; one that comes from outside starts zeroed, row-major."""
@@ -183,14 +185,14 @@ class Binder(LaunchList):
         if home.layout.same(layout):
             return home
         if tensor.role == "parameter" and home.layout.same(replace(layout, dtype=FLOAT)):
-            return self.store.narrowed(tensor)
+            return self.store.bf16_copy(tensor)
         key = (tensor, layout)
         if key in self._copies and tensor.role in ("activation", "gradient"):
-            copy, lane = self._copies[key]
-            self.join([lane])
+            copy, stream = self._copies[key]
+            self.join([stream])
             return copy
         copy = self._copies[key][0] if key in self._copies else Buffer.zeros(layout)
-        self._copies[key] = (copy, self.lane)
+        self._copies[key] = (copy, self.current)
         self.convert(home, copy, tensor.name)
         return copy
 
@@ -228,23 +230,22 @@ class Binder(LaunchList):
         cast = self.numbers(
             *sizes[1:], *(come[axis] for axis in axes), *(go[axis] for axis in axes)
         )
-        narrow = BFLOAT in (a.dtype, b.dtype)
         kernel = "convert_same"
         if a.dtype != b.dtype:
-            kernel = "convert_widen" if a.dtype == BFLOAT else "convert_narrow"
+            kernel = "convert_from_bf16" if a.dtype == BFLOAT else "convert_to_bf16"
         size = int(np.prod(sizes))
         arguments = (source.array, target.array, i64(size), cast)
         self.kernel(
             self._op,
-            ("elementwise.cu", kernel, narrow),
+            ("elementwise.cu", kernel, BFLOAT if BFLOAT in (a.dtype, b.dtype) else FLOAT),
             linear_grid(size),
             arguments,
             {"tensor": name, "from": a.dtype, "to": b.dtype},
         )
 
     def workspace(self, size: int, bind: Callable[[int], None]) -> None:
-        """Ask for bytes of the lane's workspace; ``bind`` gets its address."""
-        self._workspaces.setdefault(self.lane, []).append((size, bind))
+        """Ask for bytes of the stream's workspace; ``bind`` gets its address."""
+        self._workspaces.setdefault(self.current, []).append((size, bind))
 
     def poison(self) -> None:
         """NaN in all that every run writes before it reads it; zeros where a layout is padded, for
@@ -269,7 +270,7 @@ class Binder(LaunchList):
         """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
         layout = self.planned(target) or plain(target.shape)
         held = self.output(target, layout)
-        self._pending.append(_Slices(op, self.lane, source, first, count, stride, held, size))
+        self._pending.append(_Slices(op, self.current, source, first, count, stride, held, size))
 
     def _needs_sums(self, op: Op) -> bool:
         targets = {id(pending.target.array) for pending in self._pending}
@@ -283,7 +284,7 @@ class Binder(LaunchList):
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        self.join({p.lane for p in pending})
+        self.join({p.stream for p in pending})
         counts = [(name, "i4") for name in ("slices", "stride", "size", "unused")]
         segment = np.dtype([("in", "u8"), ("out", "u8"), *counts])
         table = np.zeros(len(pending), segment)
@@ -297,7 +298,7 @@ class Binder(LaunchList):
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
         self.kernel(
             replace(pending[0].op, origin=origin),
-            ("elementwise.cu", "sum_slices", False),
+            ("elementwise.cu", "sum_slices"),
             (len(where),),
             (segments, places),
             {"sums": len(pending), "slices": max(p.count for p in pending)},
@@ -307,7 +308,7 @@ class Binder(LaunchList):
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
         """The operation that sums dy over its rows, and its result, if a kernel may do it on the
         way: where fusion is on."""
-        if not self.precision.fusion:
+        if not self.arithmetic.fusion:
             return None
         for op in self.graph.ops:
             if op in self.decisions.summed:

@@ -38,7 +38,7 @@ class Ending(NamedTuple):
 
 
 class Rotated(NamedTuple):
-    """Filters turned by half a circle; ``ready``: the event to wait for, None on the same lane."""
+    """Filters rotated by 180 degrees; ``ready``: the event to wait for, None on the same stream."""
 
     filters: Buffer
     ready: Any

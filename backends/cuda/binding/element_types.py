@@ -33,7 +33,7 @@ from ....graph.ops import (
 )
 
 # Operations with kernels that read and write bfloat16. All others are bracketed by conversions.
-NARROW: tuple[type[Op], ...] = (
+BF16_OPS: tuple[type[Op], ...] = (
     Activation,
     ActivationBackward,
     Add,
@@ -62,7 +62,7 @@ NARROW: tuple[type[Op], ...] = (
 )
 
 
-def narrow_tensors(graph: Graph) -> frozenset[Tensor]:
+def bf16_tensors(graph: Graph) -> frozenset[Tensor]:
     """Activations between operations that take bfloat16; scores and losses stay float32."""
     good: set[Tensor] = set()
     bad: set[Tensor] = set()
@@ -76,9 +76,9 @@ def narrow_tensors(graph: Graph) -> frozenset[Tensor]:
 
 def _takes(op: Op, tensor: Tensor) -> bool:
     if isinstance(op, Fused):
-        return tensor in op.narrow
+        return tensor in op.bf16
     if isinstance(op, Scale):
         # Rows are scores, which the loss needs unrounded.
         return len(tensor.shape) == 4
     # Vectors, such as the mean and deviation of batch norm, stay in float32.
-    return isinstance(op, NARROW) and len(tensor.shape) > 1
+    return isinstance(op, BF16_OPS) and len(tensor.shape) > 1

@@ -1,4 +1,4 @@
-"""LaunchList: launches in order, on one or more lanes that wait for each other if they must."""
+"""LaunchList: launches in order, on one or more streams that wait for each other if they must."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
 from ..libraries.cudnn_library import Cudnn
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel
+from ..libraries.layout import FLOAT
 from ..libraries.runtime import cupy, device
+
+# One of our kernels: file and name, and the type of activations if that is not float32.
+Named = tuple[str, str] | tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Lane:
-    """A stream with the library handles that work on it."""
+class Stream:
+    """A CUDA stream, as CuPy has it, with the library handles that work on it."""
 
-    stream: Any
+    cuda: Any
     cublas: Cublas
     cudnn: Cudnn
     cublas_lt: CublasLt
@@ -30,18 +34,22 @@ class Lane:
 
 @dataclass(frozen=True)
 class Step:
-    """One entry of the list: a launch on a lane, and what it is; None if it only waits.
+    """One entry of the list: a launch on a stream, and what it is; None if it only waits.
 
-    ``behind``: the launch if it may overlap with the previous one on its lane.
+    ``behind``: the launch if it may overlap with the previous one on its stream.
     """
 
     launch: Callable[[], None]
-    lane: int
+    stream: int
     call: BoundCall | None = None
     behind: Callable[[], None] | None = None
 
 
-# What may overlap: launches right behind a launch, or behind what waits for another lane as well.
+def _typed(kernel: Named) -> tuple[str, str, str]:
+    return kernel if len(kernel) == 3 else (*kernel, FLOAT)
+
+
+# What may overlap: launches right behind a launch, or behind what waits for another stream as well.
 CHAINS, JOINS = "chains", "joins"
 
 
@@ -50,45 +58,46 @@ def launches(
 ) -> Iterator[tuple[Step, Callable[[], None]]]:
     """What to call of every step, in order: its launch, overlapping if it can.
 
-    joins: also behind a wait, once the lane has launched anything.
+    joins: also behind a wait, once the stream has launched anything.
     """
     launched: set[int] = set()
     for step in steps:
-        follows = step.behind if step.lane in launched else None
+        follows = step.behind if step.stream in launched else None
         yield step, follows or step.launch
         if step.call is not None:
-            launched.add(step.lane)
+            launched.add(step.stream)
         elif not joins:
-            launched.discard(step.lane)
+            launched.discard(step.stream)
 
 
 class LaunchList:
-    """What a section launches; ``lane`` is the one that the next launch goes to, 0 the main one.
+    """What a section launches; ``current`` is the stream that the next launch
+    goes to, 0 the main one.
 
     ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one in front; ``apart``:
     kernels that always do.
     """
 
     def __init__(
-        self, lanes: Sequence[Lane], overlaps: str = "", apart: Collection[str] = ()
+        self, streams: Sequence[Stream], overlaps: str = "", apart: Collection[str] = ()
     ) -> None:
-        self.lanes = lanes
+        self.streams = streams
         self.overlaps = overlaps
         self._apart = apart
-        self.lane = 0
-        self._streams = [lane.stream for lane in lanes]
+        self.current = 0
+        self._cuda_streams = [stream.cuda for stream in streams]
         self.steps: list[Step] = []
-        self._counts = [0] * len(lanes)
-        # -1: not even begun, so that the first launch of a lane waits for the main one.
-        self._seen = [[-1] * len(lanes) for _ in lanes]
+        self._counts = [0] * len(streams)
+        # -1: not even begun, so that the first launch of a stream waits for the main one.
+        self._seen = [[-1] * len(streams) for _ in streams]
         self._keep: list[Any] = []
         self._scratch: list[Any] = []
         self._early: tuple[int, Step] | None = None
 
     @property
-    def here(self) -> Lane:
-        """The lane of the operation that is bound now."""
-        return self.lanes[self.lane]
+    def stream(self) -> Stream:
+        """The stream of the operation that is bound now."""
+        return self.streams[self.current]
 
     def keep(self, thing: Any) -> Any:
         """Hold something alive as long as the section."""
@@ -110,26 +119,26 @@ class LaunchList:
         return self.keep(cupy().zeros(1, "uint32"))
 
     def join(self, others: Iterable[int]) -> None:
-        """Let the present lane wait for what the others have been given so far."""
+        """Let the present stream wait for what the others have been given so far."""
         for other in others:
-            if other == self.lane or self._seen[self.lane][other] == self._counts[other]:
+            if other == self.current or self._seen[self.current][other] == self._counts[other]:
                 continue
-            # A lane that has waited belongs to a capture, even if nothing was launched on it.
+            # A stream that has waited belongs to a capture, even if nothing was launched on it.
             if other and not self._counts[other] and max(self._seen[other]) < 0:
                 continue
-            self._seen[self.lane][other] = self._counts[other]
-            self.steps.append(self._wait(self.lane, other))
+            self._seen[self.current][other] = self._counts[other]
+            self.steps.append(self._wait(self.current, other))
 
     def mark(self) -> Any:
-        """An event behind what the present lane has been given so far."""
-        event, stream = cupy().cuda.Event(disable_timing=True), self.here.stream
-        self.steps.append(Step(lambda: event.record(stream), self.lane))
+        """An event behind what the present stream has been given so far."""
+        event, stream = cupy().cuda.Event(disable_timing=True), self.stream.cuda
+        self.steps.append(Step(lambda: event.record(stream), self.current))
         return event
 
     def wait_for_mark(self, event: Any) -> None:
-        """Let the present lane wait for a mark of another."""
-        stream = self.here.stream
-        self.steps.append(Step(lambda: stream.wait_event(event), self.lane))
+        """Let the present stream wait for a mark of another."""
+        stream = self.stream.cuda
+        self.steps.append(Step(lambda: stream.wait_event(event), self.current))
 
     def add(
         self,
@@ -141,18 +150,18 @@ class LaunchList:
         implementation: str = "",
         behind: Callable[[], None] | None = None,
     ) -> None:
-        """Append a launch on the present lane; ``behind``: see Step."""
+        """Append a launch on the present stream; ``behind``: see Step."""
         shown = {key: str(value) for key, value in (details or {}).items()}
-        if self.lane:
-            shown["lane"] = str(self.lane)
-        self._counts[self.lane] += 1
+        if self.current:
+            shown["stream"] = str(self.current)
+        self._counts[self.current] += 1
         call = BoundCall(op, library, function, implementation, shown)
-        self.steps.append(Step(launch, self.lane, call, behind))
+        self.steps.append(Step(launch, self.current, call, behind))
 
     def kernel(
         self,
         op: Op,
-        kernel: tuple[str, str, bool],
+        kernel: Named,
         grid: Grid,
         arguments: Sequence[Any],
         details: Mapping[str, object] | None = None,
@@ -161,34 +170,34 @@ class LaunchList:
         defines: Defines = (),
         formula: Formula | None = None,
     ) -> None:
-        """Append a launch of one of our kernels: (file, name, activations in bfloat16)."""
-        found = Kernel(*kernel, defines, formula)
-        given = (self.here.stream, grid, block, arguments, shared)
+        """Append a launch of one of our kernels."""
+        found = Kernel(*_typed(kernel), defines, formula)
+        given = (self.stream.cuda, grid, block, arguments, shared)
         overlaps = self.overlaps and kernel[1] not in self._apart
         behind = found.overlapping(*given) if overlaps else None
         shown = {**dict(defines), **(vars(formula) if formula else {}), **(details or {})}
         self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)
 
-    def early(self, kernel: tuple[str, str, bool], grid: Grid, arguments: Sequence[Any]) -> None:
+    def early(self, kernel: Named, grid: Grid, arguments: Sequence[Any]) -> None:
         """Say how the launch just added is made beside the update of the step before."""
-        if len(self._streams) == 1:
+        if len(self._cuda_streams) == 1:
             # A stream alone: no library works on it, so it needs no handles.
-            self._streams.append(device().lane(1))
-        launch = Kernel(*kernel).launch(self._streams[1], grid, (THREADS,), arguments)
+            self._cuda_streams.append(device().numbered_stream(1))
+        launch = Kernel(*_typed(kernel)).launch(self._cuda_streams[1], grid, (THREADS,), arguments)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
     def repeated(self, times: int) -> list[Step]:
         """The launches of ``times`` steps, one after the other; heads but the first are early.
 
-        Early means: after everything but the updates at a step's end, on another lane than these.
+        Early means: after everything but the updates at a step's end, on another stream than these.
         """
         end = self._updates()
         if times == 1 or self._early is None or end is None:
             return self.steps * times
         head, early = self._early
         rest = [*self.steps[:head], *self.steps[head + 1 :]]
-        other = [lane for lane, count in enumerate(self._counts) if lane != 1 and count]
-        fork = [self._wait(1, lane) for lane in other]
+        other = [stream for stream, count in enumerate(self._counts) if stream != 1 and count]
+        fork = [self._wait(1, stream) for stream in other]
         middle = [*rest[: end - 1], *fork, early, *rest[end - 1 :], self._wait(0, 1)]
         first = [*self.steps[:end], *fork, early, *self.steps[end:], self._wait(0, 1)]
         return [*first, *middle * (times - 2), *rest]
@@ -205,9 +214,9 @@ class LaunchList:
         return first
 
     def _wait(self, behind: int, ahead: int) -> Step:
-        """Let one lane wait for another."""
+        """Let one stream wait for another."""
         event = cupy().cuda.Event(disable_timing=True)
-        last, waiting = self._streams[ahead], self._streams[behind]
+        last, waiting = self._cuda_streams[ahead], self._cuda_streams[behind]
 
         def wait() -> None:
             event.record(last)

@@ -18,23 +18,24 @@ from ....graph.ops import (
     Scale,
 )
 from ....graph.ops.updates import ParameterUpdate
-from ..libraries.layout import FLOAT, Layout, padded, plain
+from ..libraries.layout import BFLOAT, FLOAT, Layout, padded, plain
 from .store import PARAMETERS, SUMS, Buffer, Store
 
 # Below this, padding would more than double a tensor: pictures, the scores of a few classes.
 FEWEST_CHANNELS, FEWEST_UNITS = 5, 32
-# What rows are padded to: 16 bytes, and for the hidden units of bfloat16 the tiles of its gemm.
-ROW, NARROW_ROW, NARROW_UNITS = 4, 8, 64
+# What rows are padded to, 16 bytes, and hidden units: for bfloat16 to the tiles of its gemm.
+ROWS = {FLOAT: 4, BFLOAT: 8}
+UNITS = {FLOAT: 4, BFLOAT: 64}
 
 
 class Geometry:
-    """The padding that the choices ask for; ``narrow``: operands are bfloat16."""
+    """The padding that the choices ask for; ``dtype``: the type of operands."""
 
-    def __init__(self, choices: Mapping[str, str], narrow: bool) -> None:
+    def __init__(self, choices: Mapping[str, str], dtype: str) -> None:
         self.nhwc = choices.get("layout", "nhwc") == "nhwc"
         self.pad = int(choices.get("pad", "1")) if self.nhwc else 1
-        self._row = NARROW_ROW if narrow else ROW
-        self._units = NARROW_UNITS if narrow else ROW
+        self._row = ROWS[dtype]
+        self._units = UNITS[dtype]
 
     def channels(self, count: int) -> int:
         """Stored channels of a picture or filters."""

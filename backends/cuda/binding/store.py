@@ -11,7 +11,7 @@ from ..libraries.layout import BFLOAT, Layout
 from ..libraries.runtime import cupy
 
 if TYPE_CHECKING:
-    from .stream import Feeds
+    from .feeds import Feeds
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
@@ -36,8 +36,8 @@ class Buffer:
         return int(self.array.data.ptr)
 
     @property
-    def narrow(self) -> bool:
-        return self.layout.dtype == BFLOAT
+    def dtype(self) -> str:
+        return self.layout.dtype
 
 
 class Store:
@@ -54,7 +54,7 @@ class Store:
         self.generation = 0
         # Data sets that stay in host memory, if that was asked for.
         self.feeds: Feeds | None = None
-        self._narrowed: dict[Tensor, Buffer] = {}
+        self._bf16_copies: dict[Tensor, Buffer] = {}
 
     def add_arena(self, name: str, layouts: dict[Tensor, Layout]) -> None:
         """Lay tensors side by side, zeroed."""
@@ -84,21 +84,21 @@ class Store:
         spans = [self.spans[tensor] for tensor in tensors]
         return spans[0][0], min(span[1] for span in spans), max(span[2] for span in spans)
 
-    def narrowed(self, tensor: Tensor) -> Buffer:
+    def bf16_copy(self, tensor: Tensor) -> Buffer:
         """The bfloat16 copy of a parameter; whoever changes the parameter renews it."""
-        if tensor in self._narrowed:
-            return self._narrowed[tensor]
+        if tensor in self._bf16_copies:
+            return self._bf16_copies[tensor]
         home = self.buffers[tensor]
         layout = replace(home.layout, dtype=BFLOAT)
         if tensor not in self.spans:
-            self._narrowed[tensor] = Buffer.zeros(layout)
+            self._bf16_copies[tensor] = Buffer.zeros(layout)
         else:
             name, start, _ = self.spans[tensor]
-            arena = self.narrow_arena(name)
-            self._narrowed[tensor] = Buffer(arena[start : start + layout.size], layout)
-        return self._narrowed[tensor]
+            arena = self.bf16_arena(name)
+            self._bf16_copies[tensor] = Buffer(arena[start : start + layout.size], layout)
+        return self._bf16_copies[tensor]
 
-    def narrow_arena(self, name: str = PARAMETERS) -> Any:
+    def bf16_arena(self, name: str = PARAMETERS) -> Any:
         """The bfloat16 copy of an arena, made when first asked for."""
         key = f"{name}.bfloat16"
         if key not in self.arenas:
@@ -106,18 +106,18 @@ class Store:
         return self.arenas[key]
 
     @property
-    def has_narrow(self) -> bool:
+    def has_bf16(self) -> bool:
         """Whether anybody reads the trained parameters in bfloat16."""
         return f"{PARAMETERS}.bfloat16" in self.arenas
 
-    def narrow_pointer(self, tensor: Tensor) -> int:
+    def bf16_pointer(self, tensor: Tensor) -> int:
         """Address of the bfloat16 copy, which whoever changes the tensor renews; 0 for none."""
         name, start, _ = self.spans.get(tensor, ("", 0, 0))
-        if name == PARAMETERS and self.has_narrow:
-            return int(self.narrow_arena()[start:].data.ptr)
-        return self._narrowed[tensor].pointer if tensor in self._narrowed else 0
+        if name == PARAMETERS and self.has_bf16:
+            return int(self.bf16_arena()[start:].data.ptr)
+        return self._bf16_copies[tensor].pointer if tensor in self._bf16_copies else 0
 
     def renew(self, tensor: Tensor, packed: Any) -> None:
         """Write the bfloat16 copy, if there is one; packed: its flat host array."""
-        if tensor in self._narrowed:
-            self._narrowed[tensor].array.set(packed)
+        if tensor in self._bf16_copies:
+            self._bf16_copies[tensor].array.set(packed)

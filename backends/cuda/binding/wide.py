@@ -48,6 +48,6 @@ def activate_wide(
     x, bias, y = ends
     eights, (columns, stored) = y.layout.size // EIGHT, row(y.layout)
     numbers = (i32(eights), i32(columns), i32(stored // EIGHT), f32(alpha))
-    kernel = ("activation.cu", "wide_activation", y.narrow)
+    kernel = ("activation.cu", "wide_activation", y.dtype)
     arguments = (x.array, bias, y.array, *numbers)
     b.kernel(op, kernel, linear_grid(eights), arguments, defines=(("KIND", kind),))

@@ -36,7 +36,7 @@ class _Algorithm(C.Structure):
 
 
 class CublasLt:
-    """A cublasLt handle; it is bound to no stream, so one serves all lanes."""
+    """A cublasLt handle; it is bound to no stream, so one serves all streams."""
 
     def __init__(self) -> None:
         path = loaded_library("libcublasLt.so")

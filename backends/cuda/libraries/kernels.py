@@ -15,6 +15,7 @@ import numpy as np
 
 from ....graph.ops.formulas import Formula
 from .. import sources
+from .layout import BFLOAT, FLOAT
 from .overlap import overlapping
 from .runtime import cupy
 
@@ -28,9 +29,9 @@ Defines = tuple[tuple[str, int], ...]
 
 
 @cache
-def _module(file: str, narrow: bool, defines: Defines, formula: Formula | None) -> Any:
+def _module(file: str, dtype: str, defines: Defines, formula: Formula | None) -> Any:
     source = source_of(file, formula)
-    switches = (("BFLOAT", int(narrow)), *defines)
+    switches = (("BFLOAT", int(dtype == BFLOAT)), *defines)
     options = ("-std=c++17", *(f"-D{name}={value}" for name, value in switches))
     return cupy().RawModule(code=source, options=options)
 
@@ -52,7 +53,7 @@ def _constant(option: tuple[str, bool | int | float]) -> str:
 
 
 class Kernel:
-    """One kernel of a file; ``narrow``: activations are bfloat16; defines: its fixed geometry.
+    """One kernel of a file; dtype: that of activations; defines: its fixed geometry.
 
     formula: that of the kernels of a file that calls one's functions.
     """
@@ -61,13 +62,13 @@ class Kernel:
         self,
         file: str,
         name: str,
-        narrow: bool = False,
+        dtype: str = FLOAT,
         defines: Defines = (),
         formula: Formula | None = None,
     ) -> None:
         self.file = file
         self.name = name
-        self._function = _module(file, narrow, defines, formula).get_function(name)
+        self._function = _module(file, dtype, defines, formula).get_function(name)
 
     def launch(
         self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....graph.graph import Shape
 
-FLOAT, BFLOAT = "float32", "bfloat16"
+FLOAT: Final = "float32"
+BFLOAT: Final = "bfloat16"
 Number = Literal["float32", "bfloat16"]
 
 

@@ -127,7 +127,7 @@ class Device:
         self._streams = [self.stream]
         self.cuda_version = int(cp.cuda.runtime.runtimeGetVersion())
 
-    def lane(self, index: int) -> Any:
+    def numbered_stream(self, index: int) -> Any:
         """Stream 0 is the main one; others run beside it."""
         while len(self._streams) <= index:
             self._streams.append(cupy().cuda.Stream(non_blocking=True))
@@ -146,7 +146,7 @@ def device() -> Device:
 
 
 def synchronize() -> None:
-    """Wait for our stream; every lane has joined it where a section ends."""
+    """Wait for the main stream; every other has joined it where a section ends."""
     device().stream.synchronize()
 
 

@@ -108,7 +108,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     # A displacement is that of a whole picture, which one block computes.
     parts = 1 if found else max(1, min(-(-height * width // THREADS), -(-GATHER_BLOCKS // n)))
     shown = {"augment": ", ".join(each.kind for each in op.augment)}
-    name = ("augment.cu", "gather_augmented", x.narrow)
+    name = ("augment.cu", "gather_augmented", x.dtype)
     b.kernel(op, name, (n, parts), arguments, shown, shared=8 * max(count, 1))
 
 
@@ -124,7 +124,7 @@ def views(b: Binder, op: Views) -> None:
     outer, inner = (1, channels) if layout.nhwc else (channels, 1)
     numbers = (i32(n), i32(outer), i32(height), i32(width), i32(inner))
     arguments = (x.array, y.array, table, *numbers)
-    kernel = ("augment.cu", "views", y.narrow)
+    kernel = ("augment.cu", "views", y.dtype)
     b.kernel(op, kernel, (len(op.views) * n,), arguments, {"views": len(op.views)})
 
 
@@ -133,5 +133,5 @@ def average_views(b: Binder, op: AverageViews) -> None:
     x, y = b.floats(op.x), b.output(op.y)
     weights = b.numbers(*op.weights, dtype="float32")
     arguments = (x.array, y.array, weights, i32(len(op.weights)), i64(op.y.size))
-    kernel = ("augment.cu", "average_views", False)
+    kernel = ("augment.cu", "average_views")
     b.kernel(op, kernel, linear_grid(op.y.size), arguments, {"views": len(op.weights)})

@@ -28,7 +28,7 @@ from ..libraries.runtime import cupy
 
 
 def _kernel(b: Binder, op: Op, name: str, size: int, arguments: tuple[Any, ...]) -> None:
-    b.kernel(op, ("classic.cu", name, False), linear_grid(size), arguments)
+    b.kernel(op, ("classic.cu", name), linear_grid(size), arguments)
 
 
 def _border(b: Binder, inner: Tensor, outer: Tensor, padding: tuple[int, int, int, int]) -> Any:
@@ -71,7 +71,7 @@ def channel_scale_backward(b: Binder, op: ChannelScaleBackward) -> None:
     n, channels, *rest = op.x.shape
     ds = b.output(op.ds, b.planned(op.ds))
     numbers = (i32(n), i32(channels), i32(prod(rest)), f32(op.factor))
-    kernel = ("classic.cu", "channel_scale_gradient", False)
+    kernel = ("classic.cu", "channel_scale_gradient")
     b.kernel(op, kernel, (channels,), (x.array, dy.array, ds.array, *numbers))
 
 

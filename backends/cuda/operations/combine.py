@@ -51,7 +51,7 @@ def add(b: Binder, op: Add) -> None:
     if len(terms) == 2 and op.activation in (None, "relu") and layout.size % 4 == 0:
         fours = layout.size // 4
         two = (*(term.array for term in terms), y.array, np.uint32(fours))
-        kernel = ("combine.cu", "add_two", y.narrow)
+        kernel = ("combine.cu", "add_two", y.dtype)
         relu = i32(op.activation == "relu")
         return b.kernel(op, kernel, linear_grid(fours), (*two, relu), shown)
     pointers = b.numbers(*(term.pointer for term in terms), dtype="uint64")
@@ -62,7 +62,7 @@ def add(b: Binder, op: Add) -> None:
         *(pointers, i32(len(terms)), y.array, i64(layout.size), i32(kind)),
         *(f32(op.activation_alpha), i32(check), i32(columns), i32(stored), i32(inner(layout))),
     )
-    kernel = ("combine.cu", "add_terms", y.narrow)
+    kernel = ("combine.cu", "add_terms", y.dtype)
     return b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, shown)
 
 
@@ -71,7 +71,7 @@ def scale(b: Binder, op: Scale) -> None:
     layout = _common(b, (op.x,), op.y)
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     arguments = (x.array, y.array, i64(layout.size), f32(op.factor))
-    kernel = ("combine.cu", "scale", y.narrow)
+    kernel = ("combine.cu", "scale", y.dtype)
     b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, {"factor": op.factor})
 
 
@@ -125,7 +125,7 @@ def _rows(
     shown = {"from": source.name, "channels": count}
     b.kernel(
         op,
-        ("combine.cu", name, target.narrow),
+        ("combine.cu", name, target.dtype),
         linear_grid(rows * (numbers[0] if begins else numbers[2])),
         (*arguments, *(i32(number) for number in numbers[1:])),
         shown,
@@ -195,7 +195,7 @@ def dropout(b: Binder, op: Dropout) -> None:
     count = np.uint32(size if squares else layout.size)
     samples = (i32(layout.shape[0]),) * squares
     begin = (x.array, y.array, mask.array, count, places.on_device(b), step, i32(op.parts))
-    kernel = ("combine.cu", "dropout_squares" if squares else "dropout", y.narrow)
+    kernel = ("combine.cu", "dropout_squares" if squares else "dropout", y.dtype)
     b.kernel(op, kernel, linear_grid(size), (*begin, *samples, *rule), {"scale": op.scale})
 
 
@@ -205,5 +205,5 @@ def dropout_backward(b: Binder, op: DropoutBackward) -> None:
     layout = replace(mask.layout, dtype=b.number(op.dx))
     dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)
     arguments = (dy.array, mask.array, dx.array, i64(layout.size), f32(op.scale))
-    kernel = ("combine.cu", "dropout_backward", dx.narrow)
+    kernel = ("combine.cu", "dropout_backward", dx.dtype)
     b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, {"scale": op.scale})

@@ -13,11 +13,11 @@ from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool
 from ...known import Kind
 from ..binding.bind import PREPARATIONS, Binder, binds
 from ..binding.decisions import Ending, Rotated
-from ..binding.parameters import FEWEST_CHANNELS
+from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.kernels import i32, linear_grid
-from ..libraries.layout import BFLOAT, FLOAT, Layout
+from ..libraries.layout import FLOAT, Layout
 from ..libraries.operand import Operand
 from ..libraries.runtime import captured_seconds
 from .direct_conv import DIRECT, DirectConv, takes
@@ -37,7 +37,7 @@ def _picture(b: Binder, op: Convolution, tensor: Tensor, dtype: str) -> Layout:
 
 
 def _operand_type(b: Binder) -> str:
-    return BFLOAT if b.precision.narrow else FLOAT
+    return b.arithmetic.dtype
 
 
 def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
@@ -75,7 +75,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     w = b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number))
     y = b.output(op.y, _picture(b, op, op.y, number))
     ends, key = {"x": x, "w": w, "y": y}, _key(b, op, "forward")
-    if b.precision.fusion and takes(op, y.layout):
+    if b.arithmetic.fusion and takes(op, y.layout):
         direct = DirectConv(b, op, x, w, y)
         b.variants[key].append((DIRECT, lambda: direct))
         if b.choices.get(key, "").startswith(DIRECT):
@@ -112,7 +112,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
 def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> None:
     """What the plan leaves to do, in place; a search counts its time to the plan's."""
     finish(b, op, y, bias)
-    b.tails[key] = partial(captured_seconds, b.steps[-1].launch, b.here.stream)
+    b.tails[key] = partial(captured_seconds, b.steps[-1].launch, b.stream.cuda)
 
 
 def _data_ends(b: Binder, op: Conv2dBackwardData) -> dict[str, Buffer]:
@@ -133,9 +133,9 @@ def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
     turned = _turned(b, op, w)
     outer, inner, height, width = w.layout.stored
     numbers = (i32(outer), i32(inner), i32(height), i32(width))
-    kernel = ("elementwise.cu", "rotate_filters", w.narrow)
+    kernel = ("elementwise.cu", "rotate_filters", w.dtype)
     b.kernel(op, kernel, linear_grid(w.layout.size), (w.array, turned.array, *numbers))
-    b.decisions.rotated[op.w] = Rotated(turned, b.mark() if b.lane else None)
+    b.decisions.rotated[op.w] = Rotated(turned, b.mark() if b.current else None)
 
 
 PREPARATIONS[Conv2dBackwardData] = rotate_filters
@@ -157,12 +157,12 @@ def _as_forward(b: Binder, op: Conv2dBackwardData, turned: Buffer | None = None)
     top, bottom, left, right = op.window.padding
     edges = (height - 1 - top, height - 1 - bottom, width - 1 - left, width - 1 - right)
     graph = ConvGraph(
-        b.here.cudnn,
+        b.stream.cudnn,
         "forward",
         {name: Operand.of(end.layout) for name, end in forward.items()},
         replace(op.window, padding=edges),
-        exact=b.precision.exact,
-        deterministic=b.precision.deterministic,
+        exact=b.arithmetic.exact,
+        deterministic=b.arithmetic.deterministic,
     )
     graph.bind({name: end.pointer for name, end in forward.items()}, 0)
     return graph
@@ -248,13 +248,13 @@ def _candidates(
     b: Binder, op: Convolution, kind: Kind, ends: Mapping[str, Buffer], relu: bool = False
 ) -> ConvGraph:
     return ConvGraph(
-        b.here.cudnn,
+        b.stream.cudnn,
         kind,
         {name: Operand.of(end.layout) for name, end in ends.items()},
         op.window,
         relu=relu,
-        exact=b.precision.exact,
-        deterministic=b.precision.deterministic,
+        exact=b.arithmetic.exact,
+        deterministic=b.arithmetic.deterministic,
     )
 
 

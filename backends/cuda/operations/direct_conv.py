@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ....graph.ops import ACTIVATIONS, Conv2d
 from ..binding.bind import Binder
-from ..binding.parameters import FEWEST_CHANNELS
+from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
 from ..libraries.kernels import Defines, Grid, Kernel, f32
 from ..libraries.layout import Layout
@@ -36,7 +36,7 @@ class DirectConv:
         self._y = y
         bias = 0 if op.bias is None else b.home(op.bias).array
         self._arguments = (x.array, w.array, bias, y.array, f32(op.activation_alpha))
-        self._stream = b.here.stream
+        self._stream = b.stream.cuda
         self._fixed = geometry_of(op, y.layout)
         self._shapes = list(shapes_of(op, y.layout))
         self.plan = -1
@@ -46,14 +46,14 @@ class DirectConv:
 
     def build(self, index: int) -> bool:
         """Compile it for this shape."""
-        Kernel(FILE, NAME, self._y.narrow, self._defines(index))
+        Kernel(FILE, NAME, self._y.dtype, self._defines(index))
         return True
 
     def name(self, index: int) -> str:
         return f"{NAME} {self._shapes[index]}"
 
     def seconds(self, index: int, workspace: int, repeats: int) -> float:
-        kernel = Kernel(FILE, NAME, self._y.narrow, self._defines(index))
+        kernel = Kernel(FILE, NAME, self._y.dtype, self._defines(index))
         block = (THREADS,)
         launch = kernel.launch(self._stream, self._grid(index), block, self._arguments)
         try:
@@ -74,7 +74,7 @@ class DirectConv:
 
     def add(self) -> None:
         """Append the launch with the shape taken."""
-        kernel, defines = (FILE, NAME, self._y.narrow), self._defines(self.plan)
+        kernel, defines = (FILE, NAME, self._y.dtype), self._defines(self.plan)
         grid = self._grid(self.plan)
         arguments, block = self._arguments, (THREADS,)
         self._b.kernel(self._op, kernel, grid, arguments, block=block, defines=defines)

@@ -101,7 +101,7 @@ def _first_conv_pool(b: Binder, op: Fused) -> None:
     arguments = (x.array, b.home(conv.w).array, bias, y.array, index, i32(n))
     b.kernel(
         op,
-        ("first_conv.cu", FIRST_CONV, y.narrow),
+        ("first_conv.cu", FIRST_CONV, y.dtype),
         (blocks, parts),
         arguments,
         block=(values["BLOCK"],),
@@ -132,7 +132,7 @@ def _first_conv_pool_backward(b: Binder, op: Fused) -> None:
     groups = -(-((count + 1) // 2) // values["WARPS"])
     b.kernel(
         op,
-        ("first_conv.cu", FIRST_CONV_BACKWARD, y.narrow),
+        ("first_conv.cu", FIRST_CONV_BACKWARD, y.dtype),
         (blocks, values["SPLIT"], groups),
         (x.array, dy.array, index, y.array, sums, i32(n)),
         block=(32 * values["WARPS"],),
@@ -177,7 +177,7 @@ def _dense_tail(b: Binder, op: Fused) -> None:
         *(dpre.array, rows, i32(n), f32(entropy.label_smoothing)),
         i32(entropy.reduction == "mean"),
     )
-    kernel = ("dense_tail.cu", TAIL, dpre.narrow)
+    kernel = ("dense_tail.cu", TAIL, dpre.dtype)
     b.kernel(op, kernel, (n,), arguments, block=(128,), defines=defines)
 
 
@@ -191,7 +191,7 @@ def _dense_tail_gradients(b: Binder, op: Fused) -> None:
     metrics, first = part(op, Metrics), part(op, BiasGrad)
     n = entropy.x.shape[0]
     stride = b.home(pre).layout.stored[1]
-    dpre = b.home(op.narrow[0])
+    dpre = b.home(op.bf16[0])
     targets = (weight.c, None if first is None else first.db, weight.bias_grad)
     outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
     arguments = (
@@ -203,7 +203,7 @@ def _dense_tail_gradients(b: Binder, op: Fused) -> None:
     )
     b.kernel(
         op,
-        ("dense_tail.cu", TAIL_GRADIENTS, dpre.narrow),
+        ("dense_tail.cu", TAIL_GRADIENTS, dpre.dtype),
         (-(-stride // TAIL_SPAN) + 2,),
         arguments,
         block=(TAIL_SPAN * TAIL_LINES,),

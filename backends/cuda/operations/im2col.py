@@ -19,7 +19,7 @@ def _columns(b: Binder, op: Im2col | Col2im, name: str, source: Buffer, target: 
     )
     size = target.layout.size
     arguments = (source.array, target.array, i64(size), numbers)
-    b.kernel(op, ("im2col.cu", name, False), linear_grid(size), arguments, {"window": window})
+    b.kernel(op, ("im2col.cu", name), linear_grid(size), arguments, {"window": window})
 
 
 @binds(Im2col)

@@ -7,13 +7,13 @@ from functools import partial
 from ....graph.graph import Op, Tensor
 from ....graph.ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
 from ..binding.bind import Binder, binds
-from ..binding.parameters import Geometry
+from ..binding.layouts import Geometry
 from ..binding.store import Buffer
 from ..binding.wide import activate_wide, inner, wide
 from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import THREADS, f32, i32, i64, linear_grid
-from ..libraries.layout import BFLOAT, Layout, plain
+from ..libraries.layout import BFLOAT, FLOAT, Layout, plain
 from ..libraries.runtime import cupy
 
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
@@ -23,7 +23,7 @@ MOST_SLICES = 64
 
 def geometry(b: Binder) -> Geometry:
     """The padding rules of this binding."""
-    return Geometry(b.choices, b.precision.narrow)
+    return Geometry(b.choices, b.arithmetic.dtype)
 
 
 @binds(MatMul)
@@ -43,23 +43,23 @@ def matmul(b: Binder, op: MatMul) -> None:
     )
     key = f"{b.graph.name}/{op.origin[0].layer if op.origin else ''}/{_role(op)}"
     result = LtProduct(
-        b.here.cublas_lt,
+        b.stream.cublas_lt,
         product,
-        b.here.stream,
-        b.here.cublas.workspace,
-        tf32=not b.precision.exact and not a.narrow,
+        b.stream.cuda,
+        b.stream.cublas.workspace,
+        tf32=not b.arithmetic.exact and a.dtype == FLOAT,
         operands=a.layout.dtype,
         result=c_layout.dtype,
         elements=c_layout.size,
     )
     b.products[key] = b.keep(result)
-    chosen = b.choices.get(f"{key}/gemm", "") if b.precision.fusion else ""
-    cublas = b.here.cublas
+    chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
+    cublas = b.stream.cublas
     if chosen:
         launch = result.launch(int(chosen))
         details = product.shown() | {"operands": a.layout.dtype}
         b.add(op, "cublasLt", "cublasLtMatmul", launch, details, f"algorithm {chosen}")
-    elif a.narrow:
+    elif a.dtype == BFLOAT:
         launch = partial(cublas.gemm_ex, product, BFLOAT, c_layout.dtype)
         b.add(op, "cuBLAS", "cublasGemmEx", launch, product.shown() | {"operands": BFLOAT})
     else:
@@ -81,7 +81,7 @@ def _layouts(b: Binder, op: MatMul) -> tuple[Layout, Layout, Layout]:
     """How a, b and c must lie: parameters and gradients as planned, activations to match them."""
     weight = b.planned(op.b) if op.b.role == "parameter" else None
     gradient = b.planned(op.c) if op.c.role == "gradient" else None
-    operand = BFLOAT if b.precision.narrow else "float32"
+    operand = b.arithmetic.dtype
     if weight is not None and not op.transpose_a:
         units = Layout(
             (op.a.shape[0], weight.shape[0]),
@@ -117,7 +117,7 @@ def finish(b: Binder, op: MatMul | Conv2d, y: Buffer, bias: Tensor | None) -> No
         return activate_wide(b, op, (y, held, y), kind, op.activation_alpha)
     numbers = (i32(channels), i32(stored), i32(inner(y.layout)), i32(kind))
     arguments = (y.array, held, i64(y.layout.size), *numbers, f32(op.activation_alpha))
-    kernel = ("elementwise.cu", "bias_activation", y.narrow)
+    kernel = ("elementwise.cu", "bias_activation", y.dtype)
     return b.kernel(op, kernel, linear_grid(y.layout.size), arguments)
 
 
@@ -129,7 +129,7 @@ def bias_add(b: Binder, op: BiasAdd) -> None:
     channels, stored = y.layout.shape[1], y.layout.stored[1]
     numbers = (i64(y.layout.size), i32(channels), i32(stored), i32(inner(y.layout)))
     arguments = (source.array, b.home(op.b).array, y.array, *numbers)
-    b.kernel(op, ("elementwise.cu", "bias_add", y.narrow), linear_grid(y.layout.size), arguments)
+    b.kernel(op, ("elementwise.cu", "bias_add", y.dtype), linear_grid(y.layout.size), arguments)
 
 
 def _numbered(layout: Layout, dtype: str) -> Layout:
@@ -151,10 +151,10 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
     if inner(layout) > 1:
         return _planes(b, op, held, db)
     rows = layout.size // stored
-    if layout.picture is None and held.layout.dtype == "float32" and not b.precision.fusion:
+    if layout.picture is None and held.layout.dtype == "float32" and not b.arithmetic.fusion:
         ones = b.keep(cupy().ones(rows, "float32"))
         target = b.output(db, b.planned(db))
-        here = b.here.cublas
+        here = b.stream.cublas
         launch = partial(
             here.column_sums,
             *(rows, channels, stored, held.pointer, int(ones.data.ptr)),
@@ -166,7 +166,7 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
     arguments = (held.array, sums, i32(rows), i32(channels), i32(stored))
     b.kernel(
         op,
-        ("elementwise.cu", "column_sums", held.narrow),
+        ("elementwise.cu", "column_sums", held.dtype),
         (slices, -(-channels // 32)),
         arguments,
         {"rows": rows, "columns": channels},
@@ -179,5 +179,5 @@ def _planes(b: Binder, op: Op, dy: Buffer, db: Tensor) -> None:
     n, channels, height, width = dy.layout.shape
     target = b.output(db, b.planned(db))
     arguments = (dy.array, target.array, i32(n), i32(channels), i32(height * width))
-    kernel = ("elementwise.cu", "bias_grad_nchw", dy.narrow)
+    kernel = ("elementwise.cu", "bias_grad_nchw", dy.dtype)
     b.kernel(op, kernel, (channels,), arguments, shared=THREADS * 8)

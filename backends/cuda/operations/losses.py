@@ -30,7 +30,7 @@ def _kernel(
     threads: int = THREADS,
     shared: int = 0,
 ) -> None:
-    b.kernel(op, ("losses.cu", name, False), grid, arguments, block=(threads,), shared=shared)
+    b.kernel(op, ("losses.cu", name), grid, arguments, block=(threads,), shared=shared)
 
 
 @binds(SoftmaxCrossEntropy)
@@ -56,7 +56,7 @@ def row_loss(b: Binder, op: RowLoss) -> None:
     n, classes = op.x.shape
     losses, target = b.scratch(n, "float32"), b.home(op.target).array
     arguments = (b.floats(op.x).array, target, losses, i32(n), i32(classes))
-    b.kernel(op, (ROWS, "row_loss", False), linear_grid(n), arguments, formula=op.formula)
+    b.kernel(op, (ROWS, "row_loss"), linear_grid(n), arguments, formula=op.formula)
     _reduce(b, op, losses, target)
 
 
@@ -73,7 +73,7 @@ def row_loss_backward(b: Binder, op: RowLossBackward) -> None:
         *(b.floats(op.x).array, b.home(op.target).array, b.output(op.dx).array),
         *(i32(n), i32(classes), i32(op.reduction == "mean")),
     )
-    kernel, grid = (ROWS, "row_loss_backward", False), (min(MOST_BLOCKS, -(-n * 32 // THREADS)),)
+    kernel, grid = (ROWS, "row_loss_backward"), (min(MOST_BLOCKS, -(-n * 32 // THREADS)),)
     b.kernel(op, kernel, grid, arguments, shared=THREADS * 8, formula=op.formula)
 
 

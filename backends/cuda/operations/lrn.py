@@ -14,7 +14,7 @@ from ....graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from ..binding.bind import Binder, binds
 from ..libraries.cudnn_library import ACROSS_CHANNELS, PRECOMPUTED_MEANS
 from ..libraries.kernels import THREADS, f32, i32
-from ..libraries.layout import BFLOAT, Layout
+from ..libraries.layout import Layout
 from .linear import geometry
 from .norm import channels_last
 
@@ -25,7 +25,7 @@ LocalNorm = Lrn | LrnBackward | DivisiveNorm | DivisiveNormBackward
 
 def _descriptors(b: Binder, op: LocalNorm) -> tuple[c_void_p, c_void_p]:
     """The normalisation's, and that of every tensor: plain NCHW."""
-    cudnn = b.here.cudnn
+    cudnn = b.stream.cudnn
     n, c, h, w = op.x.shape
     norm = b.keep(cudnn.lrn(op.size, op.alpha, op.beta, op.k))
     tensor = b.keep(cudnn.tensor(op.x.shape, (c * h * w, h * w, w, 1)))
@@ -33,7 +33,7 @@ def _descriptors(b: Binder, op: LocalNorm) -> tuple[c_void_p, c_void_p]:
 
 
 def _call(b: Binder, op: LocalNorm, function: str, arguments: tuple[Any, ...]) -> None:
-    cudnn = b.here.cudnn
+    cudnn = b.stream.cudnn
     shown = {"x": op.x.shape, "size": op.size, "alpha": op.alpha, "beta": op.beta, "k": op.k}
     launch = partial(cudnn.call, function, c_void_p(cudnn.handle), *arguments, **shown)
     b.add(op, "cuDNN", function, launch, shown)
@@ -41,7 +41,7 @@ def _call(b: Binder, op: LocalNorm, function: str, arguments: tuple[Any, ...]) -
 
 def _as_they_lie(b: Binder, op: Lrn | LrnBackward, dtype: str) -> Layout | None:
     """The layout for the kernel of ours, or None if the library's plain layout is to be used."""
-    if not b.precision.fusion or not geometry(b).nhwc:
+    if not b.arithmetic.fusion or not geometry(b).nhwc:
         return None
     layout = channels_last(b, op.x, dtype)
     return layout if layout.stored[1] // 4 <= THREADS else None
@@ -52,7 +52,7 @@ def _own(b: Binder, op: Lrn | LrnBackward, name: str, layout: Layout, arrays: li
     blocks = max(1, min(LRN_BLOCKS, -(-rows // (THREADS // groups))))
     numbers = (i32(rows), i32(groups), i32(op.size // 2))
     rule = (f32(op.alpha / op.size), f32(op.beta), f32(op.k))
-    kernel = ("lrn.cu", name, layout.dtype == BFLOAT)
+    kernel = ("lrn.cu", name, layout.dtype)
     shown = {"size": op.size, "alpha": op.alpha, "beta": op.beta, "k": op.k}
     b.kernel(op, kernel, (blocks,), (*arrays, *numbers, *rule), shown)
 
@@ -64,7 +64,7 @@ def lrn(b: Binder, op: Lrn) -> None:
         arrays = [b.want(op.x, layout).array, b.output(op.y, layout).array]
         return _own(b, op, "lrn_forward", layout, arrays)
     norm, tensor = _descriptors(b, op)
-    x, y, cudnn = b.floats(op.x), b.output(op.y), b.here.cudnn
+    x, y, cudnn = b.floats(op.x), b.output(op.y), b.stream.cudnn
     arguments = (
         *(norm, c_int(ACROSS_CHANNELS), cudnn.one, tensor, c_void_p(x.pointer)),
         *(cudnn.zero, tensor, c_void_p(y.pointer)),
@@ -81,7 +81,7 @@ def lrn_backward(b: Binder, op: LrnBackward) -> None:
         return _own(b, op, "lrn_backward", layout, arrays)
     norm, tensor = _descriptors(b, op)
     x, y, dy = (b.floats(each) for each in (op.x, op.y, op.dy))
-    dx, cudnn = b.output(op.dx), b.here.cudnn
+    dx, cudnn = b.output(op.dx), b.stream.cudnn
     operands = [part for each in (y, dy, x) for part in (tensor, c_void_p(each.pointer))]
     arguments = (
         *(norm, c_int(ACROSS_CHANNELS), cudnn.one, *operands),
@@ -93,7 +93,7 @@ def lrn_backward(b: Binder, op: LrnBackward) -> None:
 @binds(DivisiveNorm)
 def divisive_norm(b: Binder, op: DivisiveNorm) -> None:
     norm, tensor = _descriptors(b, op)
-    x, y, cudnn = b.floats(op.x), b.output(op.y), b.here.cudnn
+    x, y, cudnn = b.floats(op.x), b.output(op.y), b.stream.cudnn
     arguments = (
         *(norm, c_int(PRECOMPUTED_MEANS), cudnn.one, tensor, c_void_p(x.pointer), c_void_p()),
         *(*_scratch(b, op), cudnn.zero, tensor, c_void_p(y.pointer)),
@@ -107,7 +107,7 @@ def divisive_norm_backward(b: Binder, op: DivisiveNormBackward) -> None:
     x, dy = b.floats(op.x), b.floats(op.dy)
     # The library computes forward's output again; it is held all the same.
     b.home(op.y)
-    dx, cudnn = b.output(op.dx), b.here.cudnn
+    dx, cudnn = b.output(op.dx), b.stream.cudnn
     arguments = (
         *(norm, c_int(PRECOMPUTED_MEANS), cudnn.one, tensor, c_void_p(x.pointer), c_void_p()),
         *(c_void_p(dy.pointer), *_scratch(b, op), cudnn.zero, tensor, c_void_p(dx.pointer)),

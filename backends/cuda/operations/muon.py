@@ -25,7 +25,7 @@ from .optimizers import FILE, like, pieces, table
 SIDE, LONGEST = 8, 4
 _FILTER = np.dtype(
     [
-        *((name, "u8") for name in ("p", "g", "v", "narrow", "x", "y")),
+        *((name, "u8") for name in ("p", "g", "v", "copy", "x", "y")),
         *((name, "i4") for name in ("size", "row", "stride", "tall", "first", "blocks")),
         *((name, "f4") for name in ("factor", "decay", "root")),
         ("index", "i4"),
@@ -68,7 +68,7 @@ def scratch_bytes(layouts: Sequence[Layout]) -> int:
 @binds(MuonUpdate)
 def muon_update(b: Binder, op: MuonUpdate) -> None:
     """The operands of Newton-Schulz are bfloat16, but float32 where nothing may be rounded."""
-    operands = FLOAT if b.precision.exact else BFLOAT
+    operands = FLOAT if b.arithmetic.exact else BFLOAT
     homes = [b.home(p) for p in op.parameters]
     where, blocks = pieces(b, [home.layout.size for home in homes])
     first = np.cumsum([0, *blocks])
@@ -82,7 +82,7 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
             row = layout.size // layout.stored[0]
             rows[i] = (
                 *(homes[i].pointer, like(b, op.gradients[i], homes[i])),
-                *(b.home(op.buffers[i]).pointer, b.store.narrow_pointer(op.parameters[i])),
+                *(b.home(op.buffers[i]).pointer, b.store.bf16_pointer(op.parameters[i])),
                 *(stack.begin(place), stack.end(place), layout.size, row, group.long),
                 *(int(layout.stored[0] > row), first[i], blocks[i]),
                 *(op.factor(i), op.weight_decay[i], sqrt(op.parameters[i].shape[0]), i),
@@ -90,19 +90,18 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
     segments = table(b, _FILTER, rows)
     partial = b.scratch(2 * sum(blocks), "float64")
     norms = b.scratch(len(homes), "float32")
-    narrow = operands == BFLOAT
     grid, shown = (sum(blocks),), {"filters": len(homes), "momentum": op.momentum}
     direction = (f32(op.momentum), i32(op.nesterov))
     b.kernel(
-        op, (FILE, "muon_momentum", narrow), grid, (segments, where, *direction, partial), shown
+        op, (FILE, "muon_momentum", operands), grid, (segments, where, *direction, partial), shown
     )
     scaled = (segments, where, *direction, f32(op.EPS), partial, norms)
-    b.kernel(op, (FILE, "muon_normalize", narrow), grid, scaled, shown)
+    b.kernel(op, (FILE, "muon_normalize", operands), grid, scaled, shown)
     for stack in stacks:
         stack.add()
     rates, step = b.data(op.rates), b.home(op.step).array
     last = (segments, where, rates, step, norms, i32(op.rescale))
-    b.kernel(op, (FILE, "muon_update", narrow), grid, last, shown)
+    b.kernel(op, (FILE, "muon_update", operands), grid, last, shown)
 
 
 class _Iteration:
@@ -134,9 +133,11 @@ class _Iteration:
     def add(self) -> None:
         """Append the launches: three products an iteration."""
         b, (first, second, third) = self._b, self._op.COEFFICIENTS
-        lane, operands = b.here, self._operands
+        stream, operands = b.stream, self._operands
         across, plain = (
-            StackProduct(lane.cublas_lt, lane.stream, lane.cublas.workspace, operands, transposed)
+            StackProduct(
+                stream.cublas_lt, stream.cuda, stream.cublas.workspace, operands, transposed
+            )
             for transposed in (True, False)
         )
         x, other = self._wide

@@ -114,7 +114,7 @@ class _Launches:
         if kind is not None:
             shown["activation"] = kind
             defines = (("KIND", ACTIVATIONS.index(kind)),)
-        file = ("norm.cu", name, self.layout.dtype == "bfloat16")
+        file = ("norm.cu", name, self.layout.dtype)
         self.b.kernel(self.op, file, grid, arguments, shown, block=block, defines=defines)
 
 

@@ -18,8 +18,8 @@ from ..libraries.runtime import cupy
 PIECE = 4 * THREADS
 FILE = "optimizers.cu"
 _RULE = [("size", "i4"), ("factor", "f4"), ("decay", "f4"), ("start", "i4")]
-_ADAM = np.dtype([(name, "u8") for name in ("p", "g", "m", "v", "narrow")] + _RULE)
-_MEAN = np.dtype([("a", "u8"), ("p", "u8"), ("narrow", "u8"), ("size", "i4"), ("unused", "i4")])
+_ADAM = np.dtype([(name, "u8") for name in ("p", "g", "m", "v", "copy")] + _RULE)
+_MEAN = np.dtype([("a", "u8"), ("p", "u8"), ("copy", "u8"), ("size", "i4"), ("unused", "i4")])
 _SUM = np.dtype([("g", "u8"), ("s", "u8"), ("size", "i4"), ("unused", "i4")])
 
 
@@ -47,7 +47,7 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
         (
             *(home.pointer, like(b, op.gradients[i], home)),
             *(b.home(op.means[i]).pointer, b.home(op.squares[i]).pointer),
-            *(b.store.narrow_pointer(op.parameters[i]), home.layout.size),
+            *(b.store.bf16_pointer(op.parameters[i]), home.layout.size),
             *(op.factor(i), op.weight_decay[i], op.start[i]),
         )
         for i, home in enumerate(homes)
@@ -58,12 +58,12 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
         *(np.float64(op.beta1), np.float64(op.beta2), f32(op.eps), i32(op.decoupled)),
     )
     shown = {"parameters": len(homes), "beta1": op.beta1, "beta2": op.beta2}
-    b.kernel(op, (FILE, "adam_update", False), (sum(blocks),), arguments, shown)
+    b.kernel(op, (FILE, "adam_update"), (sum(blocks),), arguments, shown)
 
 
 def segment(states: int) -> np.dtype[Any]:
     """Segment of elementwise_update.cu, whose array of addresses is never empty."""
-    addresses = [(name, "u8") for name in ("p", "g", "narrow")]
+    addresses = [(name, "u8") for name in ("p", "g", "copy")]
     return np.dtype([*addresses, ("states", "u8", (max(states, 1),)), *_RULE])
 
 
@@ -74,7 +74,7 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
     rows = [
         (
             *(home.pointer, like(b, op.gradients[i], home)),
-            b.store.narrow_pointer(op.parameters[i]),
+            b.store.bf16_pointer(op.parameters[i]),
             ([b.home(family[i]).pointer for family in families] or [0]),
             *(home.layout.size, op.factor(i), op.weight_decay[i], op.start[i]),
         )
@@ -84,7 +84,7 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
     arguments = (table(b, segment(len(families)), rows), where, rates, step)
     b.kernel(
         op,
-        ("elementwise_update.cu", "elementwise_update", False),
+        ("elementwise_update.cu", "elementwise_update"),
         (sum(blocks),),
         arguments,
         {"parameters": len(homes)},
@@ -97,14 +97,14 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
 def average(b: Binder, op: Average) -> None:
     homes = [b.home(value) for value in op.values]
     rows = [
-        (like(b, a, home), home.pointer, b.store.narrow_pointer(value), home.layout.size, 0)
+        (like(b, a, home), home.pointer, b.store.bf16_pointer(value), home.layout.size, 0)
         for a, value, home in zip(op.averages, op.values, homes, strict=True)
     ]
     where, blocks = pieces(b, [home.layout.size for home in homes])
     decays, step = b.data(op.decays), b.home(op.step).array
     arguments = (table(b, _MEAN, rows), where, decays, step, i32(op.pull))
     shown = {"tensors": len(homes), "pull": op.pull}
-    b.kernel(op, (FILE, "average", False), (sum(blocks),), arguments, shown)
+    b.kernel(op, (FILE, "average"), (sum(blocks),), arguments, shown)
 
 
 @binds(Accumulate)
@@ -118,4 +118,4 @@ def accumulate(b: Binder, op: Accumulate) -> None:
     step = b.home(op.step).array
     arguments = (table(b, _SUM, rows), where, step, i32(op.parts), f32(op.scale))
     shown = {"tensors": len(homes), "parts": op.parts}
-    b.kernel(op, (FILE, "accumulate", False), (sum(blocks),), arguments, shown)
+    b.kernel(op, (FILE, "accumulate"), (sum(blocks),), arguments, shown)

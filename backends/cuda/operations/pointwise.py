@@ -21,7 +21,7 @@ from ..binding.store import Buffer
 from ..binding.wide import EIGHT, activate_wide, in_eights, inner, row, wide
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, f32, i32, i64, linear_grid
-from ..libraries.layout import Layout, plain
+from ..libraries.layout import BFLOAT, Layout, plain
 from .linear import geometry
 
 # Blocks of a kernel that also sums up its rows; each leaves a slice.
@@ -31,7 +31,7 @@ MOST_GROUPS = THREADS
 
 def _flat(b: Binder, size: int) -> c_void_p:
     """A descriptor of this many floats in a row, padding included."""
-    owned = b.keep(b.here.cudnn.tensor((1, 1, 1, size), (size, size, size, 1)))
+    owned = b.keep(b.stream.cudnn.tensor((1, 1, 1, size), (size, size, size, 1)))
     return c_void_p(owned.handle)
 
 
@@ -45,7 +45,7 @@ def activation(b: Binder, op: Activation) -> None:
     x = b.want(op.x, replace(x.layout, dtype=b.number(op.y)))
     y = b.output(op.y, x.layout)
     zero_stays = op.kind not in ("sigmoid", "softplus") or x.layout.shape == x.layout.stored
-    if op.kind not in ACTIVATION or x.narrow or not zero_stays:
+    if op.kind not in ACTIVATION or x.dtype == BFLOAT or not zero_stays:
         kind = i32(ACTIVATIONS.index(op.kind))
         if wide(x.layout):
             return activate_wide(b, op, (x, 0, y), int(kind), op.alpha)
@@ -54,9 +54,9 @@ def activation(b: Binder, op: Activation) -> None:
             *(x.array, y.array, i64(x.layout.size), i32(channels), i32(stored)),
             *(i32(inner(x.layout)), kind, f32(op.alpha)),
         )
-        kernel = ("elementwise.cu", "activation_forward", x.narrow)
+        kernel = ("elementwise.cu", "activation_forward", x.dtype)
         return b.kernel(op, kernel, linear_grid(x.layout.size), arguments, {"kind": op.kind})
-    cudnn = b.here.cudnn
+    cudnn = b.stream.cudnn
     chosen = b.keep(cudnn.activation(op.kind, op.alpha))
     flat = _flat(b, x.layout.size)
     launch = partial(
@@ -81,7 +81,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
         return
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
     value, dy, dx = b.want(op.value, layout), b.want(op.dy, layout), b.output(op.dx, layout)
-    kind, narrow = ACTIVATIONS.index(op.kind), dx.narrow
+    kind, dtype = ACTIVATIONS.index(op.kind), dx.dtype
     fixed = (("KIND", kind),)
     found = b.bias_gradient_of(op.dx)
     _, stored = row(layout)
@@ -91,10 +91,10 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
         pointers = (value.array, dy.array, dx.array)
         if in_eights(layout):
             eights = layout.size // EIGHT
-            kernel = ("activation.cu", "wide_activation_backward", narrow)
+            kernel = ("activation.cu", "wide_activation_backward", dtype)
             wider = (*pointers, i32(eights), f32(op.alpha))
             return b.kernel(op, kernel, linear_grid(eights), wider, shown, defines=fixed)
-        kernel = ("elementwise.cu", "activation_backward", narrow)
+        kernel = ("elementwise.cu", "activation_backward", dtype)
         arguments = (*pointers, i64(layout.size), i32(kind), f32(op.alpha))
         return b.kernel(op, kernel, linear_grid(layout.size), arguments, shown)
     owner, db = found
@@ -102,7 +102,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     blocks = max(1, min(SUMMING_BLOCKS, -(-rows // (THREADS // groups))))
     sums = b.scratch(blocks * stored, "float32")
     given = (value.array, dy.array, dx.array, i64(rows), i32(groups), f32(op.alpha), sums)
-    kernel = ("activation.cu", "activation_backward_sums", narrow)
+    kernel = ("activation.cu", "activation_backward_sums", dtype)
     b.kernel(op, kernel, (blocks,), given, {"kind": op.kind, "sums": db.name}, defines=fixed)
     b.decisions.summed.add(owner)
     return b.slices(op, sums, 0, blocks, stored, db, db.size)
@@ -161,7 +161,7 @@ def _convert(b: Binder, op: Reshape, layout: Layout) -> None:
 def _softmax(
     b: Binder, op: Softmax | SoftmaxBackward, function: str, tensor: Tensor, pointers: list[int]
 ) -> None:
-    cudnn = b.here.cudnn
+    cudnn = b.stream.cudnn
     shape = tensor.shape if len(tensor.shape) == 4 else (*tensor.shape, 1, 1)
     _, c, h, w = shape
     owned = b.keep(cudnn.tensor(shape, (c * h * w, h * w, w, 1)))

@@ -57,7 +57,7 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
     """Whether the kernel that keeps an index serves: channels-last, in fours, short windows."""
     pixels = max(tensor.size // tensor.shape[1] for tensor in (op.x, op.y))
     return (
-        b.precision.fusion
+        b.arithmetic.fusion
         and op.kind == "max"
         and x.nhwc
         and geometry(b).nhwc
@@ -79,11 +79,11 @@ def pool2d(b: Binder, op: Pool2d) -> None:
         return _max_pool(b, op, x)
     y = b.output(op.y, _pooled(op, x.layout))
     size = y.layout.size
-    if not _symmetric(op) or x.narrow:
+    if not _symmetric(op) or x.dtype == BFLOAT:
         arguments = (x.array, y.array, i64(size), _numbers(b, op, x.layout, y.layout))
-        kernel = ("pool.cu", "pool_forward", x.narrow)
+        kernel = ("pool.cu", "pool_forward", x.dtype)
         return b.kernel(op, kernel, linear_grid(size), arguments, {"window": op.window})
-    cudnn = b.here.cudnn
+    cudnn = b.stream.cudnn
     top, _, left, _ = op.window.padding
     pooling = b.keep(cudnn.pooling(op.kind, op.window.kernel, (top, left), op.window.stride))
     source = b.keep(cudnn.tensor(x.layout.stored, x.layout.strides))
@@ -119,7 +119,7 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     ending = b.decisions.endings.get(op.x, Ending())
     windows = _windows(b, op, x.layout, layout)
     arguments = (x.array, y.array, index, i32(outs), windows, ending.bias, i32(ending.relu))
-    kernel = ("max_pool.cu", "max_pool", x.narrow)
+    kernel = ("max_pool.cu", "max_pool", x.dtype)
     fixed = _shape(op, x.layout, layout)
     grid = linear_grid(outs * x.layout.stored[1] // dict(fixed)["EACH"])
     b.kernel(op, kernel, grid, arguments, {"window": op.window}, defines=fixed)
@@ -141,12 +141,12 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     pool = _numbers(b, op, dx_layout, small)
     shown = {"window": op.window, "layout": "nhwc" if like.nhwc else "nchw"}
     if op.window.kernel == op.window.stride and not any(op.window.padding) and _covers(op):
-        kernel = ("pool.cu", "pool_backward_disjoint", dx.narrow)
+        kernel = ("pool.cu", "pool_backward_disjoint", dx.dtype)
         arguments = (x, dy.array, dx.array, i64(small.size), pool)
         return b.kernel(op, kernel, linear_grid(small.size), arguments, shown)
     y = b.want(op.y, small).array if op.y is not None else dy.array
     every = (x, y, dy.array, dx.array, i64(dx_layout.size), pool)
-    kernel = ("pool.cu", "pool_backward", dx.narrow)
+    kernel = ("pool.cu", "pool_backward", dx.dtype)
     return b.kernel(op, kernel, linear_grid(dx_layout.size), every, shown)
 
 
@@ -190,7 +190,7 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
     shown = {"window": op.window, "relu": masks, "sums": found[1].name if found else "none"}
     name = "max_pool_backward_disjoint" if disjoint else "max_pool_backward"
     fixed = _shape(op, dx_layout, layout)
-    b.kernel(op, ("max_pool.cu", name, dx.narrow), (blocks,), arguments, shown, defines=fixed)
+    b.kernel(op, ("max_pool.cu", name, dx.dtype), (blocks,), arguments, shown, defines=fixed)
     if found is not None:
         b.decisions.summed.add(found[0])
         b.slices(op, sums, 0, blocks, stored, found[1], found[1].size)

@@ -36,7 +36,7 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     behind = (b.output(op.target).array, scale, shift, i32(n), place, ahead, b.counter())
     work = channels * height * width // (4 if channels == 1 else 1)
     parts = max(1, min(-(-work // THREADS), -(-GATHER_BLOCKS // n)))
-    kernel, grid = ("elementwise.cu", "gather_batch", x.narrow), (n, parts)
+    kernel, grid = ("elementwise.cu", "gather_batch", x.dtype), (n, parts)
     b.kernel(op, kernel, grid, (*before, step, x.array, *behind))
     # In a graph of several steps the next batch is gathered beside this step's update.
     b.early(kernel, grid, (*before, ahead, x.array, *behind))
@@ -53,12 +53,12 @@ def global_norm(b: Binder, op: GlobalNorm) -> None:
     mask = 0 if meant.all() else b.keep(cupy().asarray(meant))
     sums = b.scratch(PARTIAL_SUMS, "float64")
     arguments = (gradients, mask, i64(gradients.size), sums)
-    kernel = ("update.cu", "square_sums", False)
+    kernel = ("update.cu", "square_sums")
     b.kernel(op, kernel, (PARTIAL_SUMS,), arguments, shared=THREADS * 8)
     norm = b.output(op.norm).array
     b.kernel(
         op,
-        ("update.cu", "norm_of", False),
+        ("update.cu", "norm_of"),
         (1,),
         (sums, i32(PARTIAL_SUMS), norm),
         shared=THREADS * 8,
@@ -72,9 +72,9 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
     gradients = b.store.arenas[name][start:stop]
     factor = b.scratch(1, "float32")
     arguments = (b.home(op.norm).array, f32(op.max_norm), factor)
-    b.kernel(op, ("update.cu", "clip_factor", False), (1,), arguments, block=(1,))
+    b.kernel(op, ("update.cu", "clip_factor"), (1,), arguments, block=(1,))
     scale = partial(
-        b.here.cublas.sscal, gradients.size, int(factor.data.ptr), int(gradients.data.ptr)
+        b.stream.cublas.sscal, gradients.size, int(factor.data.ptr), int(gradients.data.ptr)
     )
     b.add(op, "cuBLAS", "cublasSscal", scale, {"n": gradients.size})
 
@@ -110,24 +110,24 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     simple = simple and {op.factor(i) for i in range(len(op.parameters))} == {1.0}
     table, start, stop = rules(b, op)
     gathered = sum(last - first for _, first, last in (b.store.spans[p] for p in op.parameters))
-    if simple and not b.store.has_narrow and gathered == stop - start:
+    if simple and not b.store.has_bf16 and gathered == stop - start:
         return _saxpy(b, op, start, stop)
     p = b.store.arenas[PARAMETERS][start:stop]
     g = own_part(b, gradients_of(b, op), start, stop)
     v = own_part(b, "momentum", start, stop) if op.momentum else 0
-    narrow = b.store.narrow_arena()[start:stop] if b.store.has_narrow else 0
+    copy = b.store.bf16_arena()[start:stop] if b.store.has_bf16 else 0
     done, advance = 0, _last_advance(b, op)
-    if b.precision.fusion and advance is not None:
+    if b.arithmetic.fusion and advance is not None:
         b.decisions.merged.add(advance)
         done = b.counter()
     fours = (stop - start) // 4
     arguments = (
-        *(p, g, v, narrow, i32(fours), table, b.data(op.rates), b.home(op.step).array, done),
+        *(p, g, v, copy, i32(fours), table, b.data(op.rates), b.home(op.step).array, done),
         *(f32(op.momentum), i32(op.nesterov)),
     )
     details = {"n": stop - start, "momentum": op.momentum, "nesterov": op.nesterov}
     grid = (-(-fours // THREADS),)
-    return b.kernel(op, ("update.cu", "sgd_update", False), grid, arguments, details)
+    return b.kernel(op, ("update.cu", "sgd_update"), grid, arguments, details)
 
 
 def _last_advance(b: Binder, op: SgdUpdate) -> Advance | None:
@@ -144,10 +144,10 @@ def _saxpy(b: Binder, op: SgdUpdate, start: int, stop: int) -> None:
     g = own_part(b, gradients_of(b, op), start, stop)
     factors, decay = b.scratch(2, "float32"), op.weight_decay[0]
     arguments = (b.data(op.rates), b.home(op.step).array, f32(decay), factors)
-    b.kernel(op, ("update.cu", "sgd_factors", False), (1,), arguments, block=(1,))
+    b.kernel(op, ("update.cu", "sgd_factors"), (1,), arguments, block=(1,))
     size, target, source = int(p.size), int(p.data.ptr), int(g.data.ptr)
     minus_rate, keep = (int(factors[i : i + 1].data.ptr) for i in (0, 1))
-    cublas = b.here.cublas
+    cublas = b.stream.cublas
     if decay:
         b.add(op, "cuBLAS", "cublasSscal", partial(cublas.sscal, size, keep, target), {"n": size})
     launch = partial(cublas.saxpy, size, minus_rate, source, target)
@@ -157,4 +157,4 @@ def _saxpy(b: Binder, op: SgdUpdate, start: int, stop: int) -> None:
 @binds(Advance)
 def advance(b: Binder, op: Advance) -> None:
     arguments = (b.home(op.step).array,)
-    b.kernel(op, ("update.cu", "advance", False), (1,), arguments, block=(1,))
+    b.kernel(op, ("update.cu", "advance"), (1,), arguments, block=(1,))

@@ -29,23 +29,23 @@ __device__ __forceinline__ float get(float v) { return v; }
 __device__ __forceinline__ float get(bfloat v) { return __uint_as_float((unsigned)v << 16); }
 
 // Round to nearest, ties to even; NaN stays NaN.
-__device__ __forceinline__ bfloat narrow(float v) {
+__device__ __forceinline__ bfloat to_bf16(float v) {
     unsigned bits = __float_as_uint(v);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0;
     return (bfloat)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 // Two neighbours, rounded so, in one instruction where there is one.
-__device__ __forceinline__ unsigned narrow2(float low, float high) {
+__device__ __forceinline__ unsigned to_bf16_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     unsigned both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
 #else
-    return narrow(low) | (unsigned)narrow(high) << 16;
+    return to_bf16(low) | (unsigned)to_bf16(high) << 16;
 #endif
 }
 __device__ __forceinline__ void put(float* p, float v) { *p = v; }
-__device__ __forceinline__ void put(bfloat* p, float v) { *p = narrow(v); }
+__device__ __forceinline__ void put(bfloat* p, float v) { *p = to_bf16(v); }
 
 // Four neighbours at once; the address is a multiple of four elements.
 __device__ __forceinline__ float4 get4(const float* p) { return *(const float4*)p; }
@@ -56,7 +56,7 @@ __device__ __forceinline__ float4 get4(const bfloat* p) {
 }
 __device__ __forceinline__ void put4(float* p, float4 v) { *(float4*)p = v; }
 __device__ __forceinline__ void put4(bfloat* p, float4 v) {
-    *(uint2*)p = make_uint2(narrow2(v.x, v.y), narrow2(v.z, v.w));
+    *(uint2*)p = make_uint2(to_bf16_pair(v.x, v.y), to_bf16_pair(v.z, v.w));
 }
 
 // Eight neighbours at once; the address is a multiple of eight elements.
@@ -78,8 +78,8 @@ __device__ __forceinline__ void put8(float* p, const float* v) {
     put4(p + 4, make_float4(v[4], v[5], v[6], v[7]));
 }
 __device__ __forceinline__ void put8(bfloat* p, const float* v) {
-    *(uint4*)p = make_uint4(narrow2(v[0], v[1]), narrow2(v[2], v[3]), narrow2(v[4], v[5]),
-                            narrow2(v[6], v[7]));
+    *(uint4*)p = make_uint4(to_bf16_pair(v[0], v[1]), to_bf16_pair(v[2], v[3]), to_bf16_pair(v[4], v[5]),
+                            to_bf16_pair(v[6], v[7]));
 }
 
 template <typename N>

@@ -60,8 +60,8 @@ __device__ void gather_row(const u8* images, int row, T* to, const float* scale,
 extern "C" {
 
 __global__ void convert_same(const T* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
-__global__ void convert_widen(const T* x, float* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
-__global__ void convert_narrow(const float* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
+__global__ void convert_from_bf16(const T* x, float* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
+__global__ void convert_to_bf16(const float* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
 
 // x[i] = images[row] * scale + shift, target[i] = labels[row]; row -1 gives zeros and target -1.
 // The step after this one is left in `next`, which may be `step` itself.

@@ -4,7 +4,7 @@
 struct Segment {
     float* p;
     const float* g;
-    bfloat* narrow;  // null, or the copy of p
+    bfloat* copy;  // null, or the copy of p
     float* states[STATES ? STATES : 1];
     int size;
     float factor, decay;
@@ -26,7 +26,7 @@ __global__ void elementwise_update(const Segment* segments, const int2* where, c
         const float p = update(s.p[i], s.g[i], states, rule);
         s.p[i] = p;
         for (int f = 0; f < STATES; ++f) s.states[f][i] = states[f];
-        if (s.narrow) put(s.narrow + i, p);
+        if (s.copy) put(s.copy + i, p);
     }
 }
 

@@ -9,7 +9,7 @@ struct AdamSegment {
     float* p;
     const float* g;
     float *m, *v;
-    bfloat* narrow;  // null, or the copy of p
+    bfloat* copy;  // null, or the copy of p
     int size;
     float factor, decay;
     int start;
@@ -17,7 +17,7 @@ struct AdamSegment {
 
 struct MeanSegment {
     float *a, *p;
-    bfloat* narrow;
+    bfloat* copy;
     int size, unused;
 };
 
@@ -33,7 +33,7 @@ struct FilterSegment {
     float* p;
     const float* g;
     float* v;
-    bfloat* narrow;
+    bfloat* copy;
     T *x, *y;
     int size, row, stride, tall, first, blocks;
     float factor, decay, root;
@@ -71,7 +71,7 @@ __global__ void adam_update(const AdamSegment* segments, const int2* where, cons
         float v = b2 * s.v[i] + rest2 * g * g;
         p = keep * p - rate * m / (sqrtf(v) * root + eps);
         s.p[i] = p, s.m[i] = m, s.v[i] = v;
-        if (s.narrow) put(s.narrow + i, p);
+        if (s.copy) put(s.copy + i, p);
     }
 }
 
@@ -87,7 +87,7 @@ __global__ void average(const MeanSegment* segments, const int2* where, const fl
         s.a[i] = a;
         if (!pull) continue;
         s.p[i] = a;
-        if (s.narrow) put(s.narrow + i, a);
+        if (s.copy) put(s.copy + i, a);
     }
 }
 
@@ -144,7 +144,7 @@ __global__ void muon_update(const FilterSegment* segments, const int2* where, co
     EACH(i, s.size) {
         float p = keep * s.p[i] - lr * get(s.y[place(s, i)]);
         s.p[i] = p;
-        if (s.narrow) put(s.narrow + i, p);
+        if (s.copy) put(s.copy + i, p);
     }
 }
 

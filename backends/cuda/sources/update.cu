@@ -2,7 +2,7 @@
 
 // Four neighbours: the 32 neighbours of a tile belong to one parameter, and rules[tile] is its (factor
 // of the learning rate, weight decay); the factor 0 leaves it alone.
-__device__ __forceinline__ void sgd_four(int i, float* p, const float* g, float* v, bfloat* narrow,
+__device__ __forceinline__ void sgd_four(int i, float* p, const float* g, float* v, bfloat* copy,
                                          const float2* rules, float rate, float momentum,
                                          int nesterov) {
     float2 rule = rules[i / 8];
@@ -23,28 +23,22 @@ __device__ __forceinline__ void sgd_four(int i, float* p, const float* g, float*
     float4 moved = make_float4(ps[0], ps[1], ps[2], ps[3]);
     put4(p + 4 * i, moved);
     if (momentum != 0.0f) put4(v + 4 * i, make_float4(vs[0], vs[1], vs[2], vs[3]));
-    if (narrow) put4(narrow + 4 * i, moved);
+    if (copy) put4(copy + 4 * i, moved);
 }
 
 extern "C" {
 
-// PyTorch's SGD over the arenas, four neighbours a thread. v is unused without momentum; narrow, if
+// PyTorch's SGD over the arenas, four neighbours a thread. v is unused without momentum; copy, if
 // given, gets p rounded to bfloat16. With `come_count` the step is advanced too.
-__global__ void sgd_update(float* p, const float* g, float* v, bfloat* narrow, int fours,
+__global__ void sgd_update(float* p, const float* g, float* v, bfloat* copy, int fours,
                            const float2* rules, const float* rates, i64* step,
                            unsigned* come_count, float momentum, int nesterov) {
     enter();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const i64 now = step[0];
     const unsigned turn = come_count ? come(come_count) : 0;
-    if (i < fours) sgd_four(i, p, g, v, narrow, rules, rates[now], momentum, nesterov);
+    if (i < fours) sgd_four(i, p, g, v, copy, rules, rates[now], momentum, nesterov);
     if (come_count) leave(come_count, turn, step, now + 1);
-}
-
-__global__ void narrow_parameters(const float* p, bfloat* narrow, int fours) {
-    enter();
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < fours) put4(narrow + 4 * i, get4(p + 4 * i));
 }
 
 // out = (-lr, 1 - lr decay): the factors of cublasSaxpy and cublasSscal.

@@ -12,8 +12,8 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.bind import Precision
-from dnnstack.backends.cuda.binding.lanes import Lane
+from dnnstack.backends.cuda.binding.bind import Arithmetic
+from dnnstack.backends.cuda.binding.launch_list import Stream
 from dnnstack.backends.cuda.executable import CudaExecutable
 from dnnstack.backends.cuda.libraries import kernels, runtime
 from dnnstack.backends.cuda.operations import convolution
@@ -62,7 +62,7 @@ DEEP = (
 NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32)), "deep": (DEEP, (3, 16, 16))}
 # A convolution that hardly wants a workspace shows what all else takes.
 WORKSPACE = 1 << 10
-CHOICES = {"layout": "nhwc", "pad": "8", "lanes": "1"}
+CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 
 
 class FakeError(RuntimeError):
@@ -167,7 +167,7 @@ def fake_cupy(monkeypatch):
         stream=FakeStream(),
         name="a stand-in",
         capability=(8, 0),
-        lane=lambda _: FakeStream(),
+        numbered_stream=lambda _: FakeStream(),
     )
     # The device of tests that use a real one stays in its cache: their backends hold its streams.
     for module in _modules():
@@ -292,15 +292,17 @@ def bound(fake_cupy, monkeypatch):
         cudnn = MagicMock(
             handle=0, tensor=descriptor, pooling=descriptor, activation=descriptor, lrn=descriptor
         )
-        parts = {field.name: MagicMock(handle=0) for field in fields(Lane)}
-        lane = Lane(**(parts | {"stream": stream, "cudnn": cudnn}))
-        lanes = [lane] * int(choices["lanes"])
-        kind = Precision(precision == "fp32", precision == "bf16", True, True)
+        parts = {field.name: MagicMock(handle=0) for field in fields(Stream)}
+        stream = Stream(**(parts | {"cuda": stream, "cudnn": cudnn}))
+        streams = [stream] * int(choices["streams"])
+        kind = Arithmetic(
+            precision == "fp32", "bfloat16" if precision == "bf16" else "float32", True, True
+        )
         before = fake_cupy.allocated
         executable = CudaExecutable(
             graphs,
             Tuning("cuda", choices=choices),
-            lanes,
+            streams,
             kind,
             capture=capture,
             streamed=streamed,

@@ -92,10 +92,10 @@ def wanted():
 
 
 CHOICES = (
-    {"layout": "nhwc", "pad": "4", "lanes": "2"},
-    {"layout": "nhwc", "pad": "32", "lanes": "1"},
-    {"layout": "nhwc", "pad": "1", "lanes": "1"},
-    {"layout": "nchw", "lanes": "1"},
+    {"layout": "nhwc", "pad": "4", "streams": "2"},
+    {"layout": "nhwc", "pad": "32", "streams": "1"},
+    {"layout": "nhwc", "pad": "1", "streams": "1"},
+    {"layout": "nchw", "streams": "1"},
 )
 
 
@@ -138,15 +138,15 @@ def test_an_operation_without_a_kernel_is_named(bound, monkeypatch):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("lanes", ["1", "2"])
+@pytest.mark.parametrize("streams", ["1", "2"])
 @pytest.mark.parametrize("overlap", ["chains", "joins"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_launches_that_overlap_give_the_same_bits(cuda, precision, overlap, lanes):
+def test_launches_that_overlap_give_the_same_bits(cuda, precision, overlap, streams):
     """Many kernels, each of which reads what the one in front has just written, step after step."""
     if not available():
         pytest.skip("overlapping launches need a GPU of compute capability 9.0")
     _, _, first = train(cuda, Options(precision, tune=False))
-    choices = {**first.tuning.choices, "lanes": lanes}
+    choices = {**first.tuning.choices, "streams": streams}
     found = []
     for kind in ({}, {"overlap": overlap}):
         table = Tuning("cuda", first.tuning.environment, first.tuning.graph, choices | kind)

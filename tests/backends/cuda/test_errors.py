@@ -8,7 +8,7 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import backend as backend_module
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding import parameters
+from dnnstack.backends.cuda.binding import layouts
 from dnnstack.backends.cuda.binding.bind import Binder
 from dnnstack.backends.cuda.libraries import runtime
 from dnnstack.backends.tuning import Tuning
@@ -61,7 +61,7 @@ def test_an_error_that_shows_later_belongs_to_the_call_that_it_follows(
         if begun:
             raise fake_cupy.cuda.runtime.CUDARuntimeError("cudaErrorIllegalAddress")
 
-    monkeypatch.setattr(executable._lanes[0].stream, "synchronize", synchronize)
+    monkeypatch.setattr(executable._streams[0].cuda, "synchronize", synchronize)
     with pytest.raises(LibraryError) as caught:
         executable.run("train")
     assert caught.value.function == step.call.function
@@ -98,7 +98,7 @@ def test_what_broke_a_capture_is_not_hidden_by_the_broken_capture(
 ):
     made, _ = bound(sections("lenet"), capture=True)
     error = fake_cupy.cuda.runtime.CUDARuntimeError
-    stream = made._lanes[0].stream
+    stream = made._streams[0].cuda
 
     def end():
         raise error("cudaErrorStreamCaptureInvalidated")
@@ -161,7 +161,7 @@ def test_running_out_of_memory_before_any_section_is_reported(bound, sections, m
     def full(*_):
         raise MemoryError("Out of memory allocating 12 bytes")
 
-    monkeypatch.setattr(parameters.Store, "add_arena", full)
+    monkeypatch.setattr(layouts.Store, "add_arena", full)
     with pytest.raises(LibraryError, match=r"cudaMalloc.*12 bytes.*smaller batch"):
         bound(sections("lenet"))
 
@@ -191,7 +191,7 @@ def stand_in(fake_cupy, monkeypatch):
     monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
     monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
     monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
-    monkeypatch.setattr(CudaBackend, "_lane", lambda self, index, tf32: None)
+    monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
 
 
 def test_what_only_evaluates_asks_for_nothing_that_a_driver_may_refuse(
@@ -202,25 +202,25 @@ def test_what_only_evaluates_asks_for_nothing_that_a_driver_may_refuse(
     monkeypatch.setattr(
         backend_module, "CudaExecutable", lambda _, tuning, *__: made.append(tuning)
     )
-    choices = {"layout": "nchw", "lanes": "2", "overlap": "joins", "apart": "max_pool"}
+    choices = {"layout": "nchw", "streams": "2", "overlap": "joins", "apart": "max_pool"}
     graphs = {"evaluate": sections("lenet")["evaluate"]}
     table = Tuning("cuda", {"driver": "580"}, "another", choices)
     CudaBackend().compile(graphs, Options("tf32", tuning=table))
-    assert made[0].choices == {"layout": "nchw", "lanes": "2"}
+    assert made[0].choices == {"layout": "nchw", "streams": "2"}
 
 
 def test_a_table_of_other_kernels_is_replaced_and_says_so(stand_in, sections, monkeypatch):
     """They may sum in another order, and number what there is to choose otherwise."""
 
     class Bound:
-        def __init__(self, graphs, tuning, lanes, precision, notices, *_):
+        def __init__(self, graphs, tuning, streams, precision, notices, *_):
             self.tuning, self.notices = tuning, notices
 
     searched = []
 
     def search(*_):
         searched.append(1)
-        return {"lanes": "2"}, True
+        return {"streams": "2"}, True
 
     monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
     monkeypatch.setattr(backend_module, "search", search)
@@ -241,7 +241,7 @@ def test_a_table_whose_choices_cannot_be_had_is_replaced(stand_in, sections, mon
     taken, searched = [], []
 
     class Bound:
-        def __init__(self, graphs, tuning, lanes, precision, notices, *_):
+        def __init__(self, graphs, tuning, streams, precision, notices, *_):
             taken.append(dict(tuning.choices))
             self.tuning, self.notices = tuning, notices
             if "train/conv2d_2/forward" in tuning.choices:
@@ -250,7 +250,7 @@ def test_a_table_whose_choices_cannot_be_had_is_replaced(stand_in, sections, mon
     def search(*_):
         searched.append(1)
         stale = kept == "cache" and len(searched) == 1
-        return {"lanes": "2"} | ({"train/conv2d_2/forward": "999"} if stale else {}), True
+        return {"streams": "2"} | ({"train/conv2d_2/forward": "999"} if stale else {}), True
 
     monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
     monkeypatch.setattr(backend_module, "search", search)
@@ -262,7 +262,7 @@ def test_a_table_whose_choices_cannot_be_had_is_replaced(stand_in, sections, mon
         choices = {**table.choices, "train/conv2d_2/forward": "999"}
         given = Tuning(table.backend, table.environment, table.graph, choices)
     again = CudaBackend().compile(graphs, Options("tf32", tune=True, tuning=given))
-    assert again.tuning.choices == {"lanes": "2"}
+    assert again.tuning.choices == {"streams": "2"}
     if kept == "checkpoint":
         assert any("plan 999" in notice for notice in again.notices)
         assert taken[-2] == choices
@@ -278,9 +278,9 @@ def test_what_a_search_short_of_memory_finds_is_not_kept(stand_in, sections, mon
         def __init__(self, graphs, tuning, *_):
             self.tuning = tuning
 
-    answers = [({"lanes": "2"}, False), ({"lanes": "3"}, True)]
+    answers = [({"streams": "2"}, False), ({"streams": "3"}, True)]
     monkeypatch.setattr(backend_module, "CudaExecutable", Bound)
     monkeypatch.setattr(backend_module, "search", lambda *_: answers.pop(0))
     options, graphs = Options("tf32", tune=True), sections("lenet")
     found = [CudaBackend().compile(graphs, options).tuning.choices for _ in range(3)]
-    assert found == [{"lanes": "2"}, {"lanes": "3"}, {"lanes": "3"}]
+    assert found == [{"streams": "2"}, {"streams": "3"}, {"streams": "3"}]

@@ -112,16 +112,16 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-@pytest.mark.parametrize("lanes", ["1", "2"])
+@pytest.mark.parametrize("streams", ["1", "2"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("overlap", ["", "chains", "joins"])
-def test_steps_in_one_graph_are_bit_equal_to_single_ones(cuda, precision, lanes, rule, overlap):
+def test_steps_in_one_graph_are_bit_equal_to_single_ones(cuda, precision, streams, rule, overlap):
     """Twice as many as a graph holds, and some more, from a step on that is no multiple; and
     whether or not launches overlap."""
     if overlap and not available():
         pytest.skip("overlapping launches need a GPU of compute capability 9.0")
     _, _, first = train(cuda, Options(precision, tune=False), 0, rule)
-    choices = {**first.tuning.choices, "lanes": lanes}
+    choices = {**first.tuning.choices, "streams": streams}
     executables = []
     for kind in ("", overlap):
         chosen = choices | ({"overlap": kind} if kind else {})

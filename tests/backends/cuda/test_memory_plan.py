@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from dnnstack.backends.cuda.libraries.cublas import WORKSPACE_BYTES
 from dnnstack.backends.cuda.memory_plan import (
-    LANES,
     SLACK,
+    STREAMS,
     check_fits,
     choose_residency,
     fits_the_share,
@@ -26,10 +26,10 @@ from dnnstack.training.preprocessing import Preprocessing
 def test_no_choice_takes_more_than_planned(bound, sections, name, fusion, precision, streamed):
     graphs = sections(name, fusion=fusion)
     plan = plan_memory(graphs, precision, streamed)
-    planned = plan.total - LANES * WORKSPACE_BYTES
+    planned = plan.total - STREAMS * WORKSPACE_BYTES
     taken = []
     for layout in LAYOUTS[precision]:
-        executable, bytes_taken = bound(graphs, precision, {**layout, "lanes": "3"}, streamed)
+        executable, bytes_taken = bound(graphs, precision, {**layout, "streams": "3"}, streamed)
         executable.close()
         taken.append(bytes_taken)
     # The stand-in's convolutions hardly want a workspace.
@@ -41,13 +41,13 @@ def test_no_choice_takes_more_than_planned(bound, sections, name, fusion, precis
 def test_sections_share_a_workspace(bound, sections):
     """It is as large as the more demanding section asks for."""
     graphs = sections("lenet")
-    executable, _ = bound(graphs, choices={"layout": "nhwc", "pad": "8", "lanes": "2"})
+    executable, _ = bound(graphs, choices={"layout": "nhwc", "pad": "8", "streams": "2"})
     held = {b.graph.name: {id(thing) for thing in b._keep} for b in executable.binders()}
     shared = set.intersection(*held.values())
     wanted = [b.wanted_workspaces() for b in executable.binders()]
-    lanes = set.intersection(*map(set, wanted))
-    assert lanes
-    assert len(shared) >= len(lanes)
+    streams = set.intersection(*map(set, wanted))
+    assert streams
+    assert len(shared) >= len(streams)
     plan = plan_memory(graphs)
     asked = [need.workspace for need in plan.sections.values()]
     assert len(asked) == 2

@@ -17,9 +17,9 @@ from dnnstack.training.setup import Setup
 
 FEW = ("data.batch_size=4", "data.evaluation_batch_size=3", "run.tune=false")
 LAYOUTS = (
-    {"layout": "nhwc", "pad": "8", "lanes": "1"},
-    {"layout": "nhwc", "pad": "32", "lanes": "2"},
-    {"layout": "nchw", "lanes": "1"},
+    {"layout": "nhwc", "pad": "8", "streams": "1"},
+    {"layout": "nhwc", "pad": "32", "streams": "2"},
+    {"layout": "nchw", "streams": "1"},
 )
 
 

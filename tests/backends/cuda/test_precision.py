@@ -127,12 +127,12 @@ def test_two_runs_and_a_resume_are_bit_equal(cuda, name, precision):
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize("lanes", ["1", "2", "3"])
-def test_lanes_and_capture_change_no_bit(cuda, precision, lanes):
+@pytest.mark.parametrize("streams", ["1", "2", "3"])
+def test_streams_and_capture_change_no_bit(cuda, precision, streams):
     plain, graph = make(cuda, "lenet", Options(precision, tune=False))
     wanted = run(plain, graph)
     table = plain.tuning
-    choices = {**table.choices, "lanes": lanes}
+    choices = {**table.choices, "streams": streams}
     tuning = type(table)(table.backend, table.environment, table.graph, choices)
     for backend in (cuda, CudaBackend(capture=False)):
         executable, other = make(backend, "lenet", Options(precision, tuning=tuning))

@@ -6,21 +6,21 @@ from types import SimpleNamespace
 
 import pytest
 from dnnstack.backends.cuda import executable
-from dnnstack.backends.cuda.binding.lanes import LaunchList
+from dnnstack.backends.cuda.binding.launch_list import LaunchList
 from dnnstack.backends.cuda.executable import MOST_LAUNCHES, TOGETHER
 from dnnstack.graph.ops import GatherBatch
 from dnnstack.graph.ops.updates import ParameterUpdate
 
 
-def binder_of(bound, sections, lanes="2", section="train", **options):
-    choices = {"layout": "nhwc", "pad": "8", "lanes": lanes}
+def binder_of(bound, sections, streams="2", section="train", **options):
+    choices = {"layout": "nhwc", "pad": "8", "streams": streams}
     executable, _ = bound(sections("lenet"), choices=choices, **options)
     return next(b for b in executable.binders() if b.graph.name == section)
 
 
-@pytest.mark.parametrize("lanes", ["1", "2"])
-def test_the_next_batch_is_gathered_behind_all_but_the_update(lanes, bound, sections):
-    binder = binder_of(bound, sections, lanes)
+@pytest.mark.parametrize("streams", ["1", "2"])
+def test_the_next_batch_is_gathered_behind_all_but_the_update(streams, bound, sections):
+    binder = binder_of(bound, sections, streams)
     single, steps = binder.steps, binder.repeated(3)
     _, early = binder._early
     calls = [s.call for s in single if s.call is not None]
@@ -30,7 +30,7 @@ def test_the_next_batch_is_gathered_behind_all_but_the_update(lanes, bound, sect
     launches = [s if s is early else s.call for s in steps if s is early or s.call is not None]
     assert launches == expected
     for at in [i for i, step in enumerate(steps) if step is early]:
-        assert (steps[at - 1].call, steps[at - 1].lane) == (None, 1)
+        assert (steps[at - 1].call, steps[at - 1].stream) == (None, 1)
 
 
 def test_without_an_update_steps_only_follow_each_other(bound, sections):
@@ -69,13 +69,13 @@ def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
     assert made._together("train") == 1
 
 
-def test_a_lane_that_has_waited_is_waited_for(fake_cupy):
+def test_a_stream_that_has_waited_is_waited_for(fake_cupy):
     """Else the capture would end with a stream that never came back."""
     streams = [fake_cupy.cuda.Stream() for _ in range(3)]
-    launches = LaunchList([SimpleNamespace(stream=stream) for stream in streams])
-    launches.lane = 1
+    launches = LaunchList([SimpleNamespace(cuda=stream) for stream in streams])
+    launches.current = 1
     launches.join([0])
-    launches.lane = 0
+    launches.current = 0
     launches.join(range(3))
     for step in launches.steps:
         step.launch()

@@ -24,10 +24,10 @@ from ....support.op_cases import CASES
 
 SHAPES = ((1, 12, 12), (1, 13, 11), (3, 12, 12), (5, 9, 8))
 LAYOUTS = (
-    {"layout": "nhwc", "pad": "1", "lanes": "1"},
-    {"layout": "nhwc", "pad": "8", "lanes": "2"},
-    {"layout": "nhwc", "pad": "32", "lanes": "3"},
-    {"layout": "nchw", "lanes": "1"},
+    {"layout": "nhwc", "pad": "1", "streams": "1"},
+    {"layout": "nhwc", "pad": "8", "streams": "2"},
+    {"layout": "nhwc", "pad": "32", "streams": "3"},
+    {"layout": "nchw", "streams": "1"},
 )
 SMOOTH = [kind for kind in ACTIVATIONS if kind not in ("relu", "leaky_relu", "gelu_tanh")]
 

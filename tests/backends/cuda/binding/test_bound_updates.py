@@ -8,7 +8,7 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Binder
 from dnnstack.backends.cuda.libraries.cublas import WORKSPACE_BYTES
 from dnnstack.backends.cuda.libraries.layout import Layout, plain
-from dnnstack.backends.cuda.memory_plan import LANES, plan_memory
+from dnnstack.backends.cuda.memory_plan import STREAMS, plan_memory
 from dnnstack.backends.cuda.operations.muon import Matrices, matrices, scratch_bytes
 from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.graph.ops.updates import ParameterUpdate
@@ -63,10 +63,10 @@ def graphs(sections):
 def test_no_more_memory_than_planned(bound, graphs, rule, precision, streamed):
     made = graphs(RULES[rule])
     plan = plan_memory(made, precision, streamed)
-    choices = {"layout": "nhwc", "pad": "32", "lanes": "3"}
+    choices = {"layout": "nhwc", "pad": "32", "streams": "3"}
     executable, taken = bound(made, precision, choices, streamed)
     executable.close()
-    planned = plan.total - LANES * WORKSPACE_BYTES - (plan.workspaces - plan.libraries)
+    planned = plan.total - STREAMS * WORKSPACE_BYTES - (plan.workspaces - plan.libraries)
     assert 0.5 * planned <= taken <= planned
 
 
@@ -88,7 +88,7 @@ def test_the_plan_counts_averages_matrices_and_noise(graphs):
 @pytest.mark.parametrize("rule", list(RULES))
 def test_averages_and_sums_lie_as_their_parameters(bound, graphs, rule):
     made = graphs(RULES[rule])
-    choices = {"layout": "nhwc", "pad": "8", "lanes": "1"}
+    choices = {"layout": "nhwc", "pad": "8", "streams": "1"}
     executable, _ = bound(made, "bf16", choices)
     held = executable._store.buffers
     for average, value in _averages(made):
@@ -136,7 +136,9 @@ def test_a_streamed_epoch_is_as_long_as_the_data_set(bound, graphs, monkeypatch)
     made = graphs(RULES["muon"])
     for streamed, placed in ((False, EPOCH), (True, 1)):
         seen.clear()
-        executable, _ = bound(made, "tf32", {"layout": "nhwc", "pad": "8", "lanes": "1"}, streamed)
+        executable, _ = bound(
+            made, "tf32", {"layout": "nhwc", "pad": "8", "streams": "1"}, streamed
+        )
         executable.close()
         frame = next(values for values in seen if len(values) == 13)
         np.testing.assert_array_equal(frame[:9], (64, 3, 32, 32, EPOCH, placed, 4, 1, 3))

@@ -29,13 +29,13 @@ NET = (
 def calls(bound):
     """Binds a step of a small net with these choices; gives its calls."""
 
-    def bind(lanes="1", **choices):
+    def bind(streams="1", **choices):
         network = Network(build_layers(NET, SHAPE), CrossEntropyLoss(), SHAPE, 10)
         scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
         rule = Sgd(momentum=0.9)
         graph = network.train_graph(BATCH, "data", 64, 4, 20, scaling, rule)
         table = {f"train/conv2d_2/{kind}": choice for kind, choice in choices.items()}
-        layout = {"layout": "nhwc", "pad": "8", "lanes": lanes}
+        layout = {"layout": "nhwc", "pad": "8", "streams": streams}
         graphs = {"train": rewritten(graph, CudaBackend.rewrites)}
         executable, _ = bound(graphs, choices={**layout, **table})
         return executable.calls("train"), executable.binders()[0]
@@ -73,13 +73,13 @@ def test_a_convolution_leaves_bias_and_relu_to_the_max_pool(calls):
     assert not calls()[1].decisions.endings
 
 
-@pytest.mark.parametrize("lanes", ["1", "2"])
-def test_filters_are_turned_first_for_a_gradient_that_is_a_forward_convolution(calls, lanes):
-    made, binder = calls(lanes, data="f0")
+@pytest.mark.parametrize("streams", ["1", "2"])
+def test_filters_are_turned_first_for_a_gradient_that_is_a_forward_convolution(calls, streams):
+    made, binder = calls(streams, data="f0")
     assert "rotate_filters" in [c.function for c in made][:2]
     (rotated,) = binder.decisions.rotated.values()
-    assert (rotated.ready is not None) == (lanes == "2")
-    assert "rotate_filters" not in {c.function for c in calls(lanes)[0]}
+    assert (rotated.ready is not None) == (streams == "2")
+    assert "rotate_filters" not in {c.function for c in calls(streams)[0]}
 
 
 def test_operations_are_known_by_themselves():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dnnstack.backends.cuda.binding.stream import SLOTS, Feeds, Packed
+from dnnstack.backends.cuda.binding.feeds import SLOTS, Feeds, Packed
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Advance, GatherBatch
 from hypothesis import given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.parameters import Geometry, plan_layouts
+from dnnstack.backends.cuda.binding.layouts import Geometry, plan_layouts
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, Layout, padded, plain
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 SIZES = st.integers(1, 7)
+RULES = Geometry({"layout": "nhwc", "pad": "8"}, "bfloat16")
 
 
 def numbered(shape: tuple[int, ...]) -> np.ndarray:
@@ -38,7 +39,7 @@ def test_pictures_come_back_and_padding_is_zero(n, c, h, w, pad, nhwc):
 
 @given(n=SIZES, c=SIZES, h=SIZES, w=SIZES)
 def test_rows_of_a_flattened_picture_keep_its_order(n, c, h, w):
-    rows = Geometry({"layout": "nhwc", "pad": "8"}, narrow=False).rows(
+    rows = Geometry({"layout": "nhwc", "pad": "8"}, dtype="float32").rows(
         (n, c * h * w), picture=(c, h, w)
     )
     values = numbered((n, c * h * w))
@@ -100,7 +101,7 @@ def test_dense_weights_behind_a_picture_take_its_order():
     ]
     shape = (3, 6, 6)
     graph = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10).infer_graph(2)
-    layouts = plan_layouts({"infer": graph}, Geometry({"layout": "nhwc", "pad": "8"}, True))
+    layouts = plan_layouts({"infer": graph}, RULES)
     by_name = {tensor.name: layout for tensor, layout in layouts.items()}
     assert by_name["conv2d_1.weight"].stored == (24, 3, 3, 3)
     assert by_name["dense_1.weight"].picture == (20, 4, 4)
@@ -123,7 +124,7 @@ def test_dense_weights_lie_alike_in_training_and_in_evaluation():
     scaling = Preprocessing.standardize([0.5] * 3, [0.25] * 3)
     train = network.train_graph(4, "data", 8, 2, 4, scaling, Sgd())
     for graph in (train, network.evaluate_graph(4, "data", 8, 2, scaling)):
-        layouts = plan_layouts({graph.name: graph}, Geometry({"layout": "nhwc", "pad": "8"}, True))
+        layouts = plan_layouts({graph.name: graph}, RULES)
         by_name = {tensor.name: layout for tensor, layout in layouts.items()}
         assert by_name["dense_1.weight"].picture == (20, 4, 4)
 
@@ -135,7 +136,7 @@ def test_of_two_layouts_of_a_weight_the_first_is_taken():
         Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10).infer_graph(2)
         for shape in shapes
     )
-    rules = Geometry({"layout": "nhwc", "pad": "8"}, False)
+    rules = Geometry({"layout": "nhwc", "pad": "8"}, "float32")
     for graphs, picture in (((first, second), shapes[0]), ((second, first), shapes[1])):
         layouts = plan_layouts(dict(zip("ab", graphs, strict=True)), rules)
         by_name = {tensor.name: layout for tensor, layout in layouts.items()}
@@ -156,7 +157,7 @@ def test_a_bias_is_stored_as_wide_as_the_rows_that_it_is_added_to(fusion):
     scaling = Preprocessing.standardize([0.5], [0.25])
     graph = network.train_graph(4, "data", 8, 2, 4, scaling, Sgd(momentum=0.9))
     graph = rewritten(graph, CudaBackend.rewrites if fusion else ())
-    layouts = plan_layouts({"train": graph}, Geometry({"layout": "nhwc", "pad": "32"}, True))
+    layouts = plan_layouts({"train": graph}, Geometry({"layout": "nhwc", "pad": "32"}, "bfloat16"))
     by_name = {tensor.name: layout for tensor, layout in layouts.items()}
     assert by_name["dense_1.weight"].stored[0] == 128
     assert by_name["dense_1.bias"].stored == (128,)

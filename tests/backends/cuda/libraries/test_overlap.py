@@ -13,7 +13,7 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.binding import bind
-from dnnstack.backends.cuda.binding.lanes import Step, launches
+from dnnstack.backends.cuda.binding.launch_list import Step, launches
 from dnnstack.backends.cuda.libraries import kernels, overlap
 from dnnstack.common.errors import CudnnError, LibraryError
 
@@ -83,11 +83,11 @@ def chosen(steps, joins=False):
     return [launch for _, launch in launches(steps, joins)]
 
 
-def step(lane, overlaps=True, waits=False):
-    return Step(object(), lane, None if waits else CALL, object() if overlaps else None)
+def step(stream, overlaps=True, waits=False):
+    return Step(object(), stream, None if waits else CALL, object() if overlaps else None)
 
 
-def test_only_behind_a_launch_of_its_own_lane():
+def test_only_behind_a_launch_of_its_own_stream():
     first, second, other, library, last = (
         step(0),
         step(0),
@@ -105,7 +105,7 @@ def test_behind_a_wait_only_where_joins_overlap():
     first, wait, second = step(0), step(0, overlaps=False, waits=True), step(0)
     assert chosen([first, wait, second]) == [first.launch, wait.launch, second.launch]
     assert chosen([first, wait, second], joins=True) == [first.launch, wait.launch, second.behind]
-    # A lane that has only waited has nothing to overlap with.
+    # A stream that has only waited has nothing to overlap with.
     assert chosen([wait, second], joins=True) == [wait.launch, second.launch]
 
 
@@ -167,14 +167,14 @@ def test_the_search_takes_overlap_where_it_is_faster(monkeypatch):
     assert "chains" not in {c.get("overlap") for c in tried}
 
 
-def test_one_lane_is_tried_again_with_overlap(monkeypatch):
+def test_one_stream_is_tried_again_with_overlap(monkeypatch):
     def seconds(choices):
         if "overlap" in choices:
-            return 0.6 if choices["lanes"] == "1" else 0.7
-        return {"1": 1.0, "2": 0.8, "3": 0.9}[choices.get("lanes", "1")]
+            return 0.6 if choices["streams"] == "1" else 0.7
+        return {"1": 1.0, "2": 0.8, "3": 0.9}[choices.get("streams", "1")]
 
     found, _ = search(monkeypatch, seconds)
-    assert (found["lanes"], found["overlap"]) == ("1", "joins")
+    assert (found["streams"], found["overlap"]) == ("1", "joins")
 
 
 def test_a_driver_that_refuses_joins_may_take_chains(monkeypatch):
@@ -241,7 +241,7 @@ def test_kernels_that_stay_apart_have_no_other_launch(monkeypatch, bound, sectio
     for module in (bind, overlap):
         monkeypatch.setattr(module, "available", lambda: True)
     monkeypatch.setattr(kernels.Kernel, "overlapping", lambda *_: print)
-    choices = {"lanes": "2", "overlap": "joins", "apart": "sgd_update,dense_tail"}
+    choices = {"streams": "2", "overlap": "joins", "apart": "sgd_update,dense_tail"}
     executable, _ = bound(sections("lenet"), choices=choices)
     steps = [s for binder in executable.binders() for s in binder.steps if s.call is not None]
     behind = {s.call.function for s in steps if s.behind}
@@ -252,10 +252,10 @@ def test_kernels_that_stay_apart_have_no_other_launch(monkeypatch, bound, sectio
 def test_an_error_of_another_choice_is_not_hidden(monkeypatch):
     broken = LibraryError("CUDA", "cudaGraphLaunch", "an illegal memory access")
     with pytest.raises(LibraryError, match="illegal"):
-        search(monkeypatch, lambda c: broken if c.get("lanes") == "2" else 1.0)
+        search(monkeypatch, lambda c: broken if c.get("streams") == "2" else 1.0)
     missing = CudnnError("cuDNN", "plan", "none")
-    found, _ = search(monkeypatch, lambda c: missing if c.get("lanes") == "2" else 1.0)
-    assert found.get("lanes", "1") == "1"
+    found, _ = search(monkeypatch, lambda c: missing if c.get("streams") == "2" else 1.0)
+    assert found.get("streams", "1") == "1"
 
 
 FULL = LibraryError("CUDA", "cudaMalloc", "Out of memory")
@@ -272,9 +272,9 @@ def refusing(key, value):
     return plans
 
 
-@pytest.mark.parametrize("where", ["trial", "plans", "lanes"])
+@pytest.mark.parametrize("where", ["trial", "plans", "streams"])
 def test_choices_that_need_more_memory_than_there_is_are_left_out(monkeypatch, where):
-    full = refusing(*{"lanes": ("lanes", "2")}.get(where, ("layout", "nhwc")))
+    full = refusing(*{"streams": ("streams", "2")}.get(where, ("layout", "nhwc")))
 
     def seconds(choices):
         if where != "plans":
@@ -282,8 +282,8 @@ def test_choices_that_need_more_memory_than_there_is_are_left_out(monkeypatch, w
         return 1.0
 
     found, _ = search(monkeypatch, seconds, plans=full if where == "plans" else lambda _: {})
-    assert "lanes" not in found
-    assert found["layout"] == ("nhwc" if where == "lanes" else "nchw")
+    assert "streams" not in found
+    assert found["layout"] == ("nhwc" if where == "streams" else "nchw")
     assert not search.complete
     search(monkeypatch, lambda c: 1.0)
     assert search.complete
@@ -342,7 +342,7 @@ def test_no_trial_where_the_gpu_cannot(monkeypatch):
 
 
 def test_a_table_of_another_gpu_is_without_effect(bound, sections):
-    executable, _ = bound(sections("lenet"), choices={"lanes": "2", "overlap": "joins"})
+    executable, _ = bound(sections("lenet"), choices={"streams": "2", "overlap": "joins"})
     steps = [s for binder in executable.binders() for s in binder.steps]
     assert steps
     assert not any(s.behind for s in steps)

@@ -34,12 +34,12 @@ def backend():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("narrow", ROUNDING)
+@pytest.mark.parametrize("rounded", ROUNDING)
 @pytest.mark.parametrize("name", NAMES)
-def test_operation_by_kernels_of_ours(backend, name, narrow):
+def test_operation_by_kernels_of_ours(backend, name, rounded):
     draft = CASES[name](np.random.default_rng(3), "ties")
     values = {}
-    for each, precision in ((backend, narrow), (ReferenceBackend(1), "fp64")):
+    for each, precision in ((backend, rounded), (ReferenceBackend(1), "fp64")):
         executable = each.compile(
             {draft.graph.name: draft.graph}, Options(precision=precision, tune=False)
         )
@@ -50,22 +50,22 @@ def test_operation_by_kernels_of_ours(backend, name, narrow):
         values[precision] = {t: executable.read(t) for t in results}
         executable.close()
     for tensor, want in values["fp64"].items():
-        got = values[narrow][tensor]
+        got = values[rounded][tensor]
         if want.dtype.kind != "f":
             np.testing.assert_array_equal(got, want, tensor.name)
             continue
         size = max(1.0, float(np.abs(want).max(initial=0.0)))
-        tolerance = ROUNDING[narrow] * (2.0 + 2.0 * np.sqrt(draft.length)) * size
+        tolerance = ROUNDING[rounded] * (2.0 + 2.0 * np.sqrt(draft.length)) * size
         np.testing.assert_allclose(got, want, rtol=0.0, atol=tolerance, err_msg=tensor.name)
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("narrow", ROUNDING)
+@pytest.mark.parametrize("rounded", ROUNDING)
 @pytest.mark.parametrize("kind", ["sigmoid", "softplus", "gelu"])
 @pytest.mark.parametrize("name", ["batch_norm", "batch_norm_inference"])
-def test_channels_that_do_not_count_stay_zero_whatever_is_f_of_0(backend, name, kind, narrow):
+def test_channels_that_do_not_count_stay_zero_whatever_is_f_of_0(backend, name, kind, rounded):
     draft = CASES[f"{name}-picture-{kind}"](np.random.default_rng(3), "normal")
-    options = Options(precision=narrow, tune=False)
+    options = Options(precision=rounded, tune=False)
     executable = backend.compile({draft.graph.name: draft.graph}, options)
     for tensor, value in draft.values.items():
         executable.write(tensor, value)
@@ -91,9 +91,9 @@ def test_numbers_that_are_none_and_infinite_ones(backend, name, kind, monkeypatc
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("narrow", ROUNDING)
+@pytest.mark.parametrize("rounded", ROUNDING)
 @pytest.mark.parametrize("name", POOLS)
-def test_a_window_with_a_number_that_is_none_has_none(backend, name, narrow):
+def test_a_window_with_a_number_that_is_none_has_none(backend, name, rounded):
     """Behind a batch norm pictures lie as the kernel that keeps an index wants them."""
     case, draw = POOLS[name], np.random.default_rng(3)
     draft = Draft(draw, "ties")
@@ -108,7 +108,7 @@ def test_a_window_with_a_number_that_is_none_has_none(backend, name, narrow):
     lying, y = draft.out("same", *x.shape), draft.out("y", *case.output(channels))
     draft.graph.add(BatchNormInference(x=x, y=lying, running_mean=mean, running_var=var, eps=1e-12))
     draft.graph.add(Pool2d(x=lying, y=y, window=case.window, kind="max"))
-    got, want = beside_the_reference(backend, narrow, draft, "y")
+    got, want = beside_the_reference(backend, rounded, draft, "y")
     assert 0 < np.isnan(want).sum() < want.size
     np.testing.assert_array_equal(got, want)
 

@@ -133,7 +133,7 @@ def test_numbers_that_are_none_stay_so(cuda, precision):
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_a_choice_of_it_is_a_launch_of_ours(bound, sections, precision, shape):
     pad = DEFAULT_CHOICES[precision]
-    choices = {**pad, "train/conv2d_1/forward": shape, "lanes": "1"}
+    choices = {**pad, "train/conv2d_1/forward": shape, "streams": "1"}
     executable, _ = bound(sections("cifar"), precision, choices)
     (call,) = [c for c in executable.calls("train") if c.function == "direct_conv"]
     assert "conv2d_1" in call.op.label()
@@ -149,7 +149,7 @@ def test_a_choice_of_it_is_a_launch_of_ours(bound, sections, precision, shape):
 )
 def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, layer, choice):
     """One that compiling for the device answers with a search."""
-    choices = {"layout": "nhwc", "pad": "8", "lanes": "1", f"train/{layer}/forward": choice}
+    choices = {"layout": "nhwc", "pad": "8", "streams": "1", f"train/{layer}/forward": choice}
     with pytest.raises(ValueError, match=r"shape 2 of the tuning|invalid literal"):
         bound(sections("cifar"), "tf32", choices)
 

@@ -82,7 +82,9 @@ def test_pictures_of_more_fours_than_an_index_counts_are_pooled_otherwise(batch,
     ends = {name: Tensor(name, size, "float32", "activation") for name, size in shapes.items()}
     op = Pool2d(**ends, window=Window((2, 2), (1, 1), (1, 1, 1, 1)), kind="max")
     choices = {"layout": "nhwc", "pad": "64"}
-    binder = SimpleNamespace(precision=SimpleNamespace(fusion=True, narrow=True), choices=choices)
+    binder = SimpleNamespace(
+        arithmetic=SimpleNamespace(fusion=True, dtype="bfloat16"), choices=choices
+    )
     layout = Layout(op.x.shape, (batch, 64, 8, 8), True)
     assert indexed(binder, op, layout) is expected
 

@@ -136,7 +136,7 @@ def test_copies_in_bfloat16_are_renewed(cuda, rule):
     copies = 0
     for parameter in parameters:
         tensor = parameter.tensor
-        copy = executable._store._narrowed.get(tensor)
+        copy = executable._store._bf16_copies.get(tensor)
         if copy is None:
             continue
         copies += 1

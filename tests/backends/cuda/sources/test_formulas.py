@@ -95,14 +95,14 @@ def test_updates(name, tmp_path):
     rng, sizes, factors, decays = np.random.default_rng(3), (31, 12), (1.0, 0.5), (0.0, 0.2)
     p, g = ([rng.standard_normal(n).astype(np.float32) for n in sizes] for _ in range(2))
     states = [[np.zeros(n, np.float32) for n in sizes] for _ in range(count)]
-    narrow = [np.zeros(n, np.uint16) for n in sizes]
+    copies = [np.zeros(n, np.uint16) for n in sizes]
     exact = [values.astype(np.float64) for values in p]
     kept = [[np.zeros(n) for n in sizes] for _ in range(count)]
     rates, step = np.array([9.0, 0.1, 0.03, 0.2], np.float32), np.array([1], np.int64)
     dtype = segment(count)
     rows = [
         (
-            *(a.ctypes.data for a in (p[i], g[i], narrow[i])),
+            *(a.ctypes.data for a in (p[i], g[i], copies[i])),
             [family[i].ctypes.data for family in states] or [0],
             *(sizes[i], factors[i], decays[i], 1),
         )
@@ -122,5 +122,5 @@ def test_updates(name, tmp_path):
         np.testing.assert_allclose(p[i], exact[i], rtol=0, atol=1e-6)
         for mine, wanted in zip(states, kept, strict=True):
             np.testing.assert_allclose(mine[i], wanted[i], rtol=1e-5, atol=1e-7)
-        wide = (narrow[i].astype(np.uint32) << 16).view(np.float32)
+        wide = (copies[i].astype(np.uint32) << 16).view(np.float32)
         np.testing.assert_allclose(wide, p[i], rtol=2.0**-8)

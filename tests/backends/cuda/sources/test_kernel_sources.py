@@ -25,7 +25,7 @@ from ....support.update_formulas import FORMULAS
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
 FOLDER = ROOT if "DNNSTACK_CUDA_FILES" in os.environ else ROOT / "nvidia"
-CHOICES = {"layout": "nhwc", "pad": "8", "lanes": "2"}
+CHOICES = {"layout": "nhwc", "pad": "8", "streams": "2"}
 # Bytes that a kernel may keep in memory for want of registers.
 MOST_SPILLED = 64
 
@@ -85,12 +85,12 @@ def test_kernels_compile_and_keep_to_their_registers(
 @pytest.mark.parametrize(
     ("file", "kind"), [("augment.cu", None), ("optimizers.cu", None), ("norm.cu", "gelu")]
 )
-@pytest.mark.parametrize("narrow", [0, 1])
-def test_kernels_that_those_nets_do_not_use(file, kind, narrow):
+@pytest.mark.parametrize("bfloat", [0, 1])
+def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     code = kernels.source_of(file)
-    options = ("-std=c++17", f"-DBFLOAT={narrow}", "--gpu-architecture=sm_90", "--ptxas-options=-v")
+    options = ("-std=c++17", f"-DBFLOAT={bfloat}", "--gpu-architecture=sm_90", "--ptxas-options=-v")
     if kind is not None:
         options += (f"-DKIND={ACTIVATIONS.index(kind)}",)
     for library in libraries():
