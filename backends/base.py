@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 from numpy.typing import NDArray
 
 from ..graph.graph import Graph, Op, Tensor
+from ..graph.rewrites import Rewrite
 from .tuning import Tuning
 
 Precision = Literal["auto", "fp32", "fp64", "tf32", "bf16"]
@@ -148,8 +149,8 @@ class Backend(Protocol):
         ...
 
     @property
-    def rewrites(self) -> Sequence[str]:
-        """The rewrites whose results this backend can run."""
+    def rewrites(self) -> Mapping[str, Rewrite]:
+        """The rewrites whose results this backend can run, in the order of their application."""
         ...
 
     def compile(self, sections: Mapping[str, Graph], options: Options | None = None) -> Executable:

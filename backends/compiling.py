@@ -54,8 +54,8 @@ def compiled(
     takes its place, and the executable's notices say so.
     """
     precision = backend.precision(options.precision)
-    names = backend.rewrites if options.fusion else ()
-    graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
+    rewrites = backend.rewrites if options.fusion else {}
+    graphs = {name: rewritten(graph, rewrites) for name, graph in sections.items()}
     trained = training_sections(graphs)
     plan = planned(graphs, trained, precision)
     code = {"dnnstack": plan.code} if plan.code else {}

@@ -6,7 +6,7 @@ can run; ``fusion: false`` runs none. The new operation carries the origins of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from .graph import Graph, Op, Origin, Tensor
@@ -33,7 +33,6 @@ from .ops import (
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
-from .rewrites_fused import dense_tail, first_conv_pool
 
 Rewrite = Callable[[Graph], Graph]
 
@@ -222,19 +221,18 @@ REWRITES: dict[str, Rewrite] = {
     "relu_pool": relu_pool,
     "activation": activation,
     "add_activation": add_activation,
-    "first_conv_pool": first_conv_pool,
-    "dense_tail": dense_tail,
 }
 
-# Rewrites for backends with kernels of their own.
-OWN_KERNELS = ("batch_norm_activation", "first_conv_pool", "dense_tail")
+# Those whose results a library has a call for.
+LIBRARY_REWRITES = {
+    name: rewrite for name, rewrite in REWRITES.items() if rewrite is not batch_norm_activation
+}
 
 
-def rewritten(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph after the named rewrites, applied in the order of REWRITES."""
-    for name, rewrite in REWRITES.items():
-        if name in names:
-            graph = rewrite(graph)
+def rewritten(graph: Graph, rewrites: Mapping[str, Rewrite]) -> Graph:
+    """The graph after the rewrites, in their order."""
+    for rewrite in rewrites.values():
+        graph = rewrite(graph)
     return graph
 
 

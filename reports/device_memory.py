@@ -21,6 +21,6 @@ def gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
     from ..backends.cuda.backend import CudaBackend
     from ..backends.cuda.memory_plan import plan_memory
 
-    names = CudaBackend.rewrites if config.run.fusion else ()
-    graphs = {name: rewritten(graph, names) for name, graph in sections.graphs().items()}
+    rewrites = CudaBackend.rewrites if config.run.fusion else {}
+    graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
     return plan_memory(graphs, config.run.precision, config.data.residency == "stream")

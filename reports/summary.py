@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import UsageError
 from ..graph.graph import Graph, Op, Shape, Tensor
 from ..graph.ops import Reshape
-from ..graph.rewrites import OWN_KERNELS, REWRITES, rewritten
+from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.network import Network
@@ -143,7 +143,7 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     sections = expected_sections(config, network, scaling, info)
     first, held = sections.stretches[0], config.data.evaluation_batch_size
     test = evaluation(config, network, scaling, "test", held, held, 1)
-    usual = tuple(name for name in REWRITES if name not in OWN_KERNELS and config.run.fusion)
+    usual = LIBRARY_REWRITES if config.run.fusion else {}
     stretches = [
         [rewritten(graph, usual) for graph in each.graphs()] for each in sections.stretches
     ]

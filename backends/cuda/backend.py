@@ -9,7 +9,6 @@ from typing import Any
 
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...graph.graph import Graph
-from ...graph.rewrites import REWRITES
 from ..base import Limits, Options, Precision
 from ..compiling import Choices, CompilePlan, Sections, compiled
 from ..tuning import Tuning, code_digest
@@ -17,6 +16,7 @@ from .binding.bind import Arithmetic
 from .binding.launch_list import Stream
 from .countable import check_countable
 from .executable import CudaExecutable
+from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
 from .libraries.cudnn_library import Cudnn
@@ -46,7 +46,7 @@ class CudaBackend:
 
     name = "cuda"
     waiting_threads = 0
-    rewrites = tuple(REWRITES)
+    rewrites = REWRITES
 
     def __init__(self, capture: bool = True) -> None:
         self.device = device()
@@ -147,7 +147,7 @@ class CudaBackend:
 
 @cache
 def _digest() -> str:
-    return code_digest(__package__, "operations", "binding", "libraries", "sources")
+    return code_digest(__package__, "operations", "binding", "fused", "libraries", "sources")
 
 
 def _fastest(work: Any, repeats: int = 10) -> float:

@@ -8,7 +8,7 @@ from functools import cache
 
 from ...common.errors import BackendUnavailableError
 from ...graph.graph import Graph
-from ...graph.rewrites import OWN_KERNELS, REWRITES
+from ...graph.rewrites import LIBRARY_REWRITES
 from ..base import Limits, Options, Precision
 from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..tuning import Tuning, code_digest
@@ -30,7 +30,7 @@ class OneDnnBackend:
     """
 
     name = "onednn"
-    rewrites = tuple(name for name in REWRITES if name not in OWN_KERNELS)
+    rewrites = LIBRARY_REWRITES
 
     def __init__(self, threads: int) -> None:
         library()

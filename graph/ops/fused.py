@@ -15,7 +15,8 @@ class Fused(Op):
     ``kind`` names the kernel, ``sources`` are read from outside, ``results`` are seen outside,
     ``states`` are updated in place. The kernel knows the results of ``given`` from before or
     computes them again: they do not count as work of this operation. ``bf16``: the tensors
-    outside that may be kept in bfloat16.
+    outside that may be kept in bfloat16. ``beside``: nothing else in a section waits for what it
+    updates, so it may run beside the others.
     """
 
     inputs: ClassVar = ("sources",)
@@ -28,6 +29,7 @@ class Fused(Op):
     states: tuple[Tensor, ...] = ()
     given: tuple[Op, ...] = ()
     bf16: tuple[Tensor, ...] = ()
+    beside: bool = False
 
     def check(self) -> None:
         for part in (*self.given, *self.parts):

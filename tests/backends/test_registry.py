@@ -9,20 +9,23 @@ from importlib import import_module
 import pytest
 from dnnstack.backends.cuda import executable as cuda_executable  # its import enters the kernels
 from dnnstack.backends.cuda.binding import bind as cuda
-from dnnstack.backends.cuda.operations import fused
+from dnnstack.backends.cuda.fused import dense_tail, first_conv, pattern
 from dnnstack.backends.onednn import bind as onednn
 from dnnstack.backends.onednn import executable as onednn_executable
 from dnnstack.backends.onednn.fallback import reference as numpy_in_onednn
 from dnnstack.backends.reference import kernels as reference
 from dnnstack.backends.registry import Registry
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.graph import ops, rewrites_fused
+from dnnstack.graph import ops
 from dnnstack.graph.graph import Op, Origin, Tensor
 
 REGISTRIES = {"numpy": reference.KERNELS, "cpu": onednn.KERNELS, "cuda": cuda.KERNELS}
 # Only a GPU's kernels unite several operations; the reference takes them apart.
 LACKING = {"numpy": {ops.Fused}, "cpu": {ops.Fused}, "cuda": set[type[Op]]()}
-CUDA = cuda_executable.__name__.removesuffix("executable") + "operations."
+CUDA = tuple(
+    cuda_executable.__name__.removesuffix("executable") + folder
+    for folder in ("operations.", "fused.")
+)
 assert onednn_executable
 
 
@@ -61,8 +64,8 @@ def test_no_kernel_is_for_an_operation_that_there_is_not(device: str) -> None:
 
 
 def test_every_kind_of_united_operations_has_a_kernel() -> None:
-    kinds = {value for name, value in vars(rewrites_fused).items() if name.isupper()}
-    assert set(fused._BY_KIND) == {kind for kind in kinds if isinstance(kind, str)}
+    kinds = {first_conv.FORWARD, first_conv.BACKWARD, dense_tail.TAIL, dense_tail.GRADIENTS}
+    assert set(pattern.LAUNCHES) == kinds
 
 
 def test_what_onednn_has_not_numpy_computes() -> None:

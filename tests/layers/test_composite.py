@@ -11,7 +11,7 @@ from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError, ConfigError, ShapeError
 from dnnstack.graph.graph import Graph, Shape
 from dnnstack.graph.ops import Activation, Add, Conv2dBackwardFilter, Softmax
-from dnnstack.graph.rewrites import rewritten
+from dnnstack.graph.rewrites import add_activation, bias_grad, rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.composite import walk
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -286,7 +286,7 @@ def test_the_end_of_a_block_becomes_one_operation() -> None:
     net = network([residual([conv(2)]), RELU, concat([conv(2)], []), RELU, FLATTEN, dense()])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
     plain = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
-    fused = rewritten(plain, ["add_activation"])
+    fused = rewritten(plain, {"add_activation": add_activation})
     add = next(op for op in fused.ops if isinstance(op, Add))
     assert add.activation == "relu"
     assert [origin.layer for origin in add.origin] == ["residual_1", "relu_1"]
@@ -298,7 +298,7 @@ def test_bias_gradients_stay_with_their_layer_where_several_have_one_dy() -> Non
     specs = [residual([conv(2, use_bias=False)], [conv(2, 1)]), FLATTEN, dense()]
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
     plain = network(specs).train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
-    fused = rewritten(plain, ["bias_grad"])
+    fused = rewritten(plain, {"bias_grad": bias_grad})
     back = {op.dw.name: op for op in fused.ops if isinstance(op, Conv2dBackwardFilter)}
     shortcut = back["residual_1.conv2d_2.weight.grad"]
     assert len({op.dy for op in back.values()}) == 1
@@ -311,8 +311,8 @@ def test_a_sum_that_backward_reads_is_not_fused() -> None:
     net = network([residual([conv(2)]), LayerSpec("gelu"), FLATTEN, dense()])
     pixels = Preprocessing((1.0, 1.0), (0.0, 0.0))
     plain = net.train_graph(BATCH, "toy", COUNT, 2, 9, pixels, Sgd())
-    assert rewritten(plain, ["add_activation"]).ops == plain.ops
-    infer = rewritten(net.infer_graph(1), ["add_activation"])
+    assert rewritten(plain, {"add_activation": add_activation}).ops == plain.ops
+    infer = rewritten(net.infer_graph(1), {"add_activation": add_activation})
     assert not [op for op in infer.ops if isinstance(op, Activation)]
 
 

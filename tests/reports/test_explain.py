@@ -33,8 +33,8 @@ def test_every_operation_that_is_run_is_there_once(
     tiny: Tiny, backend: Backend, fusion: str
 ) -> None:
     found = _explained(tiny(f"run.fusion={fusion}"), backend)
-    names = backend.rewrites if fusion == "true" else ()
-    expected = rewritten(found.plain, names).ops
+    rewrites = backend.rewrites if fusion == "true" else {}
+    expected = rewritten(found.plain, rewrites).ops
     assert [operation.op for operation in found.operations] == expected
     in_json = [op for layer in as_json(found)["layers"] for op in layer["operations"]]
     assert sorted(op["op"] for op in in_json) == sorted(op.name for op in expected)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from dnnstack.backends.cuda.fused import REWRITES
 from dnnstack.configs import RunConfig, parse_config
 from dnnstack.graph.graph import Graph, Op, Origin
 from dnnstack.graph.ops import Fused
-from dnnstack.graph.rewrites import OWN_KERNELS, REWRITES, rewritten
+from dnnstack.graph.rewrites import LIBRARY_REWRITES, rewritten
 from dnnstack.reports.fusion import replacements, same_op
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
 
@@ -47,7 +48,7 @@ def _names(ops: tuple[Op, ...]) -> list[str]:
 @pytest.mark.parametrize("names", [list(REWRITES), *([name] for name in REWRITES), []])
 def test_every_plain_operation_is_kept_or_replaced_once(layers: str, names: list[str]) -> None:
     plain = _plain(_config(layers))
-    graph = rewritten(plain, names)
+    graph = rewritten(plain, {name: REWRITES[name] for name in names})
     found = replacements(plain, graph)
     assert set(found) <= set(graph.ops)
     kept = [op for op in graph.ops if op not in found]
@@ -59,7 +60,7 @@ def test_every_plain_operation_is_kept_or_replaced_once(layers: str, names: list
 
 def test_what_one_kernel_for_several_operations_stands_for() -> None:
     plain = _plain(_config(_STACKS["convolutions"]))
-    graph = rewritten(plain, list(REWRITES))
+    graph = rewritten(plain, REWRITES)
     replaced = replacements(plain, graph)
     found = {op.name: _names(replaced[op]) for op in graph.ops if isinstance(op, Fused)}
     assert found["first_conv_pool"] == ["Conv2d", "BiasAdd", "Activation", "Pool2d"]
@@ -77,7 +78,7 @@ def test_a_call_for_several_layers_is_found_again() -> None:
 
 def test_what_each_fusion_stands_for() -> None:
     plain = _plain(_config(_STACKS["convolutions"]))
-    graph = rewritten(plain, [name for name in REWRITES if name not in OWN_KERNELS])
+    graph = rewritten(plain, LIBRARY_REWRITES)
     replaced = replacements(plain, graph)
     found = [
         (op.name, op.origin[0].layer, _names(replaced[op])) for op in graph.ops if op in replaced
@@ -99,4 +100,4 @@ def test_what_each_fusion_stands_for() -> None:
 
 def test_nothing_is_replaced_where_nothing_was_rewritten(tiny: Callable[..., RunConfig]) -> None:
     plain = _plain(tiny())
-    assert replacements(plain, rewritten(plain, [])) == {}
+    assert replacements(plain, rewritten(plain, {})) == {}

@@ -68,8 +68,8 @@ def compiled(config: RunConfig, info: DatasetInfo) -> dict[str, Graph]:
 
 
 def gpu_plan(config: RunConfig, sections: dict[str, Graph]) -> MemoryPlan:
-    names = CudaBackend.rewrites if config.run.fusion else ()
-    graphs = {name: rewritten(graph, names) for name, graph in sections.items()}
+    rewrites = CudaBackend.rewrites if config.run.fusion else {}
+    graphs = {name: rewritten(graph, rewrites) for name, graph in sections.items()}
     return plan_memory(graphs, config.run.precision, config.data.residency == "stream")
 
 

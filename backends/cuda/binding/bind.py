@@ -12,7 +12,6 @@ import numpy as np
 from ....common.errors import ShapeError
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
 from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
-from ....graph.rewrites_fused import TAIL_GRADIENTS
 from ...registry import Registry
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
@@ -24,6 +23,7 @@ from ..libraries.runtime import cupy
 from .decisions import Decisions
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
+from .layouts import Geometry
 from .store import Buffer, Store
 
 OpT = TypeVar("OpT", bound=Op)
@@ -84,6 +84,7 @@ class Binder(LaunchList):
         self.store = store
         self.arithmetic = arithmetic
         self.choices = choices
+        self.geometry = Geometry(choices, arithmetic.dtype)
         self.buffers: dict[Tensor, Buffer] = {}
         self.convolutions: dict[str, ConvGraph] = {}
         # By a convolution's name: other ways to compute it, each with what its choices begin with,
@@ -332,15 +333,15 @@ def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:
 
 def _changes(op: Op) -> bool:
     """Whether an operation updates what the step began with, not only its own metrics."""
-    return bool(op.tensors(op.updates)) and not isinstance(op, Metrics) and not _is_tail(op)
+    return bool(op.tensors(op.updates)) and not isinstance(op, Metrics) and not _is_beside(op)
 
 
 def _only_gradients(op: Op) -> bool:
-    if _is_tail(op):
+    if _is_beside(op):
         return True
     return not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
 
 
-def _is_tail(op: Op) -> bool:
-    """The second half of a fused tail, whose metrics nothing in the section waits for."""
-    return isinstance(op, Fused) and op.kind == TAIL_GRADIENTS
+def _is_beside(op: Op) -> bool:
+    """A fused operation whose metrics nothing in the section waits for."""
+    return isinstance(op, Fused) and op.beside

@@ -1,127 +1,42 @@
-"""Rewrites to Fused operations: on a GPU, one kernel each for the two ends of a small net.
-
-A part that the kernel computes again, or whose result an earlier kernel keeps for it, is ``given``:
-it belongs to the meaning, not to the count of operations.
-"""
+"""From the last hidden product to its gradient: bias, activation, output layer, loss and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from .graph import Graph, Op, Origin, Tensor
-from .ops import (
+from ....graph.graph import Graph, Op, Tensor
+from ....graph.ops import (
+    ACTIVATIONS,
     Activation,
     ActivationBackward,
     BiasAdd,
     BiasGrad,
-    Conv2d,
-    Conv2dBackwardFilter,
     Fused,
     MatMul,
     Metrics,
-    Pool2d,
-    Pool2dBackward,
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
+from ..binding.bind import Binder
+from ..libraries.kernels import Defines, f32, i32
+from ..libraries.layout import Layout
+from ..libraries.runtime import cupy
+from .pattern import defines, launches, origins, part, replace_ops, united
 
-FIRST_CONV, FIRST_CONV_BACKWARD = "first_conv_pool", "first_conv_pool_backward"
-TAIL, TAIL_GRADIENTS = "dense_tail", "dense_tail_gradients"
+TAIL, GRADIENTS = "dense_tail", "dense_tail_gradients"
+FILE = "dense_tail.cu"
 # What the kernels keep in registers and shared memory bounds their geometry.
-MOST_TAPS, MOST_FILTERS, MOST_PIXELS, MOST_SHARED = 31, 64, 64 * 64, 48 << 10
-MOST_CLASSES, MOST_HIDDEN = 32, 2048
-TAIL_ACTIVATIONS = ("relu", "sigmoid", "tanh")
+MOST_CLASSES, MOST_HIDDEN, MOST_WEIGHTS = 32, 2048, 12288
+KINDS = ("relu", "sigmoid", "tanh")
+# Columns of a block of the gradients, a power of two, and rows that it takes at once.
+SPAN, LINES = 8, 64
+
+# ---------------------------------------------------------------- the pattern
 
 
-def first_conv_pool(graph: Graph) -> Graph:
-    """Convolution of one-channel pictures, bias, ReLU, max-pool of 2 by 2; and its gradient.
-
-    Only if nothing needs the convolution's own output or the gradient of the pictures.
-    """
-    ops = list(graph.ops)
-    for conv in [op for op in ops if isinstance(op, Conv2d) and _small(op)]:
-        readers = graph.consumers(conv.y)
-        pool = next((op for op in readers if isinstance(op, Pool2d)), None)
-        if pool is None or not _halves(pool) or conv.y in graph.results.values():
-            continue
-        backward = [op for op in readers if op is not pool]
-        forward = _fused(FIRST_CONV, (conv, pool), bf16=(conv.x, pool.y))
-        if not backward:
-            _replace_ops(ops, [conv, pool], forward)
-            continue
-        chain = _gradient_chain(graph, conv, pool, backward)
-        if chain is None:
-            continue
-        dp, taken = chain
-        filters = taken[-1]
-        back = _fused(
-            FIRST_CONV_BACKWARD,
-            (*taken,),
-            given=(conv, pool),
-            bf16=(conv.x, pool.y, dp),
-        )
-        _replace_ops(ops, [conv, pool], forward)
-        _replace_ops(ops, list(taken), back, at=filters)
-    return graph.with_ops(ops)
-
-
-def _small(conv: Conv2d) -> bool:
-    window, (_, channels, height, width) = conv.window, conv.x.shape
-    return (
-        channels == 1
-        and conv.groups == 1
-        and conv.activation in (None, "relu")
-        and window.stride == window.dilation == (1, 1)
-        and len(set(window.padding)) == 1
-        and window.area <= MOST_TAPS
-        and conv.w.shape[0] <= MOST_FILTERS
-        and height * width <= MOST_PIXELS
-        and _shared_bytes(conv) <= MOST_SHARED
-    )
-
-
-def _shared_bytes(conv: Conv2d) -> int:
-    """What forward's kernel keeps: two pictures with their padding, filters in fours, biases."""
-    _, _, height, width = conv.x.shape
-    edge, groups = 2 * conv.window.padding[0], -(-conv.w.shape[0] // 4)
-    picture = (height + edge) * ((width + edge + 1) // 2 * 2 + 2)
-    return 4 * (2 * picture + groups * (16 * -(-conv.window.area // 4) + 4 + 4))
-
-
-def _halves(pool: Pool2d) -> bool:
-    height, width = pool.x.shape[2:]
-    return (
-        pool.kind == "max"
-        and pool.window.kernel == pool.window.stride == (2, 2)
-        and not any(pool.window.padding)
-        and pool.y.shape[2:] == (height // 2, width // 2)
-    )
-
-
-def _gradient_chain(
-    graph: Graph, conv: Conv2d, pool: Pool2d, backward: list[Op]
-) -> tuple[Tensor, tuple[Op, ...]] | None:
-    """The pooled gradient and the operations from it to the filters', or None if others join."""
-    if len(backward) != 1 or not isinstance(backward[0], Pool2dBackward):
-        return None
-    back = backward[0]
-    ends = graph.consumers(back.dx)
-    if len(ends) != 1 or not isinstance(ends[0], Conv2dBackwardFilter):
-        return None
-    if (ends[0].bias_grad is None) != (conv.bias is None):
-        return None
-    if conv.activation is None:
-        return back.dy, (back, ends[0])
-    mask = graph.producer(back.dy)
-    masks = isinstance(mask, ActivationBackward) and mask.kind == "relu" and mask.value == pool.y
-    if not masks or graph.consumers(back.dy) != [back]:
-        return None
-    assert isinstance(mask, ActivationBackward)
-    return mask.dy, (mask, back, ends[0])
-
-
-def dense_tail(graph: Graph) -> Graph:
+def rewrite(graph: Graph) -> Graph:
     """From the last hidden product to its gradient: bias, activation, output layer, loss and back.
 
     The gradients of the output layer and of both biases, the loss and the metrics become a second
@@ -156,12 +71,12 @@ class _Tail:
         """The graph's operations with the product, the tail and its gradients in their places."""
         tail, gradients = self._forth_and_back(), self._gradients()
         ops = list(graph.ops)
-        _replace_ops(ops, [self.hidden], self._product())
+        replace_ops(ops, [self.hidden], self._product())
         gone = [self.entropy, self.out, self.back, self.data, self.slope, *self.metrics]
-        _replace_ops(ops, gone, tail, at=self.slope)
-        _replace_ops(ops, [self.weight], gradients)
+        replace_ops(ops, gone, tail, at=self.slope)
+        replace_ops(ops, [self.weight], gradients)
         if self.first.bias_grad is not None:
-            _replace_ops(ops, [self.first], replace(self.first, bias_grad=None))
+            replace_ops(ops, [self.first], replace(self.first, bias_grad=None))
         # The second half reads what the first leaves, so it moves behind it.
         ops.remove(gradients)
         ops.insert(ops.index(tail) + 1, gradients)
@@ -191,10 +106,12 @@ class _Tail:
         entropy, dx = self.entropy, self.slope.dx
         rows = replace(entropy.loss, name=f"{entropy.loss.name}.rows")
         chain = (self.out, replace(entropy, loss=rows), self.back, self.data, self.slope)
-        return replace(
-            _fused(TAIL, (*self._head(), *chain), bf16=(dx,)),
+        return united(
+            TAIL,
+            (*self._head(), *chain),
+            bf16=(dx,),
             results=(entropy.x, self.back.dx, dx),
-            origin=_origins((self.hidden, self.out, entropy, self.back, self.data, self.slope)),
+            origin=origins((self.hidden, self.out, entropy, self.back, self.data, self.slope)),
         )
 
     def _gradients(self) -> Fused:
@@ -202,9 +119,13 @@ class _Tail:
         parts: list[Op] = [self.entropy, *self.metrics, self.weight]
         if self.first.bias_grad is not None:
             parts.append(BiasGrad(dy=self.slope.dx, db=self.first.bias_grad))
-        return replace(
-            _fused(TAIL_GRADIENTS, tuple(parts), given=self._head(), bf16=(self.slope.dx,)),
-            origin=_origins((*parts, self.first)),
+        return united(
+            GRADIENTS,
+            tuple(parts),
+            self._head(),
+            bf16=(self.slope.dx,),
+            origin=origins((*parts, self.first)),
+            beside=True,
         )
 
 
@@ -216,7 +137,7 @@ def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
     hidden = graph.producer(out.a)
     if not isinstance(hidden, MatMul) or not _is_dense(hidden):
         return None
-    if hidden.activation not in TAIL_ACTIVATIONS or not _tail_fits(out):
+    if hidden.activation not in KINDS or not _tail_fits(out):
         return None
     back = _only(graph, entropy.log_p, SoftmaxCrossEntropyBackward)
     if not isinstance(back, SoftmaxCrossEntropyBackward):
@@ -250,7 +171,7 @@ def _is_dense(op: MatMul) -> bool:
 
 def _tail_fits(out: MatMul) -> bool:
     classes, hidden = out.b.shape
-    return classes <= MOST_CLASSES and hidden <= MOST_HIDDEN and classes * hidden <= 12288
+    return classes <= MOST_CLASSES and hidden <= MOST_HIDDEN and classes * hidden <= MOST_WEIGHTS
 
 
 def _bias_gradient(graph: Graph, dpre: Tensor, hidden: MatMul) -> MatMul | None:
@@ -271,44 +192,74 @@ def _same(found: Iterable[Op], wanted: Iterable[Op]) -> bool:
     return {id(op) for op in found} == {id(op) for op in wanted}
 
 
-def _fused(
-    kind: str,
-    parts: tuple[Op, ...],
-    given: tuple[Op, ...] = (),
-    bf16: tuple[Tensor, ...] = (),
-) -> Fused:
-    """The operation of these parts: what it reads and leaves follows from them."""
-    every = (*given, *parts)
-    written = {t for op in every for t in op.tensors(op.outputs)}
-    states = tuple(dict.fromkeys(t for op in parts for t in op.tensors(op.updates)))
-    read = dict.fromkeys(t for op in every for t in op.tensors(op.inputs))
-    left = dict.fromkeys(t for op in parts for t in op.tensors(op.outputs))
-    inner = {t for op in every for t in op.tensors(op.inputs)}
-    return Fused(
-        kind=kind,
-        parts=parts,
-        given=given,
-        sources=tuple(t for t in read if t not in written or t in _kept(given, kind)),
-        results=tuple(t for t in left if t not in inner or t.role == "gradient"),
-        states=states,
-        bf16=bf16,
-        origin=_origins(parts),
+# ---------------------------------------------------------------- the launches
+
+
+def _numbers(b: Binder, op: Fused) -> tuple[Tensor, Any, Any, Defines]:
+    """The hidden layer's product and bias, the loss, the geometry."""
+    act, bias = part(op, Activation), part(op, BiasAdd)
+    pre = bias.x if bias is not None else act.x
+    layout = b.home(pre).layout
+    entropy = part(op, SoftmaxCrossEntropy)
+    values = {
+        "HIDDEN": layout.shape[1],
+        "STRIDE": layout.stored[1],
+        "CLASSES": entropy.x.shape[1],
+        "KIND": ACTIVATIONS.index(act.kind),
+        "SPAN": SPAN,
+        "LINES": LINES,
+    }
+    return pre, bias, entropy, defines(values)
+
+
+@launches(TAIL)
+def _tail(b: Binder, op: Fused) -> None:
+    pre, bias, entropy, fixed = _numbers(b, op)
+    out = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_b)
+    back, slope = part(op, SoftmaxCrossEntropyBackward), part(op, ActivationBackward)
+    n = entropy.x.shape[0]
+    held = b.home(pre)
+    dpre_layout = Layout(slope.dx.shape, held.layout.stored, dtype=b.number(slope.dx))
+    dpre = b.output(slope.dx, dpre_layout)
+    rows = b.keep(cupy().zeros(2 * n, "float32"))
+    b.decisions.row_sums[entropy.x] = rows
+    arguments = (
+        *(held.array, _bias(b, bias), b.home(out.b).array),
+        0 if out.bias is None else b.home(out.bias).array,
+        *(b.home(entropy.target).array, b.output(entropy.x).array, b.output(back.dx).array),
+        *(dpre.array, rows, i32(n), f32(entropy.label_smoothing)),
+        i32(entropy.reduction == "mean"),
     )
+    kernel = (FILE, TAIL, dpre.dtype)
+    b.kernel(op, kernel, (n,), arguments, block=(128,), defines=fixed)
 
 
-def _kept(given: tuple[Op, ...], kind: str) -> set[Tensor]:
-    """The pooled pictures of forward, which backward reads rather than computes again."""
-    pooled = [op.y for op in given if isinstance(op, Pool2d)]
-    return set(pooled) if kind == FIRST_CONV_BACKWARD else set()
+def _bias(b: Binder, bias: BiasAdd | None) -> Any:
+    return 0 if bias is None else b.home(bias.b).array
 
 
-def _origins(ops: Iterable[Op]) -> tuple[Origin, ...]:
-    return tuple(dict.fromkeys(origin for op in ops for origin in op.origin))
-
-
-def _replace_ops(ops: list[Op], old: list[Op], new: Op, at: Op | None = None) -> None:
-    """Put ``new`` in the place of ``at``, by default the last of ``old``; remove all of these."""
-    gone = {id(op) for op in old}
-    place = max(i for i, op in enumerate(ops) if (op is at if at is not None else id(op) in gone))
-    ops[place] = new
-    ops[:] = [op for op in ops if op is new or id(op) not in gone]
+@launches(GRADIENTS)
+def _gradients(b: Binder, op: Fused) -> None:
+    pre, bias, entropy, fixed = _numbers(b, op)
+    weight = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_a)
+    metrics, first = part(op, Metrics), part(op, BiasGrad)
+    n = entropy.x.shape[0]
+    stride = b.home(pre).layout.stored[1]
+    dpre = b.home(op.bf16[0])
+    targets = (weight.c, None if first is None else first.db, weight.bias_grad)
+    outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
+    arguments = (
+        *(b.home(pre).array, _bias(b, bias), b.home(weight.a).array, dpre.array),
+        *(b.decisions.row_sums[entropy.x], b.home(entropy.target).array, *outs),
+        *(i32(n), b.output(entropy.loss).array),
+        0 if metrics is None else b.home(metrics.sums).array,
+        i32(entropy.reduction == "mean"),
+    )
+    b.kernel(
+        op,
+        (FILE, GRADIENTS, dpre.dtype),
+        (-(-stride // SPAN) + 2,),
+        arguments,
+        block=(SPAN * LINES,),
+        defines=fixed,
+    )

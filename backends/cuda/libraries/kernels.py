@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ....graph.ops.formulas import Formula
-from .. import sources
 from .layout import BFLOAT, FLOAT
 from .overlap import overlapping
 from .runtime import cupy
@@ -23,6 +22,8 @@ THREADS = 256
 # Enough blocks to fill the largest GPU; kernels loop over what is beyond.
 MAX_BLOCKS = 4096
 HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
+# Where files lie: for operations of any kind, and beside the patterns that they are for.
+FOLDERS = ("sources", "fused")
 
 Grid = tuple[int, ...]
 Defines = tuple[tuple[str, int], ...]
@@ -38,11 +39,16 @@ def _module(file: str, dtype: str, defines: Defines, formula: Formula | None) ->
 
 def source_of(file: str, formula: Formula | None = None) -> str:
     """A file's source behind what every file begins with, and a formula's functions between."""
-    folder = resources.files(sources)
-    parts = [folder.joinpath(name).read_text("utf-8") for name in (*HEADERS, file)]
+    parts = [_text(name) for name in (*HEADERS, file)]
     if formula is not None:
         parts[-1:-1] = [*map(_constant, vars(formula).items()), dedent(formula.cuda)]
     return "".join(parts)
+
+
+def _text(name: str) -> str:
+    backend = resources.files(__package__.rpartition(".")[0])
+    found = (backend / folder / name for folder in FOLDERS)
+    return next(path for path in found if path.is_file()).read_text("utf-8")
 
 
 def _constant(option: tuple[str, bool | int | float]) -> str:

@@ -7,7 +7,6 @@ from . import (  # noqa: F401  # they register
     classic,
     combine,
     convolution,
-    fused,
     im2col,
     linear,
     losses,

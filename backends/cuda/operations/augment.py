@@ -24,7 +24,6 @@ from ....graph.ops import AverageViews, GatherAugmented, Views
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, i32, i64, linear_grid
 from ..libraries.runtime import cupy
-from .linear import geometry
 from .step import GATHER_BLOCKS
 
 # The enumeration of augment.cu; a crop that reflects is the one after RandomCrop.
@@ -74,7 +73,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     """x: rows of uint8 pictures, augmented, scaled and shifted, in the order of this step."""
     n, channels, height, width = op.x.shape
     order, feeds = b.data(op.order), b.store.feeds
-    layout = geometry(b).picture(op.x.shape, b.number(op.x))
+    layout = b.geometry.picture(op.x.shape, b.number(op.x))
     x = b.output(op.x, layout)
     keyed, placed = order, max(order.size // n, 1)
     steps = placed
@@ -114,7 +113,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
 
 @binds(Views)
 def views(b: Binder, op: Views) -> None:
-    layout = geometry(b).picture(op.y.shape, b.number(op.y))
+    layout = b.geometry.picture(op.y.shape, b.number(op.y))
     n, _, height, width = op.x.shape
     stored = (n, *layout.stored[1:])
     x = b.want(op.x, replace(layout, shape=op.x.shape, stored=stored))

@@ -27,7 +27,6 @@ from ..binding.store import Buffer
 from ..binding.wide import inner
 from ..libraries.kernels import f32, i32, i64, linear_grid
 from ..libraries.layout import Layout, plain
-from .linear import geometry
 
 # Activations of which f(0) is not 0: they would fill the padding.
 RAISED = ("sigmoid", "softplus")
@@ -80,7 +79,7 @@ def scale(b: Binder, op: Scale) -> None:
 
 def _side_by_side(b: Binder, tensor: Tensor, dtype: str) -> Layout:
     """As the tensor lies, where that is as pictures lie here and no flattened picture."""
-    held, rules = b.home(tensor).layout, geometry(b)
+    held, rules = b.home(tensor).layout, b.geometry
     if held.picture is not None or (len(tensor.shape) == 4 and held.nhwc != rules.nhwc):
         return _new(b, tensor, dtype)
     return replace(held, dtype=dtype)
@@ -88,9 +87,9 @@ def _side_by_side(b: Binder, tensor: Tensor, dtype: str) -> Layout:
 
 def _new(b: Binder, tensor: Tensor, dtype: str) -> Layout:
     if len(tensor.shape) == 4:
-        return geometry(b).picture(tensor.shape, dtype)
+        return b.geometry.picture(tensor.shape, dtype)
     if len(tensor.shape) == 2:
-        return geometry(b).rows(tensor.shape, dtype)
+        return b.geometry.rows(tensor.shape, dtype)
     return plain(tensor.shape, dtype)
 
 

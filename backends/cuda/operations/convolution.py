@@ -15,13 +15,13 @@ from ..binding.bind import PREPARATIONS, Binder, binds
 from ..binding.decisions import Ending, Rotated
 from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
+from ..fused.direct_conv import DIRECT, DirectConv, takes
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.kernels import i32, linear_grid
 from ..libraries.layout import FLOAT, Layout
 from ..libraries.operand import Operand
 from ..libraries.runtime import captured_seconds
-from .direct_conv import DIRECT, DirectConv, takes
-from .linear import column_sums, finish, geometry
+from .linear import column_sums, finish
 from .pool import indexed
 
 # What a choice of plan begins with where the data gradient runs as a forward convolution.
@@ -33,7 +33,7 @@ Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
 
 def _picture(b: Binder, op: Convolution, tensor: Tensor, dtype: str) -> Layout:
     """How a picture must lie: grouped convolutions take no padded channels."""
-    return geometry(b).picture(tensor.shape, dtype, compact=op.groups > 1)
+    return b.geometry.picture(tensor.shape, dtype, compact=op.groups > 1)
 
 
 def _operand_type(b: Binder) -> str:
@@ -72,7 +72,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     number = _operand_type(b)
     relu = op.activation == "relu"
     x = b.want(op.x, _picture(b, op, op.x, number))
-    w = b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number))
+    w = b.want(op.w, b.geometry.filters(op.w.shape, op.groups > 1, number))
     y = b.output(op.y, _picture(b, op, op.y, number))
     ends, key = {"x": x, "w": w, "y": y}, _key(b, op, "forward")
     if b.arithmetic.fusion and takes(op, y.layout):
@@ -119,7 +119,7 @@ def _data_ends(b: Binder, op: Conv2dBackwardData) -> dict[str, Buffer]:
     number = _operand_type(b)
     return {
         "y": b.want(op.dy, _picture(b, op, op.dy, number)),
-        "w": b.want(op.w, geometry(b).filters(op.w.shape, op.groups > 1, number)),
+        "w": b.want(op.w, b.geometry.filters(op.w.shape, op.groups > 1, number)),
         "x": b.output(op.dx, _picture(b, op, op.dx, number)),
     }
 
@@ -129,7 +129,7 @@ def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
     computed as a forward convolution: they depend on no other operation of the step."""
     if not b.choices.get(_key(b, op, "data"), "").startswith(AS_FORWARD):
         return
-    w = b.want(op.w, geometry(b).filters(op.w.shape, False, _operand_type(b)))
+    w = b.want(op.w, b.geometry.filters(op.w.shape, False, _operand_type(b)))
     turned = _turned(b, op, w)
     outer, inner, height, width = w.layout.stored
     numbers = (i32(outer), i32(inner), i32(height), i32(width))
@@ -171,7 +171,7 @@ def _as_forward(b: Binder, op: Conv2dBackwardData, turned: Buffer | None = None)
 def _can_be_forward(b: Binder, op: Conv2dBackwardData) -> bool:
     w, window = op.w.shape, op.window
     return (
-        geometry(b).nhwc
+        b.geometry.nhwc
         and op.groups == 1
         and window.stride == window.dilation == (1, 1)
         and max(window.padding) < min(window.kernel)
@@ -200,7 +200,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
 @binds(Conv2dBackwardFilter)
 def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     number = _operand_type(b)
-    planned = b.planned(op.dw) or geometry(b).filters(op.dw.shape, op.groups > 1)
+    planned = b.planned(op.dw) or b.geometry.filters(op.dw.shape, op.groups > 1)
     x = b.want(op.x, _picture(b, op, op.x, number))
     if op.window.is_lopsided:
         x, op = _bordered(b, op, x)

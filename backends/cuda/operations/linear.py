@@ -7,7 +7,6 @@ from functools import partial
 from ....graph.graph import Op, Tensor
 from ....graph.ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
 from ..binding.bind import Binder, binds
-from ..binding.layouts import Geometry
 from ..binding.store import Buffer
 from ..binding.wide import activate_wide, inner, wide
 from ..libraries.cublas import Product
@@ -19,11 +18,6 @@ from ..libraries.runtime import cupy
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
 MOST_SLICES = 64
-
-
-def geometry(b: Binder) -> Geometry:
-    """The padding rules of this binding."""
-    return Geometry(b.choices, b.arithmetic.dtype)
 
 
 @binds(MatMul)

@@ -15,7 +15,6 @@ from ..binding.bind import Binder, binds
 from ..libraries.cudnn_library import ACROSS_CHANNELS, PRECOMPUTED_MEANS
 from ..libraries.kernels import THREADS, f32, i32
 from ..libraries.layout import Layout
-from .linear import geometry
 from .norm import channels_last
 
 # Enough to fill the largest GPU.
@@ -41,7 +40,7 @@ def _call(b: Binder, op: LocalNorm, function: str, arguments: tuple[Any, ...]) -
 
 def _as_they_lie(b: Binder, op: Lrn | LrnBackward, dtype: str) -> Layout | None:
     """The layout for the kernel of ours, or None if the library's plain layout is to be used."""
-    if not b.arithmetic.fusion or not geometry(b).nhwc:
+    if not b.arithmetic.fusion or not b.geometry.nhwc:
         return None
     layout = channels_last(b, op.x, dtype)
     return layout if layout.stored[1] // 4 <= THREADS else None

@@ -11,7 +11,6 @@ from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, Defines, Grid, f32, i32
 from ..libraries.layout import Layout, padded
 from ..libraries.runtime import cupy
-from .linear import geometry
 
 # Blocks that read, each of which leaves a slice of sums; blocks that only write may be more.
 SUMMING_BLOCKS, BLOCKS = 528, 2112
@@ -29,10 +28,10 @@ def channels_last(b: Binder, tensor: Tensor, dtype: str) -> Layout:
     held = b.home(tensor).layout
     n, c = tensor.shape[:2]
     if len(tensor.shape) == 2:
-        own = Layout(tensor.shape, (n, padded(geometry(b).units(c), FOUR)), dtype=dtype)
+        own = Layout(tensor.shape, (n, padded(b.geometry.units(c), FOUR)), dtype=dtype)
         good = held.picture is None and held.stored[1] % FOUR == 0
     else:
-        stored = padded(geometry(b).channels(c), FOUR)
+        stored = padded(b.geometry.channels(c), FOUR)
         own = Layout(tensor.shape, (n, stored, *tensor.shape[2:]), nhwc=True, dtype=dtype)
         good = held.nhwc and held.stored[1] % FOUR == 0
     return Layout(held.shape, held.stored, held.nhwc, dtype=dtype) if good else own

@@ -22,7 +22,6 @@ from ..binding.wide import EIGHT, activate_wide, in_eights, inner, row, wide
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, f32, i32, i64, linear_grid
 from ..libraries.layout import BFLOAT, Layout, plain
-from .linear import geometry
 
 # Blocks of a kernel that also sums up its rows; each leaves a slice.
 SUMMING_BLOCKS = 1056
@@ -126,7 +125,7 @@ def reshape(b: Binder, op: Reshape) -> None:
 
     At most one change of layout, where the picture is padded.
     """
-    rules, dtype = geometry(b), b.home(op.x).layout.dtype
+    rules, dtype = b.geometry, b.home(op.x).layout.dtype
     source, target = op.x.shape, op.y.shape
     planned = b.planned(op.y)
     if planned is not None:

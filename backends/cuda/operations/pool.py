@@ -13,7 +13,6 @@ from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, Defines, i32, i64, linear_grid
 from ..libraries.layout import BFLOAT, Layout
 from ..libraries.runtime import cupy
-from .linear import geometry
 
 MOST_TAPS = 255
 # Indices of fours are 32 bits.
@@ -60,7 +59,7 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
         b.arithmetic.fusion
         and op.kind == "max"
         and x.nhwc
-        and geometry(b).nhwc
+        and b.geometry.nhwc
         and x.stored[1] % 4 == 0
         and x.stored[1] // 4 <= THREADS
         and pixels * (x.stored[1] // 4) <= MOST_FOURS
@@ -111,7 +110,7 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     flat = [r for r in readers if isinstance(r, Reshape)]
     backward = (Pool2dBackward, ActivationBackward)
     others = [r for r in readers if not isinstance(r, (Reshape, *backward))]
-    layout = geometry(b).picture(op.y.shape, x.layout.dtype, compact=bool(flat) and not others)
+    layout = b.geometry.picture(op.y.shape, x.layout.dtype, compact=bool(flat) and not others)
     y = b.output(op.y, layout)
     index = b.keep(cupy().zeros(layout.size, "uint8"))
     b.decisions.maxima[op.x, op.y] = Maxima(index, layout)

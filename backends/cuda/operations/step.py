@@ -13,7 +13,6 @@ from ..binding.bind import Binder, binds
 from ..binding.store import PARAMETERS, TILE
 from ..libraries.kernels import THREADS, f32, i32, i64
 from ..libraries.runtime import cupy
-from .linear import geometry
 
 PARTIAL_SUMS = 256
 # Enough to fill a GPU with blocks that gather.
@@ -25,7 +24,7 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     """x: rows of uint8 pictures, scaled and shifted, in the order of this step."""
     n, channels, height, width = op.x.shape
     order = b.data(op.order)
-    layout = geometry(b).picture(op.x.shape, b.number(op.x))
+    layout = b.geometry.picture(op.x.shape, b.number(op.x))
     x = b.output(op.x, layout)
     scale, shift = b.numbers(*op.scale, dtype="float32"), b.numbers(*op.shift, dtype="float32")
     step, ahead = b.home(op.step).array, b.keep(cupy().zeros(1, "int64"))

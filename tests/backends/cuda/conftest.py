@@ -196,8 +196,8 @@ def _sections(name, batch=64, count=640, fusion=True, momentum=0.9):
         "train": network.train_graph(batch, "data", count, 10, 20, scaling, rule),
         "evaluate": network.evaluate_graph(128, "data", count, 5, scaling),
     }
-    names = CudaBackend.rewrites if fusion else ()
-    return {key: rewritten(graph, names) for key, graph in graphs.items()}
+    rewrites = CudaBackend.rewrites if fusion else {}
+    return {key: rewritten(graph, rewrites) for key, graph in graphs.items()}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.operations.fused import FIRST_CONV
+from dnnstack.backends.cuda.fused import first_conv
 from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import ACTIVATIONS, Activation
@@ -139,7 +139,7 @@ def test_a_fused_convolution_reads_and_writes_numbers_of_one_type(bound, where):
     specs = [*AROUND[where], spec("relu"), spec("max_pool2d"), *end, spec("flatten")]
     graphs = sections([*specs, spec("dense", units=10), spec("softmax")], (1, 12, 12))
     executable, _ = bound(graphs, "bf16")
-    assert FIRST_CONV in {call.function for call in executable.calls("train")}
+    assert first_conv.FORWARD in {call.function for call in executable.calls("train")}
     executable.close()
 
 

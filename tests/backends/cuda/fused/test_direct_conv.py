@@ -10,8 +10,8 @@ import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.fused import direct_conv
 from dnnstack.backends.cuda.libraries.layout import Layout
-from dnnstack.backends.cuda.operations import direct_conv
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError

@@ -156,7 +156,7 @@ def test_a_bias_is_stored_as_wide_as_the_rows_that_it_is_added_to(fusion):
     network = Network(build_layers(specs, shape), CrossEntropyLoss(), shape, 10)
     scaling = Preprocessing.standardize([0.5], [0.25])
     graph = network.train_graph(4, "data", 8, 2, 4, scaling, Sgd(momentum=0.9))
-    graph = rewritten(graph, CudaBackend.rewrites if fusion else ())
+    graph = rewritten(graph, CudaBackend.rewrites if fusion else {})
     layouts = plan_layouts({"train": graph}, Geometry({"layout": "nhwc", "pad": "32"}, "bfloat16"))
     by_name = {tensor.name: layout for tensor, layout in layouts.items()}
     assert by_name["dense_1.weight"].stored[0] == 128

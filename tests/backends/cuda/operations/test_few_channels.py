@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.binding.layouts import Geometry
 from dnnstack.backends.cuda.libraries.layout import Layout
 from dnnstack.backends.cuda.operations.pool import indexed
 from dnnstack.backends.reference.backend import ReferenceBackend
@@ -81,9 +82,9 @@ def test_pictures_of_more_fours_than_an_index_counts_are_pooled_otherwise(batch,
     shapes = {"x": (batch, 33, 8, 8), "y": (batch, 33, 9, 9)}
     ends = {name: Tensor(name, size, "float32", "activation") for name, size in shapes.items()}
     op = Pool2d(**ends, window=Window((2, 2), (1, 1), (1, 1, 1, 1)), kind="max")
-    choices = {"layout": "nhwc", "pad": "64"}
     binder = SimpleNamespace(
-        arithmetic=SimpleNamespace(fusion=True, dtype="bfloat16"), choices=choices
+        arithmetic=SimpleNamespace(fusion=True),
+        geometry=Geometry({"layout": "nhwc", "pad": "64"}, "bfloat16"),
     )
     layout = Layout(op.x.shape, (batch, 64, 8, 8), True)
     assert indexed(binder, op, layout) is expected

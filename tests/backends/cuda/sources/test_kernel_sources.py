@@ -13,9 +13,9 @@ from ctypes import byref, c_char_p, c_size_t, c_void_p
 from pathlib import Path
 
 import pytest
+from dnnstack.backends.cuda.fused import direct_conv
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import Layout
-from dnnstack.backends.cuda.operations import direct_conv
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import ACTIVATIONS, Conv2d

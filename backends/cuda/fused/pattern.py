@@ -1,0 +1,82 @@
+"""What patterns share: the operation that replaces several, and the function that launches it.
+
+A part that the kernel computes again, or whose result an earlier kernel keeps for it, is ``given``:
+it belongs to the meaning, not to the count of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ....graph.graph import Op, Origin, Tensor
+from ....graph.ops import Fused
+from ..binding.bind import Binder, binds
+from ..libraries.kernels import Defines
+
+Launch = Callable[[Binder, Fused], None]
+LAUNCHES: dict[str, Launch] = {}
+
+
+def launches(kind: str) -> Callable[[Launch], Launch]:
+    """Register the function that binds fused operations of a kind."""
+
+    def register(launch: Launch) -> Launch:
+        LAUNCHES[kind] = launch
+        return launch
+
+    return register
+
+
+@binds(Fused)
+def fused(b: Binder, op: Fused) -> None:
+    """The kernel of the operation's kind."""
+    LAUNCHES[op.kind](b, op)
+
+
+def part(op: Fused, kind: type[Any]) -> Any:
+    """The one part of a type, given parts too; None without one."""
+    found = [p for p in (*op.given, *op.parts) if isinstance(p, kind)]
+    return found[0] if found else None
+
+
+def defines(values: dict[str, int]) -> Defines:
+    """Numbers that a kernel is compiled with, in an order that does not depend on their maker."""
+    return tuple(sorted(values.items()))
+
+
+def united(
+    kind: str,
+    parts: tuple[Op, ...],
+    given: tuple[Op, ...] = (),
+    kept: tuple[Tensor, ...] = (),
+    **fields: Any,
+) -> Fused:
+    """The operation of these parts: what it reads and leaves follows from them.
+
+    ``kept``: results of given parts that are read rather than computed again. ``fields``: others of
+    the operation.
+    """
+    every = (*given, *parts)
+    written = {t for op in every for t in op.tensors(op.outputs)} - {*kept}
+    states = tuple(dict.fromkeys(t for op in parts for t in op.tensors(op.updates)))
+    read = dict.fromkeys(t for op in every for t in op.tensors(op.inputs))
+    left = dict.fromkeys(t for op in parts for t in op.tensors(op.outputs))
+    found: dict[str, Any] = {
+        "sources": tuple(t for t in read if t not in written),
+        "results": tuple(t for t in left if t not in read or t.role == "gradient"),
+        "origin": origins(parts),
+    }
+    return Fused(kind=kind, parts=parts, given=given, states=states, **(found | fields))
+
+
+def origins(ops: Iterable[Op]) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(origin for op in ops for origin in op.origin))
+
+
+def replace_ops(ops: list[Op], old: list[Op], new: Op, at: Op | None = None) -> None:
+    """Put ``new`` in the place of ``at``, by default the last of ``old``; remove all of these."""
+    gone = {id(op) for op in old}
+    place = max(i for i, op in enumerate(ops) if (op is at if at is not None else id(op) in gone))
+    ops[place] = new
+    ops[:] = [op for op in ops if op is new or id(op) not in gone]
