@@ -113,4 +113,4 @@ ISA_NAMES = {
     4079: "avx512_core_amx",
     8175: "avx512_core_amx_fp16",
 }
-AVX512_BIT, AVX512_BF16_BIT = 32, 128
+AVX2_BIT, AVX512_BIT, AVX512_BF16_BIT = 4, 32, 128

@@ -17,6 +17,7 @@ from typing import Any
 from ...common.errors import BackendUnavailableError, DnnlError
 from ...common.native import Owned
 from .constants import (
+    AVX2_BIT,
     AVX512_BF16_BIT,
     AVX512_BIT,
     ENGINE_CPU,
@@ -217,6 +218,10 @@ class Library:
     def has_avx512(self) -> bool:
         """Whether that set has AVX-512."""
         return bool(self._isa() & AVX512_BIT)
+
+    def has_avx2(self) -> bool:
+        """Whether that set has AVX2."""
+        return bool(self._isa() & AVX2_BIT)
 
     def lanes(self) -> int:
         """Channels in a block of the layouts for which that set has fast kernels."""

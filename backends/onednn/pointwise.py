@@ -17,7 +17,7 @@ from ...graph.ops import (
     Softmax,
     SoftmaxBackward,
 )
-from .activations import apply, inexact, softplus_backward
+from .activations import WITHOUT_AVX2, apply, inexact, softplus_backward
 from .bind import Binder, attempt, binds
 from .classic import scaled_tanh, scaled_tanh_backward
 from .constants import (
@@ -156,7 +156,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
         dx = b.output(op.dx, layout)
         return softplus_backward(b, op, b.source(op.value), b.want(op.dy, layout), dx)
     hint = _eltwise_desc(b, op.value, op.kind, op.alpha)
-    if hint is None:
+    if hint is None or (op.kind in WITHOUT_AVX2 and inexact(op.kind, b.dtype)):
         return reference(b, op)
     layout = hint.descriptor(SRC)
     algorithm, alpha = eltwise(op.kind, op.alpha)
