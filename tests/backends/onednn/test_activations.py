@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import erfc, sqrt
 
 import numpy as np
+import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.onednn import activations
 from dnnstack.backends.onednn.backend import OneDnnBackend
@@ -13,7 +14,7 @@ from dnnstack.backends.onednn.library import library
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph
-from dnnstack.graph.ops import Activation, Conv2d
+from dnnstack.graph.ops import FROM_OUTPUT, Activation, ActivationBackward, Conv2d
 
 
 def test_softplus_leaves_the_channels_that_fill_up_a_block_at_zero(onednn: OneDnnBackend) -> None:
@@ -67,4 +68,35 @@ def test_gelu_is_the_library_s_where_it_is_exact(onednn: OneDnnBackend) -> None:
     executable = onednn.compile({"one": graph}, Options(fusion=False))
     libraries = [call.library for call in executable.calls("one")]
     assert libraries == ["oneDNN" if library().has_avx512() else "numpy"]
+    executable.close()
+
+
+@pytest.mark.parametrize("kind", activations.WITHOUT_AVX2)
+def test_without_avx2_activations_and_their_slopes_are_exact(
+    kind: str, onednn: OneDnnBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library(), "has_avx2", lambda: False)
+    graph = Graph("one", 1)
+    x = graph.tensor("x", (3, 4001), role="input")
+    dy = graph.tensor("dy", x.shape, role="input")
+    y, dx = graph.tensor("y", x.shape), graph.tensor("dx", x.shape)
+    graph.add(Activation(x=x, y=y, kind=kind))
+    value = y if kind in FROM_OUTPUT else x
+    graph.add(ActivationBackward(value=value, dy=dy, dx=dx, kind=kind))
+    graph.results.update(y=y, dx=dx)
+    executable = onednn.compile({"one": graph}, Options(fusion=False, tune=False))
+    assert {call.library for call in executable.calls("one")} == {"numpy"}
+    given = np.linspace(-30.0, 30.0, x.size).astype(np.float32).reshape(x.shape)
+    executable.write(x, given)
+    executable.write(dy, np.ones(x.shape, np.float32))
+    executable.run("one")
+    sigmoid = 1.0 / (1.0 + np.exp(-given.astype(np.float64)))
+    tanh = np.tanh(given.astype(np.float64))
+    want, slope = {
+        "sigmoid": (sigmoid, sigmoid * (1.0 - sigmoid)),
+        "silu": (given * sigmoid, sigmoid * (1.0 + given * (1.0 - sigmoid))),
+        "tanh": (tanh, 1.0 - np.square(tanh)),
+    }[kind]
+    np.testing.assert_allclose(executable.read(y), want, rtol=1e-6)
+    np.testing.assert_allclose(executable.read(dx), slope, rtol=1e-6, atol=3e-7)
     executable.close()
