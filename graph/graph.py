@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from typing_extensions import dataclass_transform
 
 from ..common.errors import ShapeError
 
@@ -54,28 +56,56 @@ class Origin:
     phase: Phase
 
 
+# What an operation does with the tensors of a field.
+In = Annotated[Tensor, "In"]
+Out = Annotated[Tensor, "Out"]
+InOut = Annotated[Tensor, "InOut"]
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Op:
-    """One operation: its tensors are fields, named in ``inputs``, ``outputs`` and ``updates``.
+    """One operation; every class that derives from this one is a frozen dataclass.
 
-    A field holds a Tensor, a tuple of Tensors, or None if an optional tensor is absent. ``updates``
-    are read and written in place. ``origin`` says for which layers and phases it works: one when a
-    layer emits it, several after a rewrite has united operations.
+    A field that is read is an ``In``, one that is written an ``Out``, one that is updated in place
+    an ``InOut``, or a tuple of them, or None if an optional tensor is absent. ``inputs``,
+    ``outputs`` and ``updates`` name these fields. ``origin`` says for which layers and phases it
+    works: one when a layer emits it, several after a rewrite has united operations.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ()
     outputs: ClassVar[tuple[str, ...]] = ()
     updates: ClassVar[tuple[str, ...]] = ()
+    # Floating-point operations for each number of the first tensor that is read.
+    flops_each: ClassVar[int] = 0
 
     origin: tuple[Origin, ...] = ()
 
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+        words = {field.name: re.findall(r"\w+", str(field.type)) for field in fields(cls)}
+        for names, role in (("inputs", "In"), ("outputs", "Out"), ("updates", "InOut")):
+            # A class may state another order than that of its fields.
+            if names not in vars(cls):
+                setattr(cls, names, tuple(name for name in words if role in words[name]))
+
     def check(self) -> None:
-        """Raise ShapeError if the tensors do not obey the operation's shape rule."""
-        raise NotImplementedError  # every operation in ops/ states its rule
+        """Raise ShapeError if the tensors do not obey the shape rule; here: they have one shape."""
+        self.same(*self.reads(), *self.writes())
+
+    def same(self, *tensors: Tensor) -> None:
+        """Raise ShapeError unless all tensors have one shape."""
+        if len({t.shape for t in tensors}) != 1:
+            raise ShapeError(f"{self.label()}: shapes differ: {_listed(tensors)}")
+
+    def need(self, holds: bool, *tensors: Tensor) -> None:
+        """Raise ShapeError, listing the tensors, unless the rule holds."""
+        if not holds:
+            raise ShapeError(f"{self.label()}: shapes do not fit: {_listed(tensors)}")
 
     def flops(self) -> int:
         """Floating-point operations: a multiply and an add count two."""
-        return 0
+        return self.flops_each * self.reads()[0].size
 
     def bytes(self) -> int:
         """Least bytes moved: every input is read once, every output written once, updates both."""
@@ -108,6 +138,10 @@ class Op:
         """A short name for messages: the operation and the layer it works for."""
         layers = dict.fromkeys(origin.layer for origin in self.origin)
         return f"{self.name}({', '.join(layers)})"
+
+
+def _listed(tensors: Iterable[Tensor]) -> str:
+    return ", ".join(f"{t.name} {t.shape}" for t in tensors)
 
 
 class Graph:
@@ -176,7 +210,7 @@ class Graph:
 
         Raises ShapeError otherwise: a mistake in a layer, not in a user's file.
         """
-        op = op if op.origin else dataclasses.replace(op, origin=(self._origin,))
+        op = op if op.origin else replace(op, origin=(self._origin,))
         op.check()
         for tensor in op.reads():
             if tensor.role not in EXTERNAL and tensor not in self._written:
@@ -244,11 +278,10 @@ class Graph:
 
 
 def _substituted(op: Op, replacements: Mapping[Tensor, Tensor]) -> Op:
-    changed: dict[str, Tensor | tuple[Tensor, ...]] = {}
-    for name in (*op.inputs, *op.outputs, *op.updates):
-        value = getattr(op, name)
-        if isinstance(value, Tensor):
-            changed[name] = replacements.get(value, value)
-        elif value is not None:
-            changed[name] = tuple(replacements.get(tensor, tensor) for tensor in value)
-    return dataclasses.replace(op, **changed)  # type: ignore[arg-type]
+    def other(value: Tensor | tuple[Tensor, ...] | None) -> object:
+        if isinstance(value, tuple):
+            return tuple(map(other, value))
+        return None if value is None else replacements.get(value, value)
+
+    names = (*op.inputs, *op.outputs, *op.updates)
+    return replace(op, **{name: other(getattr(op, name)) for name in names})  # type: ignore[arg-type]

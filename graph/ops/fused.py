@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from ..graph import ITEM_SIZE, Op, Tensor
+from ..graph import ITEM_SIZE, In, InOut, Op, Out, Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
 class Fused(Op):
     """``given``, then ``parts``, run in order; what only they use never leaves the kernel.
 
@@ -18,14 +14,11 @@ class Fused(Op):
     outside that may be kept in bfloat16.
     """
 
-    inputs: ClassVar = ("sources",)
-    outputs: ClassVar = ("results",)
-    updates: ClassVar = ("states",)
     kind: str
     parts: tuple[Op, ...]
-    sources: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
-    states: tuple[Tensor, ...] = ()
+    sources: tuple[In, ...]
+    results: tuple[Out, ...]
+    states: tuple[InOut, ...] = ()
     given: tuple[Op, ...] = ()
     narrow: tuple[Tensor, ...] = ()
 

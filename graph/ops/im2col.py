@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..geometry import Window
-from ..graph import Op, Tensor
-from .rules import need
+from ..graph import In, Op, Out, Tensor
 
 
 def _check(op: Op, x: Tensor, columns: Tensor, window: Window) -> None:
     n, c, h, w = x.shape
     rows, across = window.output(h, w)
-    need(op, columns.shape == (n * rows * across, c * window.area), x, columns)
+    op.need(columns.shape == (n * rows * across, c * window.area), x, columns)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Im2col(Op):
     """columns[(n,p,q), (c,i,j)] = x[n,c, p s + i d, q s + j d], zero outside the picture.
 
@@ -25,27 +20,22 @@ class Im2col(Op):
     1x1 only turns pictures into rows of pixels.
     """
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("columns",)
-    x: Tensor
-    columns: Tensor
+    x: In
+    columns: Out
     window: Window
 
     def check(self) -> None:
         _check(self, self.x, self.columns, self.window)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Col2im(Op):
     """The transpose of Im2col: x[n,c,h,w] = sum of all columns that Im2col would copy it to.
 
     A window of 1x1 only turns rows of pixels into pictures.
     """
 
-    inputs: ClassVar = ("columns",)
-    outputs: ClassVar = ("x",)
-    columns: Tensor
-    x: Tensor
+    columns: In
+    x: Out
     window: Window
 
     def check(self) -> None:
