@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import (
+from . import (  # noqa: F401
     augment,
     classic,
     combine,
@@ -15,17 +15,3 @@ from . import (
     step,
     updates,
 )
-
-__all__ = [
-    "augment",
-    "classic",
-    "combine",
-    "im2col",
-    "linear",
-    "losses",
-    "norm",
-    "pointwise",
-    "pool",
-    "step",
-    "updates",
-]
