@@ -48,7 +48,7 @@ def first_conv_pool(graph: Graph) -> Graph:
         backward = [op for op in readers if op is not pool]
         forward = _fused(FIRST_CONV, (conv, pool), narrow=(conv.x, pool.y))
         if not backward:
-            _replace_ops(ops, [conv, pool], forward)
+            replace_ops(ops, [conv, pool], forward)
             continue
         chain = _gradient_chain(graph, conv, pool, backward)
         if chain is None:
@@ -61,8 +61,8 @@ def first_conv_pool(graph: Graph) -> Graph:
             given=(conv, pool),
             narrow=(conv.x, pool.y, dp),
         )
-        _replace_ops(ops, [conv, pool], forward)
-        _replace_ops(ops, list(taken), back, at=filters)
+        replace_ops(ops, [conv, pool], forward)
+        replace_ops(ops, list(taken), back, at=filters)
     return graph.with_ops(ops)
 
 
@@ -156,12 +156,12 @@ class _Tail:
         """The graph's operations with the product, the tail and its gradients in their places."""
         tail, gradients = self._forth_and_back(), self._gradients()
         ops = list(graph.ops)
-        _replace_ops(ops, [self.hidden], self._product())
+        replace_ops(ops, [self.hidden], self._product())
         gone = [self.entropy, self.out, self.back, self.data, self.slope, *self.metrics]
-        _replace_ops(ops, gone, tail, at=self.slope)
-        _replace_ops(ops, [self.weight], gradients)
+        replace_ops(ops, gone, tail, at=self.slope)
+        replace_ops(ops, [self.weight], gradients)
         if self.first.bias_grad is not None:
-            _replace_ops(ops, [self.first], replace(self.first, bias_grad=None))
+            replace_ops(ops, [self.first], replace(self.first, bias_grad=None))
         # The second half reads what the first leaves, so it moves behind it.
         ops.remove(gradients)
         ops.insert(ops.index(tail) + 1, gradients)
@@ -194,7 +194,7 @@ class _Tail:
         return replace(
             _fused(TAIL, (*self._head(), *chain), narrow=(dx,)),
             results=(entropy.x, self.back.dx, dx),
-            origin=_origins((self.hidden, self.out, entropy, self.back, self.data, self.slope)),
+            origin=origins((self.hidden, self.out, entropy, self.back, self.data, self.slope)),
         )
 
     def _gradients(self) -> Fused:
@@ -204,7 +204,7 @@ class _Tail:
             parts.append(BiasGrad(dy=self.slope.dx, db=self.first.bias_grad))
         return replace(
             _fused(TAIL_GRADIENTS, tuple(parts), given=self._head(), narrow=(self.slope.dx,)),
-            origin=_origins((*parts, self.first)),
+            origin=origins((*parts, self.first)),
         )
 
 
@@ -292,7 +292,7 @@ def _fused(
         results=tuple(t for t in left if t not in inner or t.role == "gradient"),
         states=states,
         narrow=narrow,
-        origin=_origins(parts),
+        origin=origins(parts),
     )
 
 
@@ -302,11 +302,12 @@ def _kept(given: tuple[Op, ...], kind: str) -> set[Tensor]:
     return set(pooled) if kind == FIRST_CONV_BACKWARD else set()
 
 
-def _origins(ops: Iterable[Op]) -> tuple[Origin, ...]:
+def origins(ops: Iterable[Op]) -> tuple[Origin, ...]:
+    """Those of all the operations, each once."""
     return tuple(dict.fromkeys(origin for op in ops for origin in op.origin))
 
 
-def _replace_ops(ops: list[Op], old: list[Op], new: Op, at: Op | None = None) -> None:
+def replace_ops(ops: list[Op], old: list[Op], new: Op, at: Op | None = None) -> None:
     """Put ``new`` in the place of ``at``, by default the last of ``old``; remove all of these."""
     gone = {id(op) for op in old}
     place = max(i for i, op in enumerate(ops) if (op is at if at is not None else id(op) in gone))
