@@ -113,19 +113,7 @@ class BatchNormBackward(Op):
         return (12 if self.activation in FROM_OUTPUT else 14) * self.x.size
 
 
-def _check_sized(op: Op, size: int, *tensors: Tensor) -> None:
-    op.same(*tensors)
-    op.need(len(tensors[0].shape) == 4 and size % 2 == 1, *tensors)
-
-
-class Lrn(Op):
-    """y = x s^-beta, s[c] = k + (alpha / size) sum of x[c']^2 over the channels near c.
-
-    Near are the ``size`` (odd) channels c - size // 2 .. c + size // 2 that exist: at the ends
-    the sum is shorter, but the divisor is not. x, y: (N, C, H, W). Krizhevsky et al. 2012, section
-    3.3, with cuDNN's division of alpha by the size (cudnnLRNCrossChannelForward).
-    """
-
+class _LocalNorm(Op):
     x: In
     y: Out
     size: int
@@ -134,15 +122,11 @@ class Lrn(Op):
     k: float
 
     def check(self) -> None:
-        _check_sized(self, self.size, self.x, self.y)
-
-    def flops(self) -> int:
-        return (self.size + 4) * self.x.size
+        super().check()
+        self.need(len(self.x.shape) == 4 and self.size % 2 == 1, self.x, self.y)
 
 
-class LrnBackward(Op):
-    """dx = dy s^-beta - (2 alpha beta / size) x sum of dy y / s over the same channels; as Lrn."""
-
+class _LocalNormBackward(Op):
     x: In
     y: In
     dy: In
@@ -153,13 +137,30 @@ class LrnBackward(Op):
     k: float
 
     def check(self) -> None:
-        _check_sized(self, self.size, self.x, self.y, self.dy, self.dx)
+        super().check()
+        self.need(len(self.x.shape) == 4 and self.size % 2 == 1, *self.reads(), self.dx)
+
+
+class Lrn(_LocalNorm):
+    """y = x s^-beta, s[c] = k + (alpha / size) sum of x[c']^2 over the channels near c.
+
+    Near are the ``size`` (odd) channels c - size // 2 .. c + size // 2 that exist: at the ends
+    the sum is shorter, but the divisor is not. x, y: (N, C, H, W). Krizhevsky et al. 2012, section
+    3.3, with cuDNN's division of alpha by the size (cudnnLRNCrossChannelForward).
+    """
+
+    def flops(self) -> int:
+        return (self.size + 4) * self.x.size
+
+
+class LrnBackward(_LocalNormBackward):
+    """dx = dy s^-beta - (2 alpha beta / size) x sum of dy y / s over the same channels; as Lrn."""
 
     def flops(self) -> int:
         return (2 * self.size + 8) * self.x.size
 
 
-class DivisiveNorm(Op):
+class DivisiveNorm(_LocalNorm):
     """y = x s^-beta, s[p,q] = k + (alpha / size^2) sum of x[p',q']^2 over the pixels near (p, q).
 
     Near are the size x size (odd) pixels around (p, q) of the same channel that lie inside the
@@ -171,34 +172,12 @@ class DivisiveNorm(Op):
     instead of max(c, sigma).
     """
 
-    x: In
-    y: Out
-    size: int
-    alpha: float
-    beta: float
-    k: float
-
-    def check(self) -> None:
-        _check_sized(self, self.size, self.x, self.y)
-
     def flops(self) -> int:
         return (self.size**2 + 4) * self.x.size
 
 
-class DivisiveNormBackward(Op):
+class DivisiveNormBackward(_LocalNormBackward):
     """dx = dy s^-beta - (2 alpha beta / size^2) x sum of dy y / s over the same pixels."""
-
-    x: In
-    y: In
-    dy: In
-    dx: Out
-    size: int
-    alpha: float
-    beta: float
-    k: float
-
-    def check(self) -> None:
-        _check_sized(self, self.size, self.x, self.y, self.dy, self.dx)
 
     def flops(self) -> int:
         return (2 * self.size**2 + 8) * self.x.size
