@@ -103,6 +103,12 @@ class Op:
         if not holds:
             raise ShapeError(f"{self.label()}: shapes do not fit: {_listed(tensors)}")
 
+    def paired(self, ones: Sequence[Tensor], others: Sequence[Tensor]) -> None:
+        """Raise ShapeError unless there are as many of both, in pairs of one shape."""
+        self.need(len(ones) == len(others), *ones, *others)
+        for pair in zip(ones, others, strict=True):
+            self.same(*pair)
+
     def flops(self) -> int:
         """Floating-point operations: a multiply and an add count two."""
         return self.flops_each * self.reads()[0].size

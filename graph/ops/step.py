@@ -85,11 +85,7 @@ class SgdUpdate(ParameterUpdate):
         self.need(bool(self.momentum) or not self.buffers, *self.buffers)
 
     def flops(self) -> int:
-        each = 2 + (2 if self.momentum else 0) + (2 if self.nesterov else 0)
-        decayed = sum(
-            2 * p.size for p, wd in zip(self.parameters, self.weight_decay, strict=True) if wd
-        )
-        return each * self.size() + decayed
+        return self.flops_decaying(2 + 2 * bool(self.momentum) + 2 * self.nesterov)
 
     def bytes(self) -> int:
         return 4 * self.size() * (5 if self.momentum else 3)

@@ -35,12 +35,15 @@ class ParameterUpdate(Op):
         """The number of trained values."""
         return sum(p.size for p in self.parameters)
 
+    def flops_decaying(self, each: int) -> int:
+        """``each`` for every value, and two more for one that weight decay is added to."""
+        decays = zip(self.parameters, self.weight_decay, strict=True)
+        return each * self.size() + sum(2 * p.size for p, decay in decays if decay)
+
     def check(self) -> None:
         count = len(self.parameters)
         for tensors in (self.gradients, *self.families().values()):
-            self.need(len(tensors) == count, *self.parameters, *tensors)
-            for parameter, tensor in zip(self.parameters, tensors, strict=True):
-                self.same(parameter, tensor)
+            self.paired(self.parameters, tensors)
         self.need(len(self.weight_decay) == count, *self.parameters)
         self.need(len(self.lr_factor) in (0, count), *self.parameters)
 
@@ -70,8 +73,7 @@ class AdamUpdate(ParameterUpdate):
         self.need(len(self.start) == len(self.parameters), *self.parameters)
 
     def flops(self) -> int:
-        decayed = zip(self.parameters, self.weight_decay, strict=True)
-        return 13 * self.size() + sum(2 * p.size for p, wd in decayed if wd)
+        return self.flops_decaying(13)
 
     def bytes(self) -> int:
         return 7 * 4 * self.size()
@@ -103,8 +105,7 @@ class ElementwiseUpdate(ParameterUpdate):
         self.need(len(self.states) == count * len(self.formula.families), *self.states)
 
     def flops(self) -> int:
-        decayed = zip(self.parameters, self.weight_decay, strict=True)
-        return self.formula.flops * self.size() + sum(2 * p.size for p, wd in decayed if wd)
+        return self.flops_decaying(self.formula.flops)
 
     def bytes(self) -> int:
         return (3 + 2 * len(self.formula.families)) * 4 * self.size()
@@ -163,9 +164,7 @@ class Average(Op):
     pull: bool = False
 
     def check(self) -> None:
-        self.need(len(self.averages) == len(self.values), *self.averages, *self.values)
-        for average, value in zip(self.averages, self.values, strict=True):
-            self.same(average, value)
+        self.paired(self.averages, self.values)
 
     def flops(self) -> int:
         return 3 * sum(p.size for p in self.values)
@@ -187,9 +186,7 @@ class Accumulate(Op):
     scale: float = 1.0
 
     def check(self) -> None:
-        self.need(len(self.gradients) == len(self.sums), *self.gradients, *self.sums)
-        for gradient, total in zip(self.gradients, self.sums, strict=True):
-            self.same(gradient, total)
+        self.paired(self.gradients, self.sums)
         self.need(self.parts >= 1, *self.sums)
 
     def flops(self) -> int:
