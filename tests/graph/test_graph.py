@@ -129,7 +129,8 @@ class Turned(Mixed):
 
 def test_fields_say_what_is_read_and_written() -> None:
     a, b, c, d = (Tensor(name, (1,)) for name in "abcd")
-    assert (Mixed.inputs, Mixed.outputs, Mixed.updates) == (
+    names = Mixed.inputs, Mixed.outputs, Mixed.updates
+    assert names == (("some", "optional"), ("y",), ("state",))
         ("some", "optional"),
         ("y",),
         ("state",),
