@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import dataclass_transform
 
@@ -171,7 +171,7 @@ class Graph:
         self.results: dict[str, Tensor] = {}
         self._defined: dict[tuple[str, str], Tensor] = {}
         self._written: set[Tensor] = set()
-        self._kept: dict[str, dict[str, Tensor]] = {}
+        self._kept: dict[str, dict[str, Any]] = {}
         self._origin = Origin("", "forward")
         self._readers: dict[Tensor, list[Op]] | None = None
         self._producers: dict[Tensor, Op] = {}
@@ -208,13 +208,15 @@ class Graph:
         """Store, in forward, what the layer's backward needs."""
         self._kept[layer] = tensors
 
-    def kept(self, layer: str) -> dict[str, Tensor]:
+    def kept(self, layer: str) -> dict[str, Any]:
+        """These tensors by name, perhaps those of fields of an operation."""
         return self._kept[layer]
 
-    def add(self, op: Op) -> None:
+    def add(self, op: Op) -> Tensor:
         """Append an operation; its inputs must exist, its outputs must be new, its shapes fit.
 
-        Raises ShapeError otherwise: a mistake in a layer, not in a user's file.
+        Returns the first tensor that it writes. Raises ShapeError for one that does not fit: a
+        mistake in a layer, not in a user's file.
         """
         op = op if op.origin else replace(op, origin=(self._origin,))
         op.check()
@@ -224,9 +226,11 @@ class Graph:
         for tensor in op.tensors(op.outputs):
             if tensor in self._written:
                 raise ShapeError(f"{op.label()}: writes '{tensor.name}' a second time")
-        self._written.update(op.writes())
+        written = op.writes()
+        self._written.update(written)
         self.ops.append(op)
         self._readers = None
+        return written[0]
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same section with another list, checked anew: what a rewrite returns."""

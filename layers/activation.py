@@ -14,24 +14,19 @@ class ActivationLayer(Layer):
     """y = f(x), dx = f'(x) dy, elementwise; the formulas are in ops.Activation."""
 
     op_kind: str
-
-    def __init__(self, name: str, input_shape: Shape, *, alpha: float = 0.0) -> None:
-        super().__init__(name, input_shape, input_shape)
-        self.alpha = alpha
+    alpha = 0.0
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
         graph.keep(self.name, value=y if self.op_kind in FROM_OUTPUT else x)
-        graph.add(Activation(x=x, y=y, kind=self.op_kind, alpha=self.alpha))
-        return y
+        return graph.add(Activation(x=x, y=y, kind=self.op_kind, alpha=self.alpha))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         value = graph.kept(self.name)["value"]
         dx = self.input_gradient(graph, dy)
-        graph.add(
+        return graph.add(
             ActivationBackward(value=value, dy=dy, dx=dx, kind=self.op_kind, alpha=self.alpha)
         )
-        return dx
 
 
 class Relu(ActivationLayer):
@@ -55,7 +50,8 @@ class LeakyRelu(ActivationLayer):
         *,
         negative_slope: Annotated[NotNegative, "Slope for negative inputs."] = 0.01,
     ) -> None:
-        super().__init__(name, input_shape, alpha=negative_slope)
+        super().__init__(name, input_shape)
+        self.alpha = negative_slope
 
 
 class Sigmoid(ActivationLayer):
@@ -94,7 +90,8 @@ class Elu(ActivationLayer):
         *,
         alpha: Annotated[Positive, "Limit for very negative inputs is -alpha."] = 1.0,
     ) -> None:
-        super().__init__(name, input_shape, alpha=alpha)
+        super().__init__(name, input_shape)
+        self.alpha = alpha
 
 
 class Softplus(ActivationLayer):

@@ -101,15 +101,11 @@ class Residual(Composite):
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         terms = forward_all(self.body, graph, x), forward_all(self.shortcut, graph, x)
-        y = self.output(graph, x)
-        graph.add(Add(terms=terms, y=y))
-        return y
+        return graph.add(Add(terms=terms, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         terms = backward_all(self.body, graph, dy), backward_all(self.shortcut, graph, dy)
-        dx = self.input_gradient(graph, dy)
-        graph.add(Add(terms=terms, y=dx))
-        return dx
+        return graph.add(Add(terms=terms, y=self.input_gradient(graph, dy)))
 
 
 class ConcatLayer(Composite):
@@ -145,9 +141,7 @@ class ConcatLayer(Composite):
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         parts = tuple(forward_all(branch, graph, x) for branch in self.branches)
-        y = self.output(graph, x)
-        graph.add(Concat(parts=parts, y=y))
-        return y
+        return graph.add(Concat(parts=parts, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         n, _, *rest = dy.shape
@@ -158,9 +152,7 @@ class ConcatLayer(Composite):
             graph.add(Slice(x=dy, y=part, begin=begin))
             terms.append(backward_all(branch, graph, part))
             begin += width
-        dx = self.input_gradient(graph, dy)
-        graph.add(Add(terms=tuple(terms), y=dx))
-        return dx
+        return graph.add(Add(terms=tuple(terms), y=self.input_gradient(graph, dy)))
 
 
 def _end(layers: Sequence[Layer], input_shape: Shape) -> Shape:

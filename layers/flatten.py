@@ -21,11 +21,7 @@ class Flatten(Layer):
         super().__init__(name, input_shape, (prod(input_shape),))
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.add(Reshape(x=x, y=y))
-        return y
+        return graph.add(Reshape(x=x, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        dx = self.input_gradient(graph, dy)
-        graph.add(Reshape(x=dy, y=dx))
-        return dx
+        return graph.add(Reshape(x=dy, y=self.input_gradient(graph, dy)))

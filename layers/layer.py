@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from ..graph.graph import Graph, Shape, Tensor
 from .initializers import Initializer
+
+UseBias = Annotated[bool, "Add a trained bias to each output."]
+KernelInitializer = Annotated[Initializer, "Initial values of the weights."]
+BiasInitializer = Annotated[Initializer, "Initial values of the bias."]
+
+ParameterKind = Literal["kernel", "bias", "scale", "shift"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,7 @@ class Parameter:
     """
 
     tensor: Tensor
-    kind: Literal["kernel", "bias", "scale", "shift"]
+    kind: ParameterKind
     initializer: Initializer
     fan_in: int | tuple[int, ...]
     fan_out: int
@@ -53,14 +59,30 @@ class Layer(ABC):
     differentiable: ClassVar[bool] = True
     children: tuple[Layer, ...] = ()
 
-    def __init__(self, name: str, input_shape: Shape, output_shape: Shape) -> None:
+    def __init__(self, name: str, input_shape: Shape, output_shape: Shape | None = None) -> None:
+        """output_shape: that of the input unless given."""
         self.name = name
         self.input_shape = input_shape
-        self.output_shape = output_shape
+        self.output_shape = input_shape if output_shape is None else output_shape
+        self._parameters: list[Parameter] = []
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The layer's trained tensors, in the order in which they are stored."""
-        return ()
+        return tuple(self._parameters)
+
+    def parameter(
+        self,
+        name: str,
+        shape: Shape,
+        kind: ParameterKind,
+        initializer: Initializer,
+        fan_in: int | tuple[int, ...] = 1,
+        fan_out: int = 1,
+    ) -> Tensor:
+        """Define the trained tensor ``<layer>.<name>``, shared by all graphs; see Parameter."""
+        tensor = Tensor(f"{self.name}.{name}", shape, "float32", "parameter")
+        self._parameters.append(Parameter(tensor, kind, initializer, fan_in, fan_out))
+        return tensor
 
     def statistics(self) -> tuple[Statistic, ...]:
         """What forward learns from its input in training and uses outside training."""
@@ -84,13 +106,3 @@ class Layer(ABC):
     def input_gradient(self, graph: Graph, dy: Tensor) -> Tensor:
         """Define the tensor of the gradient that backward returns."""
         return graph.tensor(f"{self.name}.dx", (dy.shape[0], *self.input_shape))
-
-
-def parameter_tensor(layer: str, name: str, shape: Shape) -> Tensor:
-    """The shared tensor ``<layer>.<name>`` of a trained parameter."""
-    return Tensor(f"{layer}.{name}", shape, "float32", "parameter")
-
-
-def statistic_tensor(layer: str, name: str, shape: Shape) -> Tensor:
-    """The shared tensor ``<layer>.<name>`` of a statistic."""
-    return Tensor(f"{layer}.{name}", shape, "float32", "state")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Heaviside
 from .layer import Layer
 from .losses.perceptron import PERCEPTRON_ERROR
@@ -20,13 +20,8 @@ class HeavisideLayer(Layer):
     kind = "heaviside"
     differentiable = False
 
-    def __init__(self, name: str, input_shape: Shape) -> None:
-        super().__init__(name, input_shape, input_shape)
-
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.add(Heaviside(x=x, y=y))
-        return y
+        return graph.add(Heaviside(x=x, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         if dy.name != PERCEPTRON_ERROR:

@@ -10,8 +10,12 @@ from ..common.options import Check, DefaultOf, OptionError, Padding, Size
 from ..graph.geometry import Window, fit_window, pair
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Pool2d, Pool2dBackward, PoolKind, Reshape
-from .conv import picture_shape
+from .conv import WindowSize, picture_shape
 from .layer import Layer
+
+PoolStride = Annotated[
+    Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
+]
 
 
 def _at_most_half(padding: Any, others: Mapping[str, Any]) -> None:
@@ -36,10 +40,8 @@ class Pooling(Layer):
         name: str,
         input_shape: Shape,
         *,
-        pool_size: Annotated[Size, "Size of the window: number or [height, width]."] = 2,
-        stride: Annotated[
-            Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
-        ] = None,
+        pool_size: WindowSize = 2,
+        stride: PoolStride = None,
         padding: Annotated[
             Padding,
             Check(_at_most_half),
@@ -65,15 +67,12 @@ class Pooling(Layer):
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
         graph.keep(self.name, x=x, y=y)
-        graph.add(Pool2d(x=x, y=y, window=self.window, kind=self.pool))
-        return y
+        return graph.add(Pool2d(x=x, y=y, window=self.window, kind=self.pool))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         dx = self.input_gradient(graph, dy)
-        kept = graph.kept(self.name)
-        x, y = (kept["x"], kept["y"]) if self.pool == "max" else (None, None)
-        graph.add(Pool2dBackward(x=x, y=y, dy=dy, dx=dx, window=self.window, kind=self.pool))
-        return dx
+        kept = graph.kept(self.name) if self.pool == "max" else {}
+        return graph.add(Pool2dBackward(**kept, dy=dy, dx=dx, window=self.window, kind=self.pool))
 
 
 class MaxPool2d(Pooling):
@@ -109,13 +108,10 @@ class GlobalAvgPool2d(Layer):
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         pooled = graph.tensor(f"{self.name}.pooled", (*x.shape[:2], 1, 1))
         graph.add(Pool2d(x=x, y=pooled, window=self.window, kind="avg"))
-        y = self.output(graph, x)
-        graph.add(Reshape(x=pooled, y=y))
-        return y
+        return graph.add(Reshape(x=pooled, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         spread = graph.tensor(f"{self.name}.dpooled", (*dy.shape, 1, 1))
         graph.add(Reshape(x=dy, y=spread))
         dx = self.input_gradient(graph, dy)
-        graph.add(Pool2dBackward(dy=spread, dx=dx, window=self.window, kind="avg"))
-        return dx
+        return graph.add(Pool2dBackward(dy=spread, dx=dx, window=self.window, kind="avg"))

@@ -56,11 +56,9 @@ class RbfLayer(Layer):
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
         graph.keep(self.name, x=x)
-        graph.add(Rbf(x=x, y=y, centres=self.centres))
-        return y
+        return graph.add(Rbf(x=x, y=y, centres=self.centres))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         dx = self.input_gradient(graph, dy)
         x = graph.kept(self.name)["x"]
-        graph.add(RbfBackward(x=x, dy=dy, dx=dx, centres=self.centres))
-        return dx
+        return graph.add(RbfBackward(x=x, dy=dy, dx=dx, centres=self.centres))

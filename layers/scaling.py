@@ -17,15 +17,11 @@ class ScaleLayer(Layer):
     def __init__(
         self, name: str, input_shape: Shape, *, factor: Annotated[float, "The factor."]
     ) -> None:
-        super().__init__(name, input_shape, input_shape)
+        super().__init__(name, input_shape)
         self.factor = factor
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.add(Scale(x=x, y=y, factor=self.factor))
-        return y
+        return graph.add(Scale(x=x, y=self.output(graph, x), factor=self.factor))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        dx = self.input_gradient(graph, dy)
-        graph.add(Scale(x=dy, y=dx, factor=self.factor))
-        return dx
+        return graph.add(Scale(x=dy, y=self.input_gradient(graph, dy), factor=self.factor))

@@ -56,12 +56,9 @@ class PaddingShortcut(Layer):
         if self.window.stride != (1, 1):
             shape = (*x.shape[:2], *self.output_shape[1:])
             y = graph.tensor(f"{self.name}.picked", shape) if self.grows else self.output(graph, x)
-            graph.add(Pool2d(x=x, y=y, window=self.window, kind="avg"))
-            x = y
+            x = graph.add(Pool2d(x=x, y=y, window=self.window, kind="avg"))
         if self.grows:
-            y = self.output(graph, x)
-            graph.add(PadChannels(x=x, y=y))
-            x = y
+            x = graph.add(PadChannels(x=x, y=self.output(graph, x)))
         return x
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
@@ -69,12 +66,10 @@ class PaddingShortcut(Layer):
             shape = (dy.shape[0], self.input_shape[0], *self.output_shape[1:])
             plain = self.window.stride == (1, 1)
             dx = self.input_gradient(graph, dy) if plain else graph.tensor(f"{self.name}.dp", shape)
-            graph.add(Slice(x=dy, y=dx, begin=0))
-            dy = dx
+            dy = graph.add(Slice(x=dy, y=dx, begin=0))
         if self.window.stride != (1, 1):
             dx = self.input_gradient(graph, dy)
-            graph.add(Pool2dBackward(dy=dy, dx=dx, window=self.window, kind="avg"))
-            dy = dx
+            dy = graph.add(Pool2dBackward(dy=dy, dx=dx, window=self.window, kind="avg"))
         return dy
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..common.errors import ShapeError
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Softmax, SoftmaxBackward
+from .dense import flat_size
 from .layer import Layer
 
 
@@ -17,17 +17,14 @@ class SoftmaxLayer(Layer):
     kind = "softmax"
 
     def __init__(self, name: str, input_shape: Shape) -> None:
-        if len(input_shape) != 1:
-            raise ShapeError(f"expects a flat input, got {input_shape}; insert 'flatten' before it")
-        super().__init__(name, input_shape, input_shape)
+        flat_size(input_shape)
+        super().__init__(name, input_shape)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
-        graph.keep(self.name, x=x, y=y)
-        graph.add(Softmax(x=x, y=y))
-        return y
+        graph.keep(self.name, y=y)
+        return graph.add(Softmax(x=x, y=y))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         dx = self.input_gradient(graph, dy)
-        graph.add(SoftmaxBackward(y=graph.kept(self.name)["y"], dy=dy, dx=dx))
-        return dx
+        return graph.add(SoftmaxBackward(y=graph.kept(self.name)["y"], dy=dy, dx=dx))

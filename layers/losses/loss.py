@@ -62,24 +62,19 @@ class Loss(ABC):
         if of != "scores":
             x = graph.tensor(f"loss.{of}", scores.shape)
             graph.add(Softmax(x=scores, y=x, log=of == "log_p"))
-        loss = graph.tensor("loss", (1,))
         graph.keep("loss", x=x, target=target)
-        graph.add(
-            RowLoss(x=x, target=target, loss=loss, formula=self.formula, reduction=self.reduction)
+        loss, formula = graph.tensor("loss", (1,)), self.formula
+        return graph.add(
+            RowLoss(x=x, target=target, loss=loss, formula=formula, reduction=self.reduction)
         )
-        return loss
 
     def backward(self, graph: Graph) -> Tensor:
         """Add the gradient of the loss with respect to the scores, and return it: (N, K)."""
-        x, target, of = graph.kept("loss")["x"], graph.kept("loss")["target"], self.formula.of
-        dx = slopes = graph.tensor(self.gradient, x.shape)
-        if of != "scores":
-            slopes = graph.tensor(f"loss.d{of}", x.shape)
-        graph.add(
-            RowLossBackward(
-                x=x, target=target, dx=slopes, formula=self.formula, reduction=self.reduction
-            )
-        )
+        kept, formula, of = graph.kept("loss"), self.formula, self.formula.of
+        x = kept["x"]
+        dx = graph.tensor(self.gradient, x.shape)
+        slopes = dx if of == "scores" else graph.tensor(f"loss.d{of}", x.shape)
+        graph.add(RowLossBackward(**kept, dx=slopes, formula=formula, reduction=self.reduction))
         if of != "scores":
             graph.add(SoftmaxBackward(y=x, dy=slopes, dx=dx, log=of == "log_p"))
         return dx
@@ -89,7 +84,6 @@ class Loss(ABC):
         # Training may have several sections, one after the other.
         owner = "train" if graph.training else graph.name
         sums = graph.tensor(f"{owner}.sums", (3,), "float64", "state")
-        graph.add(
+        return graph.add(
             Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction)
         )
-        return sums

@@ -131,10 +131,6 @@ def test_fields_say_what_is_read_and_written() -> None:
     a, b, c, d = (Tensor(name, (1,)) for name in "abcd")
     names = Mixed.inputs, Mixed.outputs, Mixed.updates
     assert names == (("some", "optional"), ("y",), ("state",))
-        ("some", "optional"),
-        ("y",),
-        ("state",),
-    )
     op = Mixed(some=(a, b), y=c, state=d)
     assert (op.reads(), op.writes()) == ((a, b, d), (c, d))
     turned = Turned(some=(a,), y=c, state=d, optional=b)

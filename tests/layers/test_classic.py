@@ -128,7 +128,7 @@ def test_table_1_of_the_paper() -> None:
 def test_each_weight_starts_in_the_range_of_its_own_filter() -> None:
     """+-2.4 / inputs: 75, 100 or 150 of them."""
     layer = Conv2dLayer("c3", (6, 14, 14), filters=16, kernel_size=5, connections="lenet5")
-    fans = layer.weight.fan_in
+    fans = layer.parameters()[0].fan_in
     assert fans == tuple(25 * len(LENET5[o]) for o, _ in layer.pairs)
     from dnnstack.common import random
     from dnnstack.layers.initializers import Initializer
