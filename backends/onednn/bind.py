@@ -10,22 +10,24 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.errors import DnnlError, ShapeError
+from ...common.errors import ShapeError
 from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
 from ...graph.ops import Reshape
 from ..base import BoundCall
+from ..reference import kernels
 from ..registry import Registry
 from .constants import DST, SRC
+from .fallback import NoFastKernel, reference
 from .library import library
 from .memory import Descriptor, Memory
 from .places import Places
-from .primitive import Primitive, PrimitiveDesc, copy, reorder_desc
-from .steps import Step, on_host
+from .primitive import Primitive, PrimitiveDesc, Step, copy, first_fast, on_host, reorder_desc
 from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
 Kernel = Callable[["Binder", Any], None]
 KERNELS: Registry[Kernel] = Registry("cpu")
+KERNELS.fall_back(reference, kernels.KERNELS)
 # The operations whose kernels can be bound in bfloat16; the others compute in float32.
 NARROW: set[type[Op]] = set()
 
@@ -117,8 +119,15 @@ class Binder:
             self._position = position
             self._flush({*op.reads(), *op.writes()})
             self.dtype = "bfloat16" if self.narrow and type(op) in NARROW else "float32"
-            KERNELS.of(op)(self, op)
+            self.bind_one(op)
         self._flush()
+
+    def bind_one(self, op: Op) -> None:
+        """Bind an operation by its kernel, or by the reference's if oneDNN has no fast one."""
+        try:
+            KERNELS.of(op)(self, op)
+        except NoFastKernel:
+            reference(self, op)
 
     # ------------------------------------------------------------ tensors
 
@@ -208,11 +217,12 @@ class Binder:
         """The tensor in row-major order, in float32."""
         return self.want(tensor, Descriptor.of(tensor.shape))
 
-    def output(self, tensor: Tensor, descriptor: Descriptor) -> Memory:
-        """The memory to write an output in this layout.
+    def output(self, tensor: Tensor, descriptor: Descriptor | None = None) -> Memory:
+        """The memory to write an output in this layout, by default row-major in float32.
 
         A gradient's home lies in the arena, laid out as planned, and must be asked for as such.
         """
+        descriptor = descriptor or Descriptor.of(tensor.shape)
         if tensor in self.memories:
             home = self.memories[tensor]
             if home.descriptor != descriptor:
@@ -338,6 +348,26 @@ class Binder:
         target = self.steps if steps is None else steps
         target.append(Step(library().execute, primitive.call, call, primitive))
 
+    def tensors(
+        self,
+        op: Op,
+        desc: PrimitiveDesc,
+        inputs: Mapping[int, Tensor],
+        outputs: Mapping[int, Tensor],
+        details: Mapping[str, object] | None = None,
+        further: Mapping[int, Memory | None] | None = None,
+    ) -> dict[int, Memory]:
+        """Append a library call on tensors, all of them in the layouts that the primitive wants.
+
+        further: arguments that are no such tensors, None for those that are left out. Returns all.
+        """
+        arguments = {at: self.want(tensor, desc.descriptor(at)) for at, tensor in inputs.items()}
+        for at, tensor in outputs.items():
+            arguments[at] = self.output(tensor, desc.descriptor(at))
+        arguments |= {at: memory for at, memory in (further or {}).items() if memory is not None}
+        self.primitive(op, desc, arguments, details)
+        return arguments
+
     def host(
         self,
         op: Op,
@@ -373,15 +403,8 @@ class Binder:
 def attempt(
     kind: str, candidates: Sequence[Callable[[], tuple[Any, ...]]], shown: Mapping[str, object]
 ) -> PrimitiveDesc | None:
-    """The first candidate's primitive descriptor that has more than reference code, else None."""
-    for candidate in candidates:
-        try:
-            desc = PrimitiveDesc(kind, *candidate(), shown=shown)
-        except DnnlError:
-            continue
-        if not desc.is_reference:
-            return desc
-    return None
+    """As ``first_fast``, of functions that return the arguments."""
+    return first_fast(kind, [candidate() for candidate in candidates], shown)
 
 
 def _bytes(memory: Memory) -> NDArray[Any]:

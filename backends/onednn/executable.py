@@ -35,7 +35,7 @@ from .bind import Binder
 from .host_memory import enough_for
 from .library import library, status_name
 from .memory import Memory
-from .steps import Step
+from .primitive import Step
 from .store import Store, load_plain, store_plain
 
 # A step is timed no further once its runs have taken so long together.

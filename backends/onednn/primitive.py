@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ctypes as C
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from ctypes import byref, c_char_p, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
+from ...common.errors import DnnlError
 from ...common.native import Owned
+from ...graph.graph import Op
+from ..base import BoundCall
 from .constants import (
     ARGUMENT_NAMES,
     DST,
@@ -120,6 +125,35 @@ class Primitive(Owned):
             ARGUMENT_NAMES.get(argument, str(argument)): str(memory.descriptor)
             for argument, memory in self.arguments.items()
         }
+
+
+def first_fast(
+    kind: str, candidates: Iterable[tuple[Any, ...]], shown: Mapping[str, object]
+) -> PrimitiveDesc | None:
+    """Of the first arguments for which oneDNN has more than reference code, None if of none."""
+    for arguments in candidates:
+        with suppress(DnnlError):
+            desc = PrimitiveDesc(kind, *arguments, shown=shown)
+            if not desc.is_reference:
+                return desc
+    return None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One entry of an executable's list: ``function(*arguments)`` returns a dnnl status or None."""
+
+    function: Callable[..., int | None]
+    arguments: tuple[Any, ...]
+    call: BoundCall
+    primitive: Primitive | None = None
+
+
+def on_host(
+    op: Op, function: Callable[[], None], name: str, details: Mapping[str, str] | None
+) -> Step:
+    """What NumPy does, by a function without arguments."""
+    return Step(function, (), BoundCall(op, "numpy", name, "", details or {}))
 
 
 def reorder_desc(source: Descriptor, target: Descriptor) -> PrimitiveDesc:

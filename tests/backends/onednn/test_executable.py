@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.onednn.steps import Step
+from dnnstack.backends.onednn.primitive import Step
 from dnnstack.backends.tuning import Tuning
 from dnnstack.common.errors import BackendUnavailableError, DnnlError, ShapeError
 from dnnstack.layers.build import LayerSpec
