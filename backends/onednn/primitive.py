@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes as C
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from ctypes import byref, c_char_p, c_void_p
+from ctypes import Array, byref, c_char_p, c_float, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +137,17 @@ def first_fast(
             if not desc.is_reference:
                 return desc
     return None
+
+
+def handles(descriptors: Sequence[Descriptor]) -> Array[c_void_p]:
+    """Theirs alone: the descriptors must live until the library has read them."""
+    return (c_void_p * len(descriptors))(*[each.handle for each in descriptors])
+
+
+def sum_arguments(layout: Descriptor, count: int) -> tuple[Any, ...]:
+    """Those of the descriptor of a sum of so many terms."""
+    scales = (c_float * count)(*[1.0] * count)
+    return layout, count, scales, handles([layout] * count), None
 
 
 @dataclass(frozen=True)

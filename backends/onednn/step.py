@@ -70,7 +70,7 @@ def rows_of_step(b: Binder, op: GatherBatch) -> Callable[[], NDArray[np.int32]]:
 def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
     """x = pixels * scale + shift, 0 for a missing sample; raw: uint8; None: x has them."""
     n, channels = op.x.shape[:2]
-    x = b.output(op.x, Descriptor.of(op.x.shape))
+    x = b.output(op.x)
     target = b.array(op.target)
     if raw is not None:
         b.primitive(op, reorder_desc(raw.descriptor, x.descriptor), {SRC: raw, DST: x})
@@ -101,7 +101,7 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
 @binds(GlobalNorm)
 def global_norm(b: Binder, op: GlobalNorm) -> None:
     values = [memory.array() for memory in _flats(b, op.gradients)]
-    norm = b.output(op.norm, Descriptor.of((1,))).array()
+    norm = b.output(op.norm).array()
 
     def run() -> None:
         norm[0] = np.sqrt(sum(np.dot(one, one) for one in values))
