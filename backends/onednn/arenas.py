@@ -76,19 +76,12 @@ def _parameters_of(ops: Sequence[object]) -> dict[Tensor, Tensor]:
 
 def _order(updates: Sequence[ParameterUpdate]) -> list[Tensor]:
     """All trained parameters; neighbours are updated alike, in as many sections as may be."""
-    keys: dict[Tensor, list[tuple[float, ...]]] = {}
-    for op in updates:
-        for parameter in op.parameters:
-            keys.setdefault(parameter, [])
-    for op in updates:
-        alike = {p: _alike(op, i) for i, p in enumerate(op.parameters)}
-        for parameter, key in keys.items():
-            key.append(alike.get(parameter, (1.0,)))
-    return sorted(keys, key=lambda parameter: keys[parameter])
-
-
-def _alike(op: ParameterUpdate, index: int) -> tuple[float, ...]:
-    return (0.0, -op.weight_decay[index], -op.factor(index))
+    keys = [
+        {p: (0.0, -op.weight_decay[i], -op.factor(i)) for i, p in enumerate(op.parameters)}
+        for op in updates
+    ]
+    every = dict.fromkeys(parameter for op in updates for parameter in op.parameters)
+    return sorted(every, key=lambda parameter: [key.get(parameter, (1.0,)) for key in keys])
 
 
 def _families(updates: Sequence[ParameterUpdate]) -> dict[str, dict[Tensor, Tensor]]:
@@ -127,7 +120,7 @@ def _add_averages(
 
 
 def stretches(
-    store: Store, *families: Sequence[Tensor], alike: Callable[[int], Hashable]
+    store: Store, *families: Sequence[Tensor], alike: Callable[[int], Hashable] = lambda index: None
 ) -> Iterator[list[int]]:
     """Indices of tensors that lie side by side in every family and are ``alike``."""
     places = [[store.place(tensor) for tensor in family] for family in families if family]
@@ -146,9 +139,9 @@ def stretches(
         yield stretch
 
 
-def flat(store: Store, tensors: Sequence[Tensor]) -> Memory:
-    """One row-major memory over neighbours of one arena."""
-    return store.arena_of(tensors).flat(tensors)
+def flats(store: Store, members: Sequence[int], *families: Sequence[Tensor]) -> tuple[Memory, ...]:
+    """Of each family one row-major memory over these members, which are neighbours."""
+    return tuple(store.flat([family[i] for i in members]) for family in families)
 
 
 def planned_layouts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,13 +34,6 @@ class Arena:
             for tensor, (start, stop) in self.spans.items()
         }
 
-    def flat(self, tensors: Sequence[Tensor]) -> Memory:
-        """One row-major memory over neighbours, padding included."""
-        start, stop = self.spans[tensors[0]][0], self.spans[tensors[-1]][1]
-        if stop - start != sum(b - a for a, b in (self.spans[t] for t in tensors)):
-            raise ShapeError("an update runs over tensors that do not lie side by side")
-        return Memory(Descriptor.of(((stop - start) // 4,)), self.buffer[start:stop])
-
 
 @dataclass
 class Store:
@@ -64,12 +57,15 @@ class Store:
         name = self.owners[tensor]
         return name, *self.arenas[name].spans[tensor]
 
-    def arena_of(self, tensors: Iterable[Tensor]) -> Arena:
-        """The arena that holds all the tensors."""
-        names = {self.owners[t] for t in tensors}
-        if len(names) != 1:
+    def flat(self, tensors: Sequence[Tensor]) -> Memory:
+        """One row-major memory over neighbours of one arena, padding included."""
+        names, starts, stops = zip(*map(self.place, tensors), strict=True)
+        if len(set(names)) != 1:
             raise ShapeError("an update runs over tensors of different arenas")
-        return self.arenas[names.pop()]
+        if starts[1:] != stops[:-1]:
+            raise ShapeError("an update runs over tensors that do not lie side by side")
+        buffer = self.arenas[names[0]].buffer[starts[0] : stops[-1]]
+        return Memory(Descriptor.of((buffer.nbytes // 4,)), buffer)
 
 
 def store_plain(memory: Memory, tensor: Tensor, array: Array) -> None:
