@@ -23,7 +23,7 @@ from ...graph.ops import AverageViews, GatherAugmented, Views
 from ..base import Array
 from .kernels import kernel
 from .resample import drawn_words, resampled, sources
-from .step import Arrays, picked_rows
+from .step import Arrays, picked_rows, scaled
 
 Integers = NDArray[np.signedinteger[Any]]
 Masks = NDArray[np.bool_]
@@ -36,17 +36,12 @@ def gather_augmented(
     op: GatherAugmented, images: Array, labels: Array, order: Array, step: Array
 ) -> Arrays:
     rows = picked_rows(op, images, labels, order, step)
-    missing = rows < 0
-    found = np.where(missing, 0, rows)
+    found = np.maximum(rows, 0)
     epoch = int(step[0]) // (len(order) // len(rows))
     drawn = decisions(op, found, epoch)
     floating = np.float64 if stages(op.augment)[1] else np.uint8
     pictures = augmented(op, images, found, epoch, drawn, np.empty(op.x.shape, floating))
-    # Always in float64, rounded once: the arguments do not say which precision is wanted.
-    scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
-    x = pictures * scale + shift
-    x[missing] = 0.0
-    return x, np.where(missing, np.int32(-1), labels[rows])
+    return scaled(op, pictures, labels, rows)
 
 
 @kernel(Views, "take")
@@ -178,10 +173,8 @@ def _followed(op: GatherAugmented, drawn: Sequence[Array], indices: range, n: in
         if isinstance(each, RandomCrop):
             way.y, y_inside = _cropped(each, way.y, values[:, 0], height)
             way.x, x_inside = _cropped(each, way.x, values[:, 1], width)
-            way.y_inside, way.x_inside = (
-                _both(way.y_inside, y_inside),
-                _both(way.x_inside, x_inside),
-            )
+            way.y_inside = _both(way.y_inside, y_inside)
+            way.x_inside = _both(way.x_inside, x_inside)
         elif isinstance(each, Cutout):
             rows = _within(way.y, values[:, 0], each.size, way.y_inside)
             columns = _within(way.x, values[:, 1], each.size, way.x_inside)
@@ -222,14 +215,8 @@ def _moved(op: GatherAugmented, source: Array, rows: Array, way: _Followed, out:
     index = start[:, :, None] + within.reshape(len(rows), 1, -1)
     # "clip" writes to ``out`` without a buffer; no index is outside.
     source.reshape(-1).take(index, out=out.reshape(index.shape), mode="clip")
-    inside = None
-    if way.y_inside is not None:
-        inside = way.y_inside[:, None, :, None]
-    if way.x_inside is not None:
-        columns = way.x_inside[:, None, None, :]
-        inside = columns if inside is None else inside & columns
-    if inside is not None:
-        out *= inside
+    if way.y_inside is not None and way.x_inside is not None:
+        out *= way.y_inside[:, None, :, None] & way.x_inside[:, None, None, :]
     fill = np.array(op.fill, source.dtype)[:, None, None]
     for rows_in, columns_in in way.cut:
         square = rows_in[:, None, :, None] & columns_in[:, None, None, :]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...graph.ops import Col2im, Im2col
 from ..base import Array
 from .kernels import kernel
-from .windows import cropped, padded, positions, windows
+from .windows import padded, spread, windows
 
 
 @kernel(Im2col, "sliding_window_view")
@@ -19,10 +17,6 @@ def im2col(op: Im2col, x: Array) -> Array:
 @kernel(Col2im, "add")
 def col2im(op: Col2im, columns: Array) -> Array:
     n, c, h, w = op.x.shape
-    rows, across = op.window.output(h, w)
-    shares = columns.reshape(n, rows, across, c, op.window.area).transpose(4, 0, 3, 1, 2)
-    top, bottom, left, right = op.window.padding
-    out = np.zeros((n, c, top + h + bottom, left + w + right), columns.dtype)
-    for share, seen in zip(shares, positions(out, op.window, (rows, across)), strict=True):
-        seen += share
-    return cropped(out, op.window)
+    output = op.window.output(h, w)
+    shares = columns.reshape(n, *output, c, op.window.area).transpose(4, 0, 3, 1, 2)
+    return spread(shares, op.window, op.x.shape, output, columns.dtype)

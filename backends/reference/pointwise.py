@@ -7,7 +7,19 @@ from math import pi, sqrt
 
 import numpy as np
 
-from ...graph.ops import Activation, ActivationBackward, Reshape, Scale, Softmax, SoftmaxBackward
+from ...graph.ops import (
+    Activation,
+    ActivationBackward,
+    Add,
+    BatchNorm,
+    BatchNormInference,
+    Conv2d,
+    MatMul,
+    Reshape,
+    Scale,
+    Softmax,
+    SoftmaxBackward,
+)
 from ..base import Array
 from .erf import erf
 from .kernels import kernel
@@ -63,6 +75,11 @@ def log_softmax(x: Array) -> Array:
 def activate(kind: str, x: Array, alpha: float) -> Array:
     """y = f(x) for the activation of this name."""
     return FUNCTIONS[kind](x, alpha)
+
+
+def activated(op: MatMul | Conv2d | Add | BatchNorm | BatchNormInference, y: Array) -> Array:
+    """f(y) with the activation that a rewrite has given to the operation, y if there is none."""
+    return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
 
 
 def sigmoid(x: Array) -> Array:
