@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from ..common.options import NotNegative, Positive
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import FROM_OUTPUT, Activation, ActivationBackward
 from .layer import Layer
 
@@ -13,8 +13,12 @@ from .layer import Layer
 class ActivationLayer(Layer):
     """y = f(x), dx = f'(x) dy, elementwise; the formulas are in ops.Activation."""
 
-    op_kind: str
     alpha = 0.0
+
+    @property
+    def op_kind(self) -> str:
+        """The activation as the operations call it."""
+        return self.kind
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
@@ -32,7 +36,7 @@ class ActivationLayer(Layer):
 class Relu(ActivationLayer):
     """max(x, 0)."""
 
-    kind = op_kind = "relu"
+    kind = "relu"
 
 
 class LeakyRelu(ActivationLayer):
@@ -41,29 +45,23 @@ class LeakyRelu(ActivationLayer):
     Source: Maas et al. 2013.
     """
 
-    kind = op_kind = "leaky_relu"
+    kind = "leaky_relu"
+    negative_slope: Annotated[NotNegative, "Slope for negative inputs."] = 0.01
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        negative_slope: Annotated[NotNegative, "Slope for negative inputs."] = 0.01,
-    ) -> None:
-        super().__init__(name, input_shape)
-        self.alpha = negative_slope
+    def build(self) -> None:
+        self.alpha = self.negative_slope
 
 
 class Sigmoid(ActivationLayer):
     """1 / (1 + exp(-x))."""
 
-    kind = op_kind = "sigmoid"
+    kind = "sigmoid"
 
 
 class Tanh(ActivationLayer):
     """Hyperbolic tangent."""
 
-    kind = op_kind = "tanh"
+    kind = "tanh"
 
 
 class ScaledTanh(ActivationLayer):
@@ -72,7 +70,7 @@ class ScaledTanh(ActivationLayer):
     Source: LeCun et al. 1998, appendix A.
     """
 
-    kind = op_kind = "scaled_tanh"
+    kind = "scaled_tanh"
 
 
 class Elu(ActivationLayer):
@@ -81,23 +79,14 @@ class Elu(ActivationLayer):
     Source: Clevert et al. 2016.
     """
 
-    kind = op_kind = "elu"
-
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        alpha: Annotated[Positive, "Limit for very negative inputs is -alpha."] = 1.0,
-    ) -> None:
-        super().__init__(name, input_shape)
-        self.alpha = alpha
+    kind = "elu"
+    alpha: Annotated[Positive, "Limit for very negative inputs is -alpha."] = 1.0
 
 
 class Softplus(ActivationLayer):
     """log(1 + exp(x))."""
 
-    kind = op_kind = "softplus"
+    kind = "softplus"
 
 
 class Silu(ActivationLayer):
@@ -106,7 +95,7 @@ class Silu(ActivationLayer):
     Source: Elfwing et al. 2018.
     """
 
-    kind = op_kind = "silu"
+    kind = "silu"
 
 
 class Gelu(ActivationLayer):
@@ -116,13 +105,8 @@ class Gelu(ActivationLayer):
     """
 
     kind = "gelu"
+    approximate: Annotated[bool, "Use the tanh approximation of Phi."] = False
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        approximate: Annotated[bool, "Use the tanh approximation of Phi."] = False,
-    ) -> None:
-        super().__init__(name, input_shape)
-        self.op_kind = "gelu_tanh" if approximate else "gelu"
+    @property
+    def op_kind(self) -> str:
+        return "gelu_tanh" if self.approximate else "gelu"

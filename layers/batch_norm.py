@@ -8,7 +8,7 @@ from annotated_types import Interval
 
 from ..common.errors import ShapeError
 from ..common.options import Positive
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import BatchNorm, BatchNormBackward, BatchNormInference
 from .initializers import ONES, ZEROS, Initializer
 from .layer import Layer, Statistic
@@ -26,33 +26,28 @@ class BatchNormLayer(Layer):
     """
 
     kind = "batch_norm"
+    momentum: Annotated[
+        float,
+        Interval(gt=0, le=1),
+        "Weight of the new value in the running statistics, which evaluation uses.",
+    ] = 0.1
+    eps: Annotated[Positive, "Added to the variance before the square root."] = 1e-5
+    scale: Annotated[bool, "Multiply by a trained factor for each channel."] = True
+    center: Annotated[
+        bool, "Add a trained offset to each channel; a layer before it needs no bias."
+    ] = True
+    scale_initializer: Annotated[Initializer, "Initial values of the factors."] = ONES
+    bias_initializer: Annotated[Initializer, "Initial values of the offsets."] = ZEROS
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        momentum: Annotated[
-            float,
-            Interval(gt=0, le=1),
-            "Weight of the new value in the running statistics, which evaluation uses.",
-        ] = 0.1,
-        eps: Annotated[Positive, "Added to the variance before the square root."] = 1e-5,
-        scale: Annotated[bool, "Multiply by a trained factor for each channel."] = True,
-        center: Annotated[
-            bool, "Add a trained offset to each channel; a layer before it needs no bias."
-        ] = True,
-        scale_initializer: Annotated[Initializer, "Initial values of the factors."] = ONES,
-        bias_initializer: Annotated[Initializer, "Initial values of the offsets."] = ZEROS,
-    ) -> None:
-        super().__init__(name, input_shape)
-        self.momentum = momentum
-        self.eps = eps
-        shape = input_shape[:1]
-        self.weight = self.parameter("weight", shape, "scale", scale_initializer) if scale else None
-        self.bias = self.parameter("bias", shape, "shift", bias_initializer) if center else None
+    def build(self) -> None:
+        shape = self.input_shape[:1]
+        self.weight = self.bias = None
+        if self.scale:
+            self.weight = self.parameter("weight", shape, "scale", self.scale_initializer)
+        if self.center:
+            self.bias = self.parameter("bias", shape, "shift", self.bias_initializer)
         self.running_mean, self.running_var = (
-            Tensor(f"{name}.{part}", shape, "float32", "state")
+            Tensor(f"{self.name}.{part}", shape, "float32", "state")
             for part in ("running_mean", "running_var")
         )
 

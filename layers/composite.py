@@ -49,12 +49,11 @@ class Sequential(Composite):
     """Layers in sequence, under a common name."""
 
     kind = "sequential"
+    layers: Annotated[Sequence[Layer], "The layers."]
 
-    def __init__(
-        self, name: str, input_shape: Shape, *, layers: Annotated[Sequence[Layer], "The layers."]
-    ) -> None:
-        super().__init__(name, input_shape, _end(layers, input_shape))
-        self.children = tuple(layers)
+    def build(self) -> None:
+        self.output_shape = _end(self.layers, self.input_shape)
+        self.children = tuple(self.layers)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         return forward_all(self.children, graph, x)
@@ -71,40 +70,34 @@ class Residual(Composite):
     """
 
     kind = "residual"
+    body: Annotated[Sequence[Layer], "The layers of the body."]
+    shortcut: Annotated[
+        Shortcut | Sequence[Layer],
+        "The path around the body: identity, x itself; projection, a 1x1 convolution without "
+        "bias and with the matching stride; padding, every n-th pixel with channels of zeros "
+        "added, without parameters; or a list of layers.",
+    ] = "identity"
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        body: Annotated[Sequence[Layer], "The layers of the body."],
-        shortcut: Annotated[
-            Shortcut | Sequence[Layer],
-            "The path around the body: identity, x itself; projection, a 1x1 convolution without "
-            "bias and with the matching stride; padding, every n-th pixel with channels of zeros "
-            "added, without parameters; or a list of layers.",
-        ] = "identity",
-    ) -> None:
-        y = _end(body, input_shape)
-        if isinstance(shortcut, str):
-            way = shortcut_layers(shortcut, name, input_shape, y)
+    def build(self) -> None:
+        x, y = self.input_shape, _end(self.body, self.input_shape)
+        if isinstance(self.shortcut, str):
+            self.way = shortcut_layers(self.shortcut, self.name, x, y)
         else:
-            way = tuple(shortcut)
-        if _end(way, input_shape) != y:
+            self.way = tuple(self.shortcut)
+        if _end(self.way, x) != y:
             raise ShapeError(
-                f"the body gives {y}, the shortcut {_end(way, input_shape)}, which cannot be "
-                f"added; {_advice(shortcut, input_shape, y)}"
+                f"the body gives {y}, the shortcut {_end(self.way, x)}, which cannot be "
+                f"added; {_advice(self.shortcut, x, y)}"
             )
-        super().__init__(name, input_shape, y)
-        self.body, self.shortcut = tuple(body), way
-        self.children = (*self.body, *self.shortcut)
+        self.output_shape = y
+        self.children = (*self.body, *self.way)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        terms = forward_all(self.body, graph, x), forward_all(self.shortcut, graph, x)
+        terms = forward_all(self.body, graph, x), forward_all(self.way, graph, x)
         return graph.add(Add(terms=terms, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        terms = backward_all(self.body, graph, dy), backward_all(self.shortcut, graph, dy)
+        terms = backward_all(self.body, graph, dy), backward_all(self.way, graph, dy)
         return graph.add(Add(terms=terms, y=self.input_gradient(graph, dy)))
 
 
@@ -115,17 +108,12 @@ class ConcatLayer(Composite):
     """
 
     kind = "concat"
+    branches: Annotated[
+        Sequence[Sequence[Layer]], "Lists of layers; an empty list passes the input through."
+    ]
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        branches: Annotated[
-            Sequence[Sequence[Layer]], "Lists of layers; an empty list passes the input through."
-        ],
-    ) -> None:
-        ends = [_end(branch, input_shape) for branch in branches]
+    def build(self) -> None:
+        ends = [_end(branch, self.input_shape) for branch in self.branches]
         if len(ends) < 2:
             raise ShapeError(f"needs at least two branches, got {len(ends)}")
         if len({end[1:] for end in ends}) != 1:
@@ -135,8 +123,7 @@ class ConcatLayer(Composite):
                 "use 'padding: same' and the same strides in all of them"
             )
         self.widths = [end[0] for end in ends]
-        super().__init__(name, input_shape, (sum(self.widths), *ends[0][1:]))
-        self.branches = tuple(tuple(branch) for branch in branches)
+        self.output_shape = (sum(self.widths), *ends[0][1:])
         self.children = tuple(layer for branch in self.branches for layer in branch)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:

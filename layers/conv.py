@@ -58,53 +58,50 @@ class Conv2dLayer(Layer):
     """
 
     kind = "conv2d"
+    filters: Annotated[Count, "Number of output channels."]
+    kernel_size: WindowSize
+    stride: Annotated[Size, "Step of the window: number or [height, width]."] = 1
+    padding: Annotated[
+        Padding,
+        "Zeros added on either side: number, [height, width], same or valid (none). "
+        "same gives ceil(input / stride) outputs, an odd zero goes to the bottom and right.",
+    ] = "valid"
+    dilation: Annotated[Size, "Distance between the window's elements."] = 1
+    groups: Annotated[
+        Count,
+        Check(_divides_filters),
+        "Channels are split into this many groups, which are convolved separately.",
+    ] = 1
+    algorithm: Annotated[
+        Literal["auto", "im2col"],
+        "auto: the library's convolution; im2col: unroll the picture into a matrix, then "
+        "multiply matrices; not with groups.",
+    ] = "auto"
+    connections: Annotated[
+        Connections | None,
+        "The input maps that each filter sees, a list of them for each filter, or lenet5, "
+        "table I of LeCun et al. 1998; default: all. Not with groups.",
+    ] = None
+    use_bias: UseBias = True
+    kernel_initializer: KernelInitializer = GLOROT_UNIFORM
+    bias_initializer: BiasInitializer = ZEROS
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        filters: Annotated[Count, "Number of output channels."],
-        kernel_size: WindowSize,
-        stride: Annotated[Size, "Step of the window: number or [height, width]."] = 1,
-        padding: Annotated[
-            Padding,
-            "Zeros added on either side: number, [height, width], same or valid (none). "
-            "same gives ceil(input / stride) outputs, an odd zero goes to the bottom and right.",
-        ] = "valid",
-        dilation: Annotated[Size, "Distance between the window's elements."] = 1,
-        groups: Annotated[
-            Count,
-            Check(_divides_filters),
-            "Channels are split into this many groups, which are convolved separately.",
-        ] = 1,
-        algorithm: Annotated[
-            Literal["auto", "im2col"],
-            "auto: the library's convolution; im2col: unroll the picture into a matrix, then "
-            "multiply matrices; not with groups.",
-        ] = "auto",
-        connections: Annotated[
-            Connections | None,
-            "The input maps that each filter sees, a list of them for each filter, or lenet5, "
-            "table I of LeCun et al. 1998; default: all. Not with groups.",
-        ] = None,
-        use_bias: UseBias = True,
-        kernel_initializer: KernelInitializer = GLOROT_UNIFORM,
-        bias_initializer: BiasInitializer = ZEROS,
-    ) -> None:
-        channels, height, width = picture_shape(input_shape)
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        filters, groups, connections = self.filters, self.groups, self.connections
         if channels % groups or filters % groups:
             raise ShapeError(
                 f"groups must divide channels and filters: {groups} does not divide "
                 f"{channels} channels and {filters} filters"
             )
-        if groups > 1 and (algorithm == "im2col" or connections is not None):
+        if groups > 1 and (self.algorithm == "im2col" or connections is not None):
             what = "connections" if connections is not None else "algorithm: im2col"
             raise ShapeError(f"{what} cannot be combined with groups; leave one of them out")
-        self.window = fit_window((height, width), kernel_size, stride, padding, dilation)
-        self.groups = groups
-        self.algorithm = algorithm
-        super().__init__(name, input_shape, (filters, *self.window.output(height, width)))
+        picture = height, width
+        self.window = fit_window(
+            picture, self.kernel_size, self.stride, self.padding, self.dilation
+        )
+        self.output_shape = (filters, *self.window.output(*picture))
         inner, area = channels // groups, self.window.area
         shape: Shape = (filters, inner, *self.window.kernel)
         self.filters_shape = shape
@@ -118,12 +115,11 @@ class Conv2dLayer(Layer):
             shape = (len(self.pairs), *self.window.kernel)
             fan_in = tuple(len(table[o]) * area for o, _ in self.pairs)
             fan_out = max(1, len(self.pairs) * area // channels)
-        self.weight = self.parameter("weight", shape, "kernel", kernel_initializer, fan_in, fan_out)
-        self.bias = (
-            self.parameter("bias", (filters,), "bias", bias_initializer, *fans)
-            if use_bias
-            else None
-        )
+        initializer = self.kernel_initializer
+        self.weight = self.parameter("weight", shape, "kernel", initializer, fan_in, fan_out)
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.parameter("bias", (filters,), "bias", self.bias_initializer, *fans)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         w = self.weight

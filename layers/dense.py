@@ -27,23 +27,18 @@ class Dense(Layer):
     """
 
     kind = "dense"
+    units: Annotated[Count, "Number of outputs."]
+    use_bias: UseBias = True
+    kernel_initializer: KernelInitializer = GLOROT_UNIFORM
+    bias_initializer: BiasInitializer = ZEROS
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        units: Annotated[Count, "Number of outputs."],
-        use_bias: UseBias = True,
-        kernel_initializer: KernelInitializer = GLOROT_UNIFORM,
-        bias_initializer: BiasInitializer = ZEROS,
-    ) -> None:
-        fans = flat_size(input_shape), units
-        super().__init__(name, input_shape, (units,))
-        self.weight = self.parameter("weight", fans[::-1], "kernel", kernel_initializer, *fans)
-        self.bias = (
-            self.parameter("bias", (units,), "bias", bias_initializer, *fans) if use_bias else None
-        )
+    def build(self) -> None:
+        self.output_shape = (self.units,)
+        fans = flat_size(self.input_shape), self.units
+        self.weight = self.parameter("weight", fans[::-1], "kernel", self.kernel_initializer, *fans)
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.parameter("bias", fans[1:], "bias", self.bias_initializer, *fans)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         graph.keep(self.name, x=x)

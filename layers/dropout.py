@@ -6,7 +6,7 @@ from typing import Annotated
 
 from ..common import random
 from ..common.options import Share
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Dropout, DropoutBackward
 from .layer import Layer
 
@@ -23,20 +23,12 @@ class DropoutLayer(Layer):
     """
 
     kind = "dropout"
+    rate: Annotated[Share, "Share of the values that is dropped, chosen anew at each step."] = 0.5
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        rate: Annotated[
-            Share, "Share of the values that is dropped, chosen anew at each step."
-        ] = 0.5,
-    ) -> None:
-        super().__init__(name, input_shape)
-        self.scale = 1.0 / (1.0 - rate)
+    def build(self) -> None:
+        self.scale = 1.0 / (1.0 - self.rate)
         # A word is dropped with this many chances in 2^32; the largest word must stay.
-        self.threshold = min(round(rate * 2**32), 2**32 - 1)
+        self.threshold = min(round(self.rate * 2**32), 2**32 - 1)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         if not graph.training or not self.threshold:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Reshape
 from .layer import Layer
 
@@ -17,8 +17,8 @@ class Flatten(Layer):
 
     kind = "flatten"
 
-    def __init__(self, name: str, input_shape: Shape) -> None:
-        super().__init__(name, input_shape, (prod(input_shape),))
+    def build(self) -> None:
+        self.output_shape = (prod(self.input_shape),)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         return graph.add(Reshape(x=x, y=self.output(graph, x)))

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from typing_extensions import dataclass_transform
+
 from ..graph.graph import Graph, Shape, Tensor
 from .initializers import Initializer
 
@@ -45,26 +47,36 @@ class Statistic:
     initial: float
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False)
+@dataclass(eq=False, repr=False)
 class Layer(ABC):
     """One layer of the stack; shapes exclude the batch: (C, H, W) or (units,).
 
-    A layer is complete when it is built: impossible geometry raises ShapeError then.
-    ``forward`` and ``backward`` add operations to a graph and compute nothing. A layer that is not
-    ``differentiable`` has no gradient to send to the layers before it. A config can use all that
-    are ``named``. ``children`` are the layers inside a composite.
+    Every class that derives from this one is a dataclass, whose fields that carry a text are its
+    options; ``build`` works out the rest. A layer is complete when it is built: impossible geometry
+    raises ShapeError then. ``forward`` and ``backward`` add operations to a graph and compute
+    nothing. A layer that is not ``differentiable`` has no gradient to send to the layers before it.
+    A config can use all that are ``named``. ``children`` are the layers inside a composite.
     """
 
     kind: ClassVar[str]
     named: ClassVar[bool] = True
     differentiable: ClassVar[bool] = True
-    children: tuple[Layer, ...] = ()
 
-    def __init__(self, name: str, input_shape: Shape, output_shape: Shape | None = None) -> None:
-        """output_shape: that of the input unless given."""
-        self.name = name
-        self.input_shape = input_shape
-        self.output_shape = input_shape if output_shape is None else output_shape
+    name: str
+    input_shape: Shape
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, repr=False, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        self.output_shape = self.input_shape
+        self.children: tuple[Layer, ...] = ()
         self._parameters: list[Parameter] = []
+        self.build()
+
+    def build(self) -> None:  # noqa: B027  # many layers have nothing to add
+        """Work out all that follows from the options, such as another ``output_shape``."""
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The layer's trained tensors, in the order in which they are stored."""

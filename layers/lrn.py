@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Interval
 
 from ..common.options import Check, NotNegative, OptionError
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from .conv import picture_shape
 from .layer import Layer
@@ -22,26 +22,22 @@ def _odd(size: int, others: Mapping[str, Any]) -> None:
 class _LocalNorm(Layer):
     # Bounds as in cudnnSetLRNDescriptor; its widest window is 16, but an even one has no middle.
 
-    forward_op: type[Lrn] | type[DivisiveNorm]
-    backward_op: type[LrnBackward] | type[DivisiveNormBackward]
+    forward_op: ClassVar[type[Lrn] | type[DivisiveNorm]]
+    backward_op: ClassVar[type[LrnBackward] | type[DivisiveNormBackward]]
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        size: Annotated[int, Interval(ge=1, le=15), Check(_odd), "Length of the window, odd."] = 5,
-        alpha: Annotated[
-            NotNegative,
-            "Weight of the window's mean square (missing values count as 0). Krizhevsky et al. "
-            "weight the sum: their 1e-4 is 5e-4 here.",
-        ] = 1e-4,
-        beta: Annotated[float, Interval(ge=0.01), "Exponent."] = 0.75,
-        k: Annotated[float, Interval(ge=1e-5), "Added to the mean."] = 2.0,
-    ) -> None:
-        picture_shape(input_shape)
-        super().__init__(name, input_shape)
-        self._formula: dict[str, Any] = {"size": size, "alpha": alpha, "beta": beta, "k": k}
+    size: Annotated[int, Interval(ge=1, le=15), Check(_odd), "Length of the window, odd."] = 5
+    alpha: Annotated[
+        NotNegative,
+        "Weight of the window's mean square (missing values count as 0). Krizhevsky et al. "
+        "weight the sum: their 1e-4 is 5e-4 here.",
+    ] = 1e-4
+    beta: Annotated[float, Interval(ge=0.01), "Exponent."] = 0.75
+    k: Annotated[float, Interval(ge=1e-5), "Added to the mean."] = 2.0
+
+    def build(self) -> None:
+        picture_shape(self.input_shape)
+        numbers = {"size": self.size, "alpha": self.alpha, "beta": self.beta, "k": self.k}
+        self._formula: dict[str, Any] = numbers
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from ..common.errors import ShapeError
 from ..common.options import Check, DefaultOf, OptionError, Padding, Size
 from ..graph.geometry import Window, fit_window, pair
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Pool2d, Pool2dBackward, PoolKind, Reshape
 from .conv import WindowSize, picture_shape
 from .layer import Layer
@@ -33,25 +33,21 @@ class Pooling(Layer):
     x: (N, C, H, W), y: (N, C, P, Q). ``stride`` is the pool size unless given.
     """
 
-    pool: PoolKind
+    pool: ClassVar[PoolKind]
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        pool_size: WindowSize = 2,
-        stride: PoolStride = None,
-        padding: Annotated[
-            Padding,
-            Check(_at_most_half),
-            "Padding on either side, at most half of pool_size: number, [height, width], same or "
-            "valid (none); it is never the maximum and does not count in an average.",
-        ] = "valid",
-        ceil_mode: Annotated[bool, "Round the output size up, as Caffe does."] = False,
-    ) -> None:
-        channels, height, width = picture_shape(input_shape)
-        kernel = pair(pool_size)
+    pool_size: WindowSize = 2
+    stride: PoolStride = None
+    padding: Annotated[
+        Padding,
+        Check(_at_most_half),
+        "Padding on either side, at most half of pool_size: number, [height, width], same or "
+        "valid (none); it is never the maximum and does not count in an average.",
+    ] = "valid"
+    ceil_mode: Annotated[bool, "Round the output size up, as Caffe does."] = False
+
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        kernel, padding = pair(self.pool_size), self.padding
         largest = kernel[0] // 2, kernel[1] // 2
         if not isinstance(padding, str) and any(
             p > most for p, most in zip(pair(padding), largest, strict=True)
@@ -60,9 +56,9 @@ class Pooling(Layer):
                 f"padding {pair(padding)} is more than half of the pool size {kernel}: "
                 f"a window could lie outside the picture; use {largest} at most"
             )
-        step = pool_size if stride is None else stride
-        self.window = fit_window((height, width), kernel, step, padding, 1, ceil_mode)
-        super().__init__(name, input_shape, (channels, *self.window.output(height, width)))
+        step = kernel if self.stride is None else self.stride
+        self.window = fit_window((height, width), kernel, step, padding, 1, self.ceil_mode)
+        self.output_shape = (channels, *self.window.output(height, width))
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
@@ -100,9 +96,9 @@ class GlobalAvgPool2d(Layer):
 
     kind = "global_avg_pool2d"
 
-    def __init__(self, name: str, input_shape: Shape) -> None:
-        channels, height, width = picture_shape(input_shape)
-        super().__init__(name, input_shape, (channels,))
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        self.output_shape = (channels,)
         self.window = Window((height, width), (height, width))
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:

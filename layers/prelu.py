@@ -25,17 +25,11 @@ class Prelu(Layer):
     """
 
     kind = "prelu"
+    initial_slope: Annotated[float, "Initial value of the slopes."] = 0.25
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        initial_slope: Annotated[float, "Initial value of the slopes."] = 0.25,
-    ) -> None:
-        super().__init__(name, input_shape)
-        constant = Initializer("constant", initial_slope)
-        self.slope = self.parameter("slope", input_shape[:1], "scale", constant)
+    def build(self) -> None:
+        constant = Initializer("constant", self.initial_slope)
+        self.slope = self.parameter("slope", self.input_shape[:1], "scale", constant)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         above, minus, below, sloped = self._tensors(graph, x.shape, "above minus below sloped")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Rbf, RbfBackward
 from .layer import Layer
 
@@ -43,15 +43,15 @@ class RbfLayer(Layer):
 
     kind = "rbf"
 
-    def __init__(self, name: str, input_shape: Shape) -> None:
+    def build(self) -> None:
         self.centres = bitmaps(DIGITS)
         inputs = len(self.centres[0])
-        if input_shape != (inputs,):
+        if self.input_shape != (inputs,):
             raise ShapeError(
                 f"expects {inputs} inputs, one for each pixel of a bitmap of 7x12, got "
-                f"{input_shape}; put 'dense: {{units: {inputs}}}' before it"
+                f"{self.input_shape}; put 'dense: {{units: {inputs}}}' before it"
             )
-        super().__init__(name, input_shape, (len(self.centres),))
+        self.output_shape = (len(self.centres),)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)

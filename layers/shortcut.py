@@ -27,7 +27,7 @@ def shortcut_layers(kind: Shortcut, block: str, x: Shape, y: Shape) -> tuple[Lay
             "give the shortcut layers"
         )
     if kind == "padding":
-        return (PaddingShortcut(f"{block}.padding", x, y),) if x != y else ()
+        return (PaddingShortcut(f"{block}.padding", x, end=y),) if x != y else ()
     step = _step(kind, x, y)
     name = f"{block}.projection"
     return (Conv2dLayer(name, x, filters=y[0], kernel_size=1, stride=step, use_bias=False),)
@@ -41,16 +41,18 @@ class PaddingShortcut(Layer):
 
     kind = "padding"
     named = False
+    end: Shape
 
-    def __init__(self, name: str, input_shape: Shape, output_shape: Shape) -> None:
-        super().__init__(name, input_shape, output_shape)
-        if output_shape[0] < input_shape[0]:
+    def build(self) -> None:
+        self.output_shape = self.end
+        before, after = self.input_shape[0], self.end[0]
+        if after < before:
             raise ShapeError(
-                f"'shortcut: padding' adds channels, but the body has fewer ({output_shape[0]}) "
-                f"than its input ({input_shape[0]}); use 'shortcut: projection'"
+                f"'shortcut: padding' adds channels, but the body has fewer ({after}) "
+                f"than its input ({before}); use 'shortcut: projection'"
             )
-        self.window = Window((1, 1), _step("padding", input_shape, output_shape))
-        self.grows = output_shape[0] > input_shape[0]
+        self.window = Window((1, 1), _step("padding", self.input_shape, self.end))
+        self.grows = after > before
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         if self.window.stride != (1, 1):

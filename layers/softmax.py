@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Softmax, SoftmaxBackward
 from .dense import flat_size
 from .layer import Layer
@@ -16,9 +16,8 @@ class SoftmaxLayer(Layer):
 
     kind = "softmax"
 
-    def __init__(self, name: str, input_shape: Shape) -> None:
-        flat_size(input_shape)
-        super().__init__(name, input_shape)
+    def build(self) -> None:
+        flat_size(self.input_shape)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)

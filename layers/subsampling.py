@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from ..common.options import Border
 from ..graph.geometry import fit_window, pair
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import (
     BiasAdd,
     BiasGrad,
@@ -32,29 +32,24 @@ class ScaledSubsampling(Layer):
     """
 
     kind = "scaled_subsampling"
+    pool_size: WindowSize = 2
+    stride: PoolStride = None
+    pooling: Annotated[
+        Literal["sum", "average"],
+        "What the coefficient multiplies: sum or average of the window.",
+    ] = "sum"
+    kernel_initializer: Annotated[Initializer, "Initial values of the coefficients."] = ONES
+    bias_initializer: BiasInitializer = ZEROS
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        pool_size: WindowSize = 2,
-        stride: PoolStride = None,
-        pooling: Annotated[
-            Literal["sum", "average"],
-            "What the coefficient multiplies: sum or average of the window.",
-        ] = "sum",
-        kernel_initializer: Annotated[Initializer, "Initial values of the coefficients."] = ONES,
-        bias_initializer: BiasInitializer = ZEROS,
-    ) -> None:
-        channels, height, width = picture_shape(input_shape)
-        step = pool_size if stride is None else stride
-        self.window = fit_window((height, width), pool_size, step)
-        self.factor = float(self.window.area) if pooling == "sum" else 1.0
-        super().__init__(name, input_shape, (channels, *self.window.output(height, width)))
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        step = self.pool_size if self.stride is None else self.stride
+        self.window = fit_window((height, width), self.pool_size, step)
+        self.factor = float(self.window.area) if self.pooling == "sum" else 1.0
+        self.output_shape = (channels, *self.window.output(height, width))
         shape, fan_in = (channels,), self.window.area
-        self.weight = self.parameter("weight", shape, "scale", kernel_initializer, fan_in)
-        self.bias = self.parameter("bias", shape, "bias", bias_initializer, fan_in)
+        self.weight = self.parameter("weight", shape, "scale", self.kernel_initializer, fan_in)
+        self.bias = self.parameter("bias", shape, "bias", self.bias_initializer, fan_in)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
@@ -89,27 +84,21 @@ class Pad2dLayer(Layer):
     """
 
     kind = "pad2d"
+    padding: Annotated[
+        Border, "Width on either side: number or [height, width], of which one may be 0."
+    ]
+    value: Annotated[float, "Value of the border, after normalisation."] = 0.0
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        padding: Annotated[
-            Border, "Width on either side: number or [height, width], of which one may be 0."
-        ],
-        value: Annotated[float, "Value of the border, after normalisation."] = 0.0,
-    ) -> None:
-        channels, height, width = picture_shape(input_shape)
-        rows, columns = pair(padding)
-        self.padding = (rows, rows, columns, columns)
-        self.value = value
-        super().__init__(name, input_shape, (channels, height + 2 * rows, width + 2 * columns))
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        rows, columns = pair(self.padding)
+        self.ends = (rows, rows, columns, columns)
+        self.output_shape = (channels, height + 2 * rows, width + 2 * columns)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
-        return graph.add(Pad2d(x=x, y=y, padding=self.padding, value=self.value))
+        return graph.add(Pad2d(x=x, y=y, padding=self.ends, value=self.value))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         dx = self.input_gradient(graph, dy)
-        return graph.add(Pad2dBackward(dy=dy, dx=dx, padding=self.padding))
+        return graph.add(Pad2dBackward(dy=dy, dx=dx, padding=self.ends))

@@ -8,7 +8,6 @@ from typing import Annotated
 import numpy as np
 
 from ...common.options import NotNegative
-from ...graph.ops import Reduction
 from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
 
@@ -57,15 +56,11 @@ class FocalLoss(Loss):
 
     kind = "focal"
     softmax = True
+    focusing: Annotated[
+        NotNegative,
+        "The larger, the less weight on samples that are already right; 0: equal weights.",
+    ] = 2.0
 
-    def __init__(
-        self,
-        *,
-        focusing: Annotated[
-            NotNegative,
-            "The larger, the less weight on samples that are already right; 0: equal weights.",
-        ] = 2.0,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
-        self.formula = Focal(focusing)
+    @property
+    def formula(self) -> RowFormula:
+        return Focal(self.focusing)

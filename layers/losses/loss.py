@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import dataclass_transform
 
 from ...common.errors import ShapeError
 from ...graph.graph import Graph, Shape, Tensor
@@ -20,9 +23,12 @@ from ...graph.ops import (
 from ..layer import Layer
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False)
+@dataclass(eq=False, kw_only=True)
 class Loss(ABC):
     """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph.
 
+    Every class that derives from this one is a dataclass, with its options as fields.
     ``formula``: the loss of a sample. ``softmax``: the loss applies a softmax to the scores,
     so that a softmax at the end of the network is merged with it, and the softmax of the scores
     gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is shown
@@ -33,10 +39,15 @@ class Loss(ABC):
     softmax: ClassVar[bool] = False
     unbounded: ClassVar[bool] = False
     gradient: ClassVar[str] = "loss.dx"
-    formula: RowFormula
+    reduction: Reduction = "mean"
 
-    def __init__(self, *, reduction: Reduction = "mean") -> None:
-        self.reduction = reduction
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, kw_only=True)(cls)
+
+    @property
+    @abstractmethod
+    def formula(self) -> RowFormula:
+        """The formula with the options of the loss."""
 
     def check(self, output_shape: Shape, classes: int) -> None:
         """Raise ShapeError if the network's output is not one score per class."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from ...common.options import NotNegative
 from ...graph.ops.formulas import Array, RowFormula, one_hot
-from ...graph.ops.losses import Reduction
 from .loss import Loss
 
 
@@ -63,15 +62,11 @@ class RbfMapLoss(Loss):
 
     kind = "rbf_map"
     softmax = True
+    j: Annotated[NotNegative, "Beyond it, penalties of wrong classes hardly increase."] = 10.0
+    competition: Annotated[
+        bool, "false omits the logarithm and leaves only the right class's penalty."
+    ] = True
 
-    def __init__(
-        self,
-        *,
-        j: Annotated[NotNegative, "Beyond it, penalties of wrong classes hardly increase."] = 10.0,
-        competition: Annotated[
-            bool, "false omits the logarithm and leaves only the right class's penalty."
-        ] = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
-        self.formula = MapCriterion(j, competition)
+    @property
+    def formula(self) -> RowFormula:
+        return MapCriterion(self.j, self.competition)
