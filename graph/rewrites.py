@@ -129,14 +129,14 @@ def _norm_backwards(
 ) -> list[tuple[ActivationBackward, BatchNormBackward]] | None:
     """For each backward of the norm, the activation's before it; None if one cannot be fused."""
     pairs = []
+    value = act.y if act.kind in FROM_OUTPUT else act.x
     for back in graph.consumers(norm.mean):
         if not isinstance(back, BatchNormBackward):
             continue
         mask = graph.producer(back.dy)
-        if not isinstance(mask, ActivationBackward) or mask.kind != act.kind:
+        if not isinstance(mask, ActivationBackward) or not _read_once(graph, back.dy, back):
             return None
-        value = act.y if act.kind in FROM_OUTPUT else act.x
-        if mask.value != value or not _read_once(graph, back.dy, back):
+        if (mask.kind, mask.value) != (act.kind, value):
             return None
         pairs.append((mask, back))
     return pairs

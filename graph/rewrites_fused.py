@@ -6,8 +6,9 @@ it belongs to the meaning, not to the count of operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from .graph import Graph, Op, Origin, Tensor
 from .ops import (
@@ -26,6 +27,7 @@ from .ops import (
     SoftmaxCrossEntropyBackward,
 )
 
+OpT = TypeVar("OpT", bound=Op)
 FIRST_CONV, FIRST_CONV_BACKWARD = "first_conv_pool", "first_conv_pool_backward"
 TAIL, TAIL_GRADIENTS = "dense_tail", "dense_tail_gradients"
 # What the kernels keep in registers and shared memory bounds their geometry.
@@ -55,12 +57,8 @@ def first_conv_pool(graph: Graph) -> Graph:
             continue
         dp, taken = chain
         filters = taken[-1]
-        back = _fused(
-            FIRST_CONV_BACKWARD,
-            (*taken,),
-            given=(conv, pool),
-            narrow=(conv.x, pool.y, dp),
-        )
+        narrow = (conv.x, pool.y, dp)
+        back = _fused(FIRST_CONV_BACKWARD, taken, given=(conv, pool), narrow=narrow)
         replace_ops(ops, [conv, pool], forward)
         replace_ops(ops, list(taken), back, at=filters)
     return graph.with_ops(ops)
@@ -103,22 +101,17 @@ def _gradient_chain(
     graph: Graph, conv: Conv2d, pool: Pool2d, backward: list[Op]
 ) -> tuple[Tensor, tuple[Op, ...]] | None:
     """The pooled gradient and the operations from it to the filters', or None if others join."""
-    if len(backward) != 1 or not isinstance(backward[0], Pool2dBackward):
-        return None
-    back = backward[0]
-    ends = graph.consumers(back.dx)
-    if len(ends) != 1 or not isinstance(ends[0], Conv2dBackwardFilter):
-        return None
-    if (ends[0].bias_grad is None) != (conv.bias is None):
+    back = _single(backward, Pool2dBackward)
+    filters = _single(graph.consumers(back.dx), Conv2dBackwardFilter) if back else None
+    if not back or not filters or (filters.bias_grad is None) != (conv.bias is None):
         return None
     if conv.activation is None:
-        return back.dy, (back, ends[0])
-    mask = graph.producer(back.dy)
-    masks = isinstance(mask, ActivationBackward) and mask.kind == "relu" and mask.value == pool.y
-    if not masks or graph.consumers(back.dy) != [back]:
-        return None
-    assert isinstance(mask, ActivationBackward)
-    return mask.dy, (mask, back, ends[0])
+        return back.dy, (back, filters)
+    match graph.producer(back.dy):
+        case ActivationBackward(kind="relu", value=pool.y) as mask:
+            if graph.consumers(back.dy) == [back]:
+                return mask.dy, (mask, back, filters)
+    return None
 
 
 def dense_tail(graph: Graph) -> Graph:
@@ -210,30 +203,24 @@ class _Tail:
 
 def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
     """The tail that ends in this loss, if nothing else reads its inner tensors."""
-    out = graph.producer(entropy.x)
-    if not isinstance(out, MatMul) or not _is_dense(out) or out.activation is not None:
+    out = _dense(graph.producer(entropy.x))
+    hidden = _dense(graph.producer(out.a)) if out else None
+    back = _single(graph.consumers(entropy.log_p), SoftmaxCrossEntropyBackward)
+    if not out or not hidden or not back or out.activation or not _tail_fits(out):
         return None
-    hidden = graph.producer(out.a)
-    if not isinstance(hidden, MatMul) or not _is_dense(hidden):
-        return None
-    if hidden.activation not in TAIL_ACTIVATIONS or not _tail_fits(out):
-        return None
-    back = _only(graph, entropy.log_p, SoftmaxCrossEntropyBackward)
-    if not isinstance(back, SoftmaxCrossEntropyBackward):
+    if hidden.activation not in TAIL_ACTIVATIONS:
         return None
     products = graph.consumers(back.dx)
     weight = next((op for op in products if isinstance(op, MatMul) and op.transpose_a), None)
     data = next((op for op in products if isinstance(op, MatMul) and op is not weight), None)
     if weight is None or data is None or len(products) != 2 or data.b != out.b:
         return None
-    slope = _only(graph, data.c, ActivationBackward)
+    slope = _single(graph.consumers(data.c), ActivationBackward)
     metrics = tuple(op for op in graph.consumers(entropy.x) if isinstance(op, Metrics))
-    if not isinstance(slope, ActivationBackward) or slope.value != out.a:
+    if slope is None or slope.value != out.a or len(metrics) > 1:
         return None
-    seen = [out, weight, slope], [entropy, *metrics]
-    if not _same(graph.consumers(out.a), seen[0]) or not _same(graph.consumers(entropy.x), seen[1]):
-        return None
-    if not _same(graph.consumers(entropy.loss), metrics) or len(metrics) > 1:
+    readers = {out.a: (out, weight, slope), entropy.x: (entropy, *metrics), entropy.loss: metrics}
+    if not all(_same(graph.consumers(tensor), ops) for tensor, ops in readers.items()):
         return None
     first = _bias_gradient(graph, slope.dx, hidden)
     if first is None or (weight.bias_grad is None) != (out.bias is None):
@@ -244,8 +231,12 @@ def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
     return _Tail(hidden, out, entropy, metrics, back, weight, data, slope, first)
 
 
-def _is_dense(op: MatMul) -> bool:
-    return op.transpose_b and not op.transpose_a and op.b.role == "parameter"
+def _dense(op: Op | None) -> MatMul | None:
+    """The operation, if it is the product of a dense layer."""
+    match op:
+        case MatMul(transpose_a=False, transpose_b=True, b=Tensor(role="parameter")):
+            return op
+    return None
 
 
 def _tail_fits(out: MatMul) -> bool:
@@ -261,9 +252,8 @@ def _bias_gradient(graph: Graph, dpre: Tensor, hidden: MatMul) -> MatMul | None:
     return None
 
 
-def _only(graph: Graph, tensor: Tensor, kind: type[Op]) -> Op | None:
-    """The tensor's single reader, if it is of this kind."""
-    readers = graph.consumers(tensor)
+def _single(readers: Sequence[Op], kind: type[OpT]) -> OpT | None:
+    """The single one of them, if it is of this kind."""
     return readers[0] if len(readers) == 1 and isinstance(readers[0], kind) else None
 
 
@@ -280,26 +270,21 @@ def _fused(
     """The operation of these parts: what it reads and leaves follows from them."""
     every = (*given, *parts)
     written = {t for op in every for t in op.tensors(op.outputs)}
-    states = tuple(dict.fromkeys(t for op in parts for t in op.tensors(op.updates)))
+    if kind == FIRST_CONV_BACKWARD:
+        # Backward reads the pooled pictures of forward, rather than computes them again.
+        written -= {op.y for op in given if isinstance(op, Pool2d)}
     read = dict.fromkeys(t for op in every for t in op.tensors(op.inputs))
     left = dict.fromkeys(t for op in parts for t in op.tensors(op.outputs))
-    inner = {t for op in every for t in op.tensors(op.inputs)}
     return Fused(
         kind=kind,
         parts=parts,
         given=given,
-        sources=tuple(t for t in read if t not in written or t in _kept(given, kind)),
-        results=tuple(t for t in left if t not in inner or t.role == "gradient"),
-        states=states,
+        sources=tuple(t for t in read if t not in written),
+        results=tuple(t for t in left if t not in read or t.role == "gradient"),
+        states=tuple(dict.fromkeys(t for op in parts for t in op.tensors(op.updates))),
         narrow=narrow,
         origin=origins(parts),
     )
-
-
-def _kept(given: tuple[Op, ...], kind: str) -> set[Tensor]:
-    """The pooled pictures of forward, which backward reads rather than computes again."""
-    pooled = [op.y for op in given if isinstance(op, Pool2d)]
-    return set(pooled) if kind == FIRST_CONV_BACKWARD else set()
 
 
 def origins(ops: Iterable[Op]) -> tuple[Origin, ...]:
