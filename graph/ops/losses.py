@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -65,7 +64,6 @@ class RowLossBackward(Op):
         return self.formula.flops[1] * self.x.size
 
 
-@dataclass(frozen=True)
 class CrossEntropy(RowFormula):
     """-sum over k of q[k] x[k], x the logarithms of probabilities; q: see ``one_hot``."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -12,7 +11,6 @@ from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
 
 
-@dataclass(frozen=True)
 class MultiMargin(RowFormula):
     """(1 / K) sum over k != t of m[k]^p, m[k] = max(0, margin - x[t] + x[k]); p is 1 or 2.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -12,7 +11,6 @@ from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
 
 
-@dataclass(frozen=True)
 class MapCriterion(RowFormula):
     """-x[t] + log(e^-j + sum over k of e^x[k]), x the negative penalties of RBF units.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,7 +25,6 @@ from ...common.options import (
 from .schedule import Length, Rates, Schedule, between
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Ending(Schedule):
     """A schedule of t / T, T being the training's length unless it is given."""
 
@@ -46,7 +44,6 @@ class _Ending(Schedule):
         return self.max_steps is None and self.max_epochs is None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Poly(_Ending):
     """lr_t = lr * (1 - t / T) ** power, 0 from T on."""
 
@@ -57,7 +54,6 @@ class Poly(_Ending):
         return np.asarray(lr * (1.0 - self.part(length)) ** self.power)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cosine(_Ending):
     """lr_t = min_lr + (lr - min_lr) * (1 + cos(pi * t / T)) / 2, min_lr from T on.
 
@@ -79,7 +75,6 @@ class Cosine(_Ending):
         return self.min_lr == 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class OneCycle(Schedule):
     """Up from start_factor * lr to lr, then down to end_factor * lr at the training's end.
 
@@ -134,7 +129,6 @@ def _points(own: str) -> Check:
     return Check(test)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Piecewise(Schedule):
     """lr times a factor that is interpolated linearly between points.
 
