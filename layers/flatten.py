@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from math import prod
 
-from ..graph.graph import Graph, Tensor
 from ..graph.ops import Reshape
-from .layer import Layer
+from .layer import SingleLayer
 
 
-class Flatten(Layer):
+class Flatten(SingleLayer):
     """All values of a picture in one row, in the order channel, height, width.
 
     x: (N, C, H, W), y: (N, C H W).
     """
 
     kind = "flatten"
+    op = Reshape
 
     def build(self) -> None:
         self.output_shape = (prod(self.input_shape),)
-
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        return graph.add(Reshape(x=x, y=self.output(graph, x)))
-
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        return graph.add(Reshape(x=dy, y=self.input_gradient(graph, dy)))

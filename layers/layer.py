@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import dataclass_transform
 
@@ -118,3 +118,30 @@ class Layer(ABC):
     def input_gradient(self, graph: Graph, dy: Tensor) -> Tensor:
         """Define the tensor of the gradient that backward returns."""
         return graph.tensor(f"{self.name}.dx", (dy.shape[0], *self.input_shape))
+
+
+class SingleLayer(Layer):
+    """A layer that is one operation from x to y, and its backward one from dy to dx.
+
+    ``fields`` are those of both operations beside their tensors. Backward's also reads what of x
+    and y is in ``keeps``. Without a ``backward_op`` it is the same operation, applied to dy.
+    """
+
+    op: ClassVar[type[Any]]
+    backward_op: ClassVar[type[Any] | None] = None
+    keeps: ClassVar[tuple[str, ...]] = ()
+
+    def fields(self) -> dict[str, Any]:
+        return {}
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        ends = {"x": x, "y": self.output(graph, x)}
+        graph.keep(self.name, **{name: ends[name] for name in self.keeps})
+        return graph.add(self.op(**ends, **self.fields()))
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        dx = self.input_gradient(graph, dy)
+        if self.backward_op is None:
+            return graph.add(self.op(x=dy, y=dx, **self.fields()))
+        kept = graph.kept(self.name)
+        return graph.add(self.backward_op(**kept, dy=dy, dx=dx, **self.fields()))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from annotated_types import Interval
 
 from ..common.options import Check, NotNegative, OptionError
-from ..graph.graph import Graph, Tensor
 from ..graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from .conv import picture_shape
-from .layer import Layer
+from .layer import SingleLayer
 
 
 def _odd(size: int, others: Mapping[str, Any]) -> None:
@@ -19,11 +18,10 @@ def _odd(size: int, others: Mapping[str, Any]) -> None:
         raise OptionError("expected an odd number, so that the window has a middle")
 
 
-class _LocalNorm(Layer):
+class _LocalNorm(SingleLayer):
     # Bounds as in cudnnSetLRNDescriptor; its widest window is 16, but an even one has no middle.
 
-    forward_op: ClassVar[type[Lrn] | type[DivisiveNorm]]
-    backward_op: ClassVar[type[LrnBackward] | type[DivisiveNormBackward]]
+    keeps = ("x", "y")
 
     size: Annotated[int, Interval(ge=1, le=15), Check(_odd), "Length of the window, odd."] = 5
     alpha: Annotated[
@@ -36,17 +34,9 @@ class _LocalNorm(Layer):
 
     def build(self) -> None:
         picture_shape(self.input_shape)
-        numbers = {"size": self.size, "alpha": self.alpha, "beta": self.beta, "k": self.k}
-        self._formula: dict[str, Any] = numbers
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.keep(self.name, x=x, y=y)
-        return graph.add(self.forward_op(x=x, y=y, **self._formula))
-
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        dx, kept = self.input_gradient(graph, dy), graph.kept(self.name)
-        return graph.add(self.backward_op(**kept, dy=dy, dx=dx, **self._formula))
+    def fields(self) -> dict[str, Any]:
+        return {"size": self.size, "alpha": self.alpha, "beta": self.beta, "k": self.k}
 
 
 class LrnLayer(_LocalNorm):
@@ -56,7 +46,7 @@ class LrnLayer(_LocalNorm):
     """
 
     kind = "lrn"
-    forward_op = Lrn
+    op = Lrn
     backward_op = LrnBackward
 
 
@@ -68,5 +58,5 @@ class LcnLayer(_LocalNorm):
     """
 
     kind = "lcn"
-    forward_op = DivisiveNorm
+    op = DivisiveNorm
     backward_op = DivisiveNormBackward

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..common.errors import ShapeError
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import Heaviside
-from .layer import Layer
+from .layer import SingleLayer
 from .losses.perceptron import PERCEPTRON_ERROR
 
 
-class HeavisideLayer(Layer):
+class HeavisideLayer(SingleLayer):
     """1 where x is positive, else 0; it has no gradient, so it needs the loss perceptron.
 
     Source: McCulloch and Pitts 1943, Rosenblatt 1958.
@@ -18,10 +18,8 @@ class HeavisideLayer(Layer):
     """
 
     kind = "heaviside"
+    op = Heaviside
     differentiable = False
-
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        return graph.add(Heaviside(x=x, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         if dy.name != PERCEPTRON_ERROR:

@@ -11,7 +11,7 @@ from ..graph.geometry import Window, fit_window, pair
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import Pool2d, Pool2dBackward, PoolKind, Reshape
 from .conv import WindowSize, picture_shape
-from .layer import Layer
+from .layer import Layer, SingleLayer
 
 PoolStride = Annotated[
     Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
@@ -27,12 +27,14 @@ def _at_most_half(padding: Any, others: Mapping[str, Any]) -> None:
             raise OptionError(f"expected at most {most}, half of pool_size")
 
 
-class Pooling(Layer):
+class Pooling(SingleLayer):
     """y = max, or mean over the pixels inside the picture, of x in each window.
 
     x: (N, C, H, W), y: (N, C, P, Q). ``stride`` is the pool size unless given.
     """
 
+    op = Pool2d
+    backward_op = Pool2dBackward
     pool: ClassVar[PoolKind]
 
     pool_size: WindowSize = 2
@@ -60,15 +62,8 @@ class Pooling(Layer):
         self.window = fit_window((height, width), kernel, step, padding, 1, self.ceil_mode)
         self.output_shape = (channels, *self.window.output(height, width))
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.keep(self.name, x=x, y=y)
-        return graph.add(Pool2d(x=x, y=y, window=self.window, kind=self.pool))
-
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        dx = self.input_gradient(graph, dy)
-        kept = graph.kept(self.name) if self.pool == "max" else {}
-        return graph.add(Pool2dBackward(**kept, dy=dy, dx=dx, window=self.window, kind=self.pool))
+    def fields(self) -> dict[str, Any]:
+        return {"window": self.window, "kind": self.pool}
 
 
 class MaxPool2d(Pooling):
@@ -79,6 +74,7 @@ class MaxPool2d(Pooling):
 
     kind = "max_pool2d"
     pool = "max"
+    keeps = ("x", "y")
 
 
 class AvgPool2d(Pooling):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..common.errors import ShapeError
-from ..graph.graph import Graph, Tensor
 from ..graph.ops import Rbf, RbfBackward
-from .layer import Layer
+from .layer import SingleLayer
 
 DIGITS = """
 ..###.. ...#... .#####. .#####. .....#. ####### ..####. ####### .#####. .#####.
@@ -33,7 +34,7 @@ def bitmaps(picture: str) -> tuple[tuple[float, ...], ...]:
     )
 
 
-class RbfLayer(Layer):
+class RbfLayer(SingleLayer):
     """Minus the squared distance to a fixed 7x12 bitmap of each digit; expects 84 inputs.
 
     score[n,k] = -sum over i of (x[n,i] - c[k,i])^2, c the bitmap of digit k in +1 and -1: LeCun et
@@ -42,6 +43,9 @@ class RbfLayer(Layer):
     """
 
     kind = "rbf"
+    op = Rbf
+    backward_op = RbfBackward
+    keeps = ("x",)
 
     def build(self) -> None:
         self.centres = bitmaps(DIGITS)
@@ -53,12 +57,5 @@ class RbfLayer(Layer):
             )
         self.output_shape = (len(self.centres),)
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.keep(self.name, x=x)
-        return graph.add(Rbf(x=x, y=y, centres=self.centres))
-
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        dx = self.input_gradient(graph, dy)
-        x = graph.kept(self.name)["x"]
-        return graph.add(RbfBackward(x=x, dy=dy, dx=dx, centres=self.centres))
+    def fields(self) -> dict[str, Any]:
+        return {"centres": self.centres}

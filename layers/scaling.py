@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from ..graph.graph import Graph, Tensor
 from ..graph.ops import Scale
-from .layer import Layer
+from .layer import SingleLayer
 
 
-class ScaleLayer(Layer):
+class ScaleLayer(SingleLayer):
     """factor * x."""
 
     kind = "scale"
+    op = Scale
     factor: Annotated[float, "The factor."]
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        return graph.add(Scale(x=x, y=self.output(graph, x), factor=self.factor))
-
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        return graph.add(Scale(x=dy, y=self.input_gradient(graph, dy), factor=self.factor))
+    def fields(self) -> dict[str, Any]:
+        return {"factor": self.factor}

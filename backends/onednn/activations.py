@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,14 +53,8 @@ def inexact(kind: str | None, dtype: str) -> bool:
 
 def apply(b: Binder, op: Op, kind: str, alpha: float, source: Memory, target: Memory) -> None:
     """Append target = f(source); both in one layout, and may be the same memory."""
-    x, y = source.array(), target.array()
     function, count, name = _FUNCTIONS[kind]
-    scratch = [b.scratch_array((_PIECE,)) for _ in range(count)]
-    pieces = [slice(at, min(at + _PIECE, len(x))) for at in range(0, len(x), _PIECE)]
-    parts = [
-        (x[piece], y[piece], *(each[: piece.stop - piece.start] for each in scratch))
-        for piece in pieces
-    ]
+    parts = _in_pieces(b, (source, target), count)
     # A channel that only fills up a block must stay zero, and softplus of 0 is not.
     padding = padding_of(target) if kind == "softplus" else None
 
@@ -71,6 +65,15 @@ def apply(b: Binder, op: Op, kind: str, alpha: float, source: Memory, target: Me
             padding.fill(0.0)
 
     return b.host(op, run, name, {"kind": kind})
+
+
+def _in_pieces(b: Binder, memories: Sequence[Memory], count: int) -> list[list[Array]]:
+    """The memories and so many arrays to calculate in, piece by piece."""
+    arrays = [memory.array() for memory in memories]
+    scratch = [b.scratch_array((_PIECE,)) for _ in range(count)]
+    starts = range(0, len(arrays[0]), _PIECE)
+    pieces = [[array[at : at + _PIECE] for array in arrays] for at in starts]
+    return [[*piece, *(each[: len(piece[0])] for each in scratch)] for piece in pieces]
 
 
 def _elu(x: Array, y: Array, t: Array, rest: Array, alpha: np.float32) -> None:
@@ -130,21 +133,17 @@ _FUNCTIONS: dict[str, tuple[Callable[..., None], int, str]] = {
 
 def softplus_backward(b: Binder, op: Op, x: Memory, dy: Memory, dx: Memory) -> None:
     """Append dx = dy / (1 + e^-x); all in one layout, dx may be dy's memory."""
-    one, two = (b.scratch_array((_PIECE,)) for _ in range(2))
-    values, given, result = x.array(), dy.array(), dx.array()
+    parts = _in_pieces(b, (x, dy, dx), 2)
 
     def run() -> None:
-        for at in range(0, len(values), _PIECE):
-            piece = slice(at, at + _PIECE)
-            v = values[piece]
-            e, rest = one[: len(v)], two[: len(v)]
+        for v, given, result, e, rest in parts:
             np.abs(v, out=e)
             np.negative(e, out=e)
             np.exp(e, out=e)
             np.add(e, 1.0, out=rest)
             np.maximum(e, v >= 0, out=e)
             np.divide(e, rest, out=e)
-            np.multiply(e, given[piece], out=result[piece])
+            np.multiply(e, given, out=result)
 
     return b.host(op, run, "exp", {"kind": "softplus"})
 

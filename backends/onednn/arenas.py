@@ -5,6 +5,7 @@ So an update is a few calls over long stretches of memory, however many tensors 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import product
 
@@ -47,9 +48,18 @@ def plan_arenas(
             store.add_arena(name, tensors, {t: layouts[owners[t]] for t in tensors})
 
     add("parameters", {parameter: parameter for parameter in trained})
-    for family, members in _families(updates).items():
-        add(family, members)
-    for name, values in _averages(ops).items():
+    families: defaultdict[str, dict[Tensor, Tensor]] = defaultdict(dict)
+    averages: defaultdict[str, dict[Tensor, Tensor]] = defaultdict(dict)
+    for op in ops:
+        if isinstance(op, ParameterUpdate):
+            for name, tensors in op.families().items():
+                families[name].update(zip(tensors, op.parameters, strict=True))
+        elif isinstance(op, Average):
+            kind = op.averages[0].name.partition("/")[0]
+            averages[kind].update(zip(op.averages, op.values, strict=True))
+    for name, members in families.items():
+        add(name, members)
+    for name, values in averages.items():
         _add_averages(store, name, values, add)
     found: dict[str, dict[Tensor, Memory]] = {}
     for name, graph in graphs.items():
@@ -82,24 +92,6 @@ def _order(updates: Sequence[ParameterUpdate]) -> list[Tensor]:
     ]
     every = dict.fromkeys(parameter for op in updates for parameter in op.parameters)
     return sorted(every, key=lambda parameter: [key.get(parameter, (1.0,)) for key in keys])
-
-
-def _families(updates: Sequence[ParameterUpdate]) -> dict[str, dict[Tensor, Tensor]]:
-    families: dict[str, dict[Tensor, Tensor]] = {}
-    for op in updates:
-        for name, tensors in op.families().items():
-            families.setdefault(name, {}).update(zip(tensors, op.parameters, strict=True))
-    return families
-
-
-def _averages(ops: Sequence[object]) -> dict[str, dict[Tensor, Tensor]]:
-    """Of every kind of average, such as ``ema``, the tensors with what they are averages of."""
-    found: dict[str, dict[Tensor, Tensor]] = {}
-    for op in ops:
-        if isinstance(op, Average):
-            kind = found.setdefault(op.averages[0].name.partition("/")[0], {})
-            kind.update(zip(op.averages, op.values, strict=True))
-    return found
 
 
 def _add_averages(

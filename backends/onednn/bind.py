@@ -144,13 +144,15 @@ class Binder:
         arrays.setdefault(tensor, np.zeros((0, *tensor.shape[1:]), tensor.dtype))
         return lambda: arrays[tensor]
 
-    def home(self, tensor: Tensor) -> Memory:
-        """A float tensor in float32, in its own layout: its memory, or a copy of a bfloat16 one."""
-        return self._typed(tensor, "float32")
+    def home(self, tensor: Tensor, dtype: str = "float32") -> Memory:
+        """A float tensor in its own layout: its memory, or a copy if that is of another type."""
+        memory = self._home(tensor)
+        known = memory.descriptor
+        return memory if known.dtype == dtype else self.want(tensor, known.retyped(dtype))
 
     def source(self, tensor: Tensor) -> Memory:
         """An activation in its own layout, in the type of the operation that is bound now."""
-        return self._typed(tensor, self.dtype)
+        return self.home(tensor, self.dtype)
 
     def layout(self, shape: Shape, name: str = "plain") -> Descriptor:
         """A descriptor in the type of the operation that is bound now."""
@@ -161,20 +163,14 @@ class Binder:
         if self.dtype == "float32" or tensor.role != "activation":
             return "float32"
         readers = self.graph.consumers(tensor)
-        if not readers:
-            # No reader; a result is read outside.
-            return "float32" if tensor in self.graph.results.values() else self.dtype
-        return self.dtype if any(self._reads_narrow(reader) for reader in readers) else "float32"
+        # A result that has no reader here is read outside.
+        unread = not readers and tensor not in self.graph.results.values()
+        return self.dtype if unread or any(map(self._reads_narrow, readers)) else "float32"
 
     def _reads_narrow(self, reader: Op) -> bool:
         if isinstance(reader, Reshape):
             return self.written_type(reader.y) != "float32"
         return type(reader) in NARROW
-
-    def _typed(self, tensor: Tensor, dtype: str) -> Memory:
-        memory = self._home(tensor)
-        known = memory.descriptor
-        return memory if known.dtype == dtype else self.want(tensor, known.retyped(dtype))
 
     def _home(self, tensor: Tensor) -> Memory:
         """The memory that holds a float tensor; one that comes from outside starts row-major."""
@@ -200,17 +196,12 @@ class Binder:
             source = home.view(Descriptor.of(descriptor.shape, "plain", home.descriptor.dtype))
         copied = self._placed(tensor, descriptor)
         self._copies[tensor].append(copied)
-        constant = tensor.role in SHARED and tensor not in self._updated
-        if constant:
+        steps = self.steps
+        if tensor.role in SHARED and tensor not in self._updated:
             self._entered.append(copied)
-        op = self.graph.ops[self._position]
-        self.primitive(
-            op,
-            reorder_desc(source.descriptor, descriptor),
-            {SRC: source, DST: copied},
-            {"tensor": tensor.name},
-            self.prologue if constant else self.steps,
-        )
+            steps = self.prologue
+        op, desc = self.graph.ops[self._position], reorder_desc(source.descriptor, descriptor)
+        self.primitive(op, desc, {SRC: source, DST: copied}, {"tensor": tensor.name}, steps)
         return copied
 
     def plain(self, tensor: Tensor) -> Memory:
@@ -287,7 +278,7 @@ class Binder:
     def scratch(self, descriptor: Descriptor, buffer: NDArray[Any] | None = None) -> Memory:
         """Memory, new unless given, that every run writes before it reads it."""
         memory = Memory(descriptor, buffer)
-        self._scratch.append(_bytes(memory))
+        self._scratch.append(memory.bytes)
         return memory
 
     def temporary(self, descriptor: Descriptor) -> Memory:
@@ -320,15 +311,15 @@ class Binder:
         """
         for tensor, memory in self.memories.items():
             if tensor.role not in EXTERNAL and not self._is_kept(memory):
-                yield _bytes(memory)
+                yield memory.bytes
         for tensor, array in self.arrays.items():
             if tensor.role not in EXTERNAL:
                 yield array
         for copied in chain.from_iterable(self._copies.values()):
             if not any(copied is other for other in self._entered):
-                yield _bytes(copied)
+                yield copied.bytes
         if entering:
-            yield from map(_bytes, self._entered)
+            yield from (memory.bytes for memory in self._entered)
         yield from self._scratch
 
     # ------------------------------------------------------------ calls
@@ -405,10 +396,6 @@ def attempt(
 ) -> PrimitiveDesc | None:
     """As ``first_fast``, of functions that return the arguments."""
     return first_fast(kind, [candidate() for candidate in candidates], shown)
-
-
-def _bytes(memory: Memory) -> NDArray[Any]:
-    return memory.buffer[: memory.descriptor.nbytes]
 
 
 def channel_shape(tensor: Tensor) -> Shape:

@@ -52,16 +52,22 @@ class ConvDescriptors:
     ``types``: of source, weights and destination.
     """
 
-    def __init__(
-        self, x: Tensor, w: Tensor, y: Tensor, groups: int, layout: str, types: Types
-    ) -> None:
+    def __init__(self, op: Convolution, layout: str, types: Types) -> None:
+        x, w, y = tensors_of(op)
         blocked = layout.startswith("nChw")
         # Oihw16o kernels read pictures of 1 or 3 channels unblocked.
         source = "nchw" if blocked and x.shape[1] < 8 else layout
         self.src = Descriptor.of(x.shape, source, types[0])
-        self.weights = Descriptor.of(filter_shape(w, groups), "any", types[1])
+        self.weights = Descriptor.of(filter_shape(w, op.groups), "any", types[1])
         self.dst = Descriptor.of(y.shape, layout, types[2])
         self.bias = Descriptor.of((w.shape[0],))
+
+
+def tensors_of(op: Convolution) -> tuple[Tensor, Tensor, Tensor]:
+    """Pictures, filters and outputs, or their gradients."""
+    if isinstance(op, Conv2d):
+        return op.x, op.w, op.y
+    return (op.dx, op.w, op.dy) if isinstance(op, Conv2dBackwardData) else (op.x, op.dw, op.dy)
 
 
 def filter_shape(w: Tensor, groups: int) -> Shape:
@@ -86,9 +92,6 @@ def _details(op: Convolution) -> dict[str, object]:
 
 
 def _forward_desc(
-    x: Tensor,
-    w: Tensor,
-    y: Tensor,
     op: Convolution,
     layouts: Iterable[str],
     types: Types,
@@ -96,7 +99,7 @@ def _forward_desc(
     bias: bool = False,
     post: Attributes | None = None,
 ) -> PrimitiveDesc | None:
-    every = [ConvDescriptors(x, w, y, op.groups, layout, types) for layout in layouts]
+    every = [ConvDescriptors(op, layout, types) for layout in layouts]
     candidates = [
         (
             prop,
@@ -119,16 +122,16 @@ def _layouts(choices: Mapping[str, str], name: str, channels: int) -> tuple[str,
     return tuple(dict.fromkeys((chosen, *candidate_layouts(), "nchw")))
 
 
-def _forward_layouts(op: Convolution, choices: Mapping[str, str], x: Tensor) -> tuple[str, ...]:
-    return _layouts(choices, layer_of(op), x.shape[1])
+def _forward_layouts(op: Convolution, choices: Mapping[str, str]) -> tuple[str, ...]:
+    return _layouts(choices, layer_of(op), tensors_of(op)[0].shape[1])
 
 
 @binds(Conv2d, narrow=True)
 def conv2d(b: Binder, op: Conv2d) -> None:
-    layouts, written = _forward_layouts(op, b.choices, op.x), b.written_type(op.y)
+    layouts, written = _forward_layouts(op, b.choices), b.written_type(op.y)
     kind, post = forward_kind(b.graph), post_ops(op, written)
     types, bias = (b.dtype, b.dtype, written), op.bias is not None
-    desc = needed(_forward_desc(op.x, op.w, op.y, op, layouts, types, kind, bias, post))
+    desc = needed(_forward_desc(op, layouts, types, kind, bias, post))
     further = {BIAS: None if op.bias is None else b.home(op.bias)}
     inputs = {SRC: op.x, WEIGHTS: op.w}
     arguments = b.tensors(op, desc, inputs, {DST: op.y}, _details(op), further)
@@ -138,10 +141,10 @@ def conv2d(b: Binder, op: Conv2d) -> None:
 @binds(Conv2dBackwardData, narrow=True)
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     layouts = _layouts(b.choices, f"{layer_of(op)}/data", op.dx.shape[1])
-    forward = _forward_layouts(op, b.choices, op.dx)
-    hint = needed(_forward_desc(op.dx, op.w, op.dy, op, forward, (b.dtype,) * 3))
+    forward = _forward_layouts(op, b.choices)
+    hint = needed(_forward_desc(op, forward, (b.dtype,) * 3))
     types = (b.written_type(op.dx), b.dtype, b.dtype)
-    every = [ConvDescriptors(op.dx, op.w, op.dy, op.groups, layout, types) for layout in layouts]
+    every = [ConvDescriptors(op, layout, types) for layout in layouts]
     candidates = [
         (CONVOLUTION_DIRECT, d.src, d.weights, d.dst, *_slide(op), hint, None) for d in every
     ]
@@ -156,7 +159,7 @@ def filter_gradient_desc(
 
     The gradient is float32, whatever the type of x and dy.
     """
-    forward = _forward_layouts(op, choices, op.x)
+    forward = _forward_layouts(op, choices)
     for layout in _layouts(choices, f"{layer_of(op)}/filter", op.x.shape[1]):
 
         def describe(
@@ -183,11 +186,11 @@ def _filter_gradient(
 ) -> PrimitiveDesc | None:
     """In one layout, beside a forward in one of several."""
     layout, forward = layouts
-    hint = _forward_desc(op.x, op.dw, op.dy, op, forward, (dtype,) * 3)
+    hint = _forward_desc(op, forward, (dtype,) * 3)
     if hint is None:
         return None
 
-    d = ConvDescriptors(op.x, op.dw, op.dy, op.groups, layout, (dtype, "float32", dtype))
+    d = ConvDescriptors(op, layout, (dtype, "float32", dtype))
     shapes = (d.src, d.weights, None if op.bias_grad is None else d.bias, d.dst)
     arguments = (CONVOLUTION_DIRECT, *shapes, *_slide(op), hint, attributes)
     return first_fast("convolution_backward_weights", [arguments], _details(op))

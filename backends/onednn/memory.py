@@ -163,11 +163,16 @@ class Memory(Owned):
         """A zeroed row-major memory."""
         return cls(Descriptor.of(shape, "plain", dtype))
 
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """The part of the buffer that the descriptor lays out."""
+        return self.buffer[: self.descriptor.nbytes]
+
     def view(self, descriptor: Descriptor) -> Memory:
         """The same bytes under another descriptor."""
         return Memory(descriptor, self.buffer)
 
     def array(self, shape: Shape | None = None, dtype: Any = np.float32) -> NDArray[Any]:
         """The buffer as an array: right only if the layout is row-major. Not a copy."""
-        flat: NDArray[Any] = self.buffer[: self.descriptor.nbytes].view(dtype)
+        flat: NDArray[Any] = self.bytes.view(dtype)
         return flat if shape is None else flat.reshape(shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -205,7 +206,7 @@ def average(b: Binder, op: Average) -> None:
         a, p = flats(b.store, members, op.averages, op.values)
         add(b, op, (a, keep), (p, new), a)
         if op.pull:
-            b.host(op, _copy(a, p), "copyto")
+            b.host(op, partial(np.copyto, p.array(), a.array()), "copyto")
     _only_if(b, first, due)
 
 
@@ -217,11 +218,6 @@ def _only_if(b: Binder, first: int, due: list[bool]) -> None:
 
     for i, entry in enumerate(b.steps[first:], first):
         b.steps[i] = replace(entry, function=guarded(entry.function))
-
-
-def _copy(source: Memory, target: Memory) -> Callable[[], None]:
-    values, place = source.array(), target.array()
-    return lambda: np.copyto(place, values)
 
 
 @binds(Accumulate)
