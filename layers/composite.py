@@ -8,7 +8,7 @@ from typing import Annotated
 from ..common.errors import ShapeError
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Add, Concat, Slice
-from .layer import Layer, Parameter, Statistic
+from .layer import Layer
 from .shortcut import Shortcut, shortcut_layers
 
 
@@ -35,17 +35,7 @@ def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
         yield from walk(layer.children)
 
 
-class Composite(Layer):
-    """A layer whose parameters and statistics are those of the layers inside it."""
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(p for layer in self.children for p in layer.parameters())
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return tuple(s for layer in self.children for s in layer.statistics())
-
-
-class Sequential(Composite):
+class Sequential(Layer):
     """Layers in sequence, under a common name."""
 
     kind = "sequential"
@@ -62,7 +52,7 @@ class Sequential(Composite):
         return backward_all(self.children, graph, dy)
 
 
-class Residual(Composite):
+class Residual(Layer):
     """body(x) + shortcut(x).
 
     Source: He et al. 2016, "Deep residual learning", eq. 1 and 2; ``padding`` is their option A,
@@ -101,7 +91,7 @@ class Residual(Composite):
         return graph.add(Add(terms=terms, y=self.input_gradient(graph, dy)))
 
 
-class ConcatLayer(Composite):
+class ConcatLayer(Layer):
     """Concatenates the outputs of several branches along the channels.
 
     x: (N, C, H, W), a branch: (N, C_k, P, Q), y: (N, sum C_k, P, Q). Source: Szegedy et al. 2015.

@@ -24,7 +24,7 @@ from ..graph.ops import (
     Reshape,
 )
 from .connections import Connections, connected
-from .initializers import GLOROT_UNIFORM, ZEROS
+from .initializers import GLOROT_UNIFORM, ZEROS, FanIn
 from .layer import BiasInitializer, KernelInitializer, Layer, UseBias
 
 
@@ -106,7 +106,7 @@ class Conv2dLayer(Layer):
         shape: Shape = (filters, inner, *self.window.kernel)
         self.filters_shape = shape
         fans = inner * area, filters // groups * area
-        fan_in: int | tuple[int, ...] = fans[0]
+        fan_in: FanIn = fans[0]
         fan_out = fans[1]
         self.pairs: tuple[tuple[int, int], ...] = ()
         if connections is not None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from typing_extensions import dataclass_transform
 
 from ..graph.graph import Graph, Shape, Tensor
-from .initializers import Initializer
+from .initializers import FanIn, Initializer
 
 UseBias = Annotated[bool, "Add a trained bias to each output."]
 KernelInitializer = Annotated[Initializer, "Initial values of the weights."]
@@ -32,7 +32,7 @@ class Parameter:
     tensor: Tensor
     kind: ParameterKind
     initializer: Initializer
-    fan_in: int | tuple[int, ...]
+    fan_in: FanIn
     fan_out: int
 
     def __post_init__(self) -> None:
@@ -79,8 +79,9 @@ class Layer(ABC):
         """Work out all that follows from the options, such as another ``output_shape``."""
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """The layer's trained tensors, in the order in which they are stored."""
-        return tuple(self._parameters)
+        """The trained tensors, also of the layers inside, in the order in which they are stored."""
+        inner = (p for layer in self.children for p in layer.parameters())
+        return (*self._parameters, *inner)
 
     def parameter(
         self,
@@ -88,7 +89,7 @@ class Layer(ABC):
         shape: Shape,
         kind: ParameterKind,
         initializer: Initializer,
-        fan_in: int | tuple[int, ...] = 1,
+        fan_in: FanIn = 1,
         fan_out: int = 1,
     ) -> Tensor:
         """Define the trained tensor ``<layer>.<name>``, shared by all graphs; see Parameter."""
@@ -98,7 +99,7 @@ class Layer(ABC):
 
     def statistics(self) -> tuple[Statistic, ...]:
         """What forward learns from its input in training and uses outside training."""
-        return ()
+        return tuple(s for layer in self.children for s in layer.statistics())
 
     @abstractmethod
     def forward(self, graph: Graph, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Activations in float32 by NumPy, for those in which the library loses digits."""
+"""Activations: by NumPy in float32 where the library loses digits, else behind another call."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...graph.graph import Op
+from ...graph.ops import Add, Conv2d, MatMul
 from .bind import Binder
+from .constants import ELTWISE, ELTWISE_ALPHA, SCALED_TANH
 from .library import library
 from .memory import Descriptor, Memory
+from .primitive import Attributes
 
 Array = NDArray[Any]
 # oneDNN computes e^x - 1 and log(1 + e^x) as they stand. Of an ELU of -1e-3 seven of the 24 bits
@@ -158,3 +161,26 @@ def padding_of(memory: Memory) -> Array | None:
     blocked: tuple[tuple[str, int], ...] = (("nChw16c", 16), ("nChw8c", 8))
     (block,) = [size for name, size in blocked if Descriptor.of(shape, name) == memory.descriptor]
     return numbers.reshape(n, -1, h * w, block)[:, -1, :, c % block :]
+
+
+# ---------------------------------------------------------------- behind a product or a sum
+
+
+def eltwise(kind: str, alpha: float) -> tuple[int, float]:
+    """oneDNN's algorithm and alpha of an activation."""
+    return ELTWISE[kind], ELTWISE_ALPHA.get(kind, alpha)
+
+
+def post_ops(op: MatMul | Conv2d | Add, dtype: str) -> Attributes | None:
+    """What a primitive takes along; ``activate_behind`` does the rest. dtype: of the results."""
+    if op.activation is None or inexact(op.activation, dtype):
+        return None
+    if op.activation == "scaled_tanh":
+        return Attributes(chain=SCALED_TANH)
+    return Attributes(chain=((*eltwise(op.activation, op.activation_alpha), 0.0),))
+
+
+def activate_behind(b: Binder, op: MatMul | Conv2d | Add, result: Memory) -> None:
+    """Append the activation that no post-operation computes well enough."""
+    if op.activation is not None and inexact(op.activation, result.descriptor.dtype):
+        apply(b, op, op.activation, op.activation_alpha, result, result)

@@ -8,9 +8,9 @@ from typing import Any
 from ...common.errors import DnnlError
 from ...graph.graph import Shape, Tensor
 from ...graph.ops import Add, Concat, PadChannels, Slice
+from .activations import activate_behind, post_ops
 from .bind import Binder, binds
 from .constants import BINARY_ADD, DST, MULTIPLE_SRC, SRC, SRC_1
-from .epilogue import activate_behind, post_ops
 from .fallback import NoFastKernel, needed
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, first_fast, handles, reorder_desc, sum_arguments

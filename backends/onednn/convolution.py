@@ -7,6 +7,7 @@ from typing import Any
 
 from ...graph.graph import Op, Shape, Tensor
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
+from .activations import activate_behind, post_ops
 from .bind import Binder, binds
 from .constants import (
     BIAS,
@@ -20,11 +21,10 @@ from .constants import (
     SRC,
     WEIGHTS,
 )
-from .epilogue import activate_behind, forward_kind, post_ops
 from .fallback import needed
 from .library import Dims, library
 from .memory import Descriptor
-from .primitive import Attributes, PrimitiveDesc, first_fast
+from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind
 from .selfcheck import is_right
 
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter

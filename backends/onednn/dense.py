@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...graph.ops import MatMul
+from .activations import activate_behind, post_ops
 from .bind import Binder, binds
 from .constants import (
     BIAS,
@@ -16,10 +17,9 @@ from .constants import (
     SRC,
     WEIGHTS,
 )
-from .epilogue import activate_behind, forward_kind, post_ops
 from .fallback import NoFastKernel, needed
 from .memory import Descriptor, Memory
-from .primitive import Attributes, PrimitiveDesc, first_fast, sum_arguments
+from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind, sum_arguments
 from .sums import sum_into
 
 SHORT_ROWS = 256

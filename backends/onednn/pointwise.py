@@ -16,7 +16,7 @@ from ...graph.ops import (
     Softmax,
     SoftmaxBackward,
 )
-from .activations import apply, inexact, softplus_backward
+from .activations import apply, eltwise, inexact, softplus_backward
 from .bind import Binder, binds
 from .classic import scaled_tanh, scaled_tanh_backward
 from .constants import (
@@ -32,7 +32,6 @@ from .constants import (
     SRC,
     WORKSPACE,
 )
-from .epilogue import eltwise
 from .fallback import NoFastKernel, needed, reference
 from .library import Dims
 from .memory import Descriptor, Memory

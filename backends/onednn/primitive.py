@@ -11,11 +11,13 @@ from typing import Any
 
 from ...common.errors import DnnlError
 from ...common.native import Owned
-from ...graph.graph import Op
+from ...graph.graph import Graph, Op
 from ..base import BoundCall
 from .constants import (
     ARGUMENT_NAMES,
     DST,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
     QUERY_EXEC_ARG_MD,
     QUERY_IMPL_INFO,
     SCRATCHPAD_USER,
@@ -30,7 +32,7 @@ Link = tuple[int, float, float] | tuple[int, Descriptor] | tuple[float]
 class Attributes(Owned):
     """dnnl_primitive_attr_t: run-time scales of arguments, then post-operations in this order.
 
-    ``accumulate``: dst = accumulate * dst + result. ``chain``, one after the other: elementwise
+    ``chain``, one after the other: elementwise
     (algorithm, alpha, beta), binary (algorithm, descriptor) with a second source, or (scale,), to
     which scale * dst is added. ``own_scratchpad``: the scratchpad is an argument of the call, not
     memory of the library's.
@@ -39,7 +41,6 @@ class Attributes(Owned):
     def __init__(
         self,
         scales: Sequence[int] = (),
-        accumulate: float | None = None,
         chain: Sequence[Link] = (),
         own_scratchpad: bool = False,
     ) -> None:
@@ -50,8 +51,6 @@ class Attributes(Owned):
         if own_scratchpad:
             lib.call("primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
         post = Owned(lib.create("post_ops_create"), lib.destroyer("post_ops"))
-        if accumulate is not None:
-            lib.call("post_ops_append_sum", post.handle, accumulate, 0, 0)
         for each in chain:
             if len(each) == 1:
                 lib.call("post_ops_append_sum", post.handle, each[0], 0, 0)
@@ -137,6 +136,12 @@ def first_fast(
             if not desc.is_reference:
                 return desc
     return None
+
+
+def forward_kind(graph: Graph) -> int:
+    """Whether a section trains, as the library asks for it."""
+    trains = any(o.phase in ("backward", "update") for op in graph.ops for o in op.origin)
+    return FORWARD_TRAINING if trains else FORWARD_INFERENCE
 
 
 def handles(descriptors: Sequence[Descriptor]) -> Array[c_void_p]:

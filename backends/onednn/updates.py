@@ -52,7 +52,8 @@ def add(
     algorithm: what takes the place of the first sum.
     """
     (first, scale), (second, scale_1) = left, right
-    attributes = Attributes(scales=(SRC, SRC_1), accumulate=accumulate)
+    chain = () if accumulate is None else ((accumulate,),)
+    attributes = Attributes(scales=(SRC, SRC_1), chain=chain)
     layouts = (memory.descriptor for memory in (first, second, target))
     memories = {SRC: first, SRC_1: second, DST: target}
     memories |= {ATTR_SCALES | SRC: scale, ATTR_SCALES | SRC_1: scale_1}

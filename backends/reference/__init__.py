@@ -6,7 +6,6 @@ from . import (  # noqa: F401
     augment,
     classic,
     combine,
-    im2col,
     linear,
     losses,
     norm,

@@ -70,15 +70,13 @@ def decisions(op: GatherAugmented, samples: Array, epoch: int) -> list[Array]:
     Whole numbers (a corner, 0 or 1) for those that move whole pixels; fractions in (0, 1) for maps
     of the plane; nothing (k = 0) for elastic, whose noise is drawn where it is used.
     """
-    height, width = op.x.shape[2:]
-    return [
-        _decision(each, key, samples, epoch, height, width)
-        for each, key in zip(op.augment, op.keys, strict=True)
-    ]
+    picture = op.x.shape[2], op.x.shape[3]
+    keyed = zip(op.augment, op.keys, strict=True)
+    return [_decision(each, key, samples, epoch, picture) for each, key in keyed]
 
 
 def _decision(
-    each: Augmentation, key: Key, samples: Array, epoch: int, height: int, width: int
+    each: Augmentation, key: Key, samples: Array, epoch: int, picture: tuple[int, int]
 ) -> Array:
     if isinstance(each, Elastic):
         return np.zeros((len(samples), 0))
@@ -91,7 +89,7 @@ def _decision(
     if isinstance(each, RandomCrop):
         return _below(words[:, :2], (2 * each.padding + 1,) * 2)
     if isinstance(each, Cutout):
-        return _below(words[:, :2], (height - each.size + 1, width - each.size + 1))
+        return _below(words[:, :2], (picture[0] - each.size + 1, picture[1] - each.size + 1))
     return (words[:, :2] + 0.5) * 2.0**-32
 
 
@@ -104,12 +102,7 @@ def _below(words: NDArray[np.uint32], sizes: tuple[int, int]) -> Integers:
 
 
 def augmented(
-    op: GatherAugmented,
-    images: Array,
-    rows: Array,
-    epoch: int,
-    drawn: Sequence[Array],
-    out: Array,
+    op: GatherAugmented, images: Array, rows: Array, epoch: int, drawn: Sequence[Array], out: Array
 ) -> Array:
     """out = the augmented pixels of images[rows]; drawn: of these rows.
 
@@ -124,12 +117,7 @@ def augmented(
 
 
 def _augment(
-    op: GatherAugmented,
-    images: Array,
-    rows: Array,
-    epoch: int,
-    drawn: Sequence[Array],
-    out: Array,
+    op: GatherAugmented, images: Array, rows: Array, epoch: int, drawn: Sequence[Array], out: Array
 ) -> None:
     before, resampling, after = stages(op.augment)
     if not resampling:

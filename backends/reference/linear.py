@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph.geometry import Window
-from ...graph.ops import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
+from ...graph.ops import (
+    BiasAdd,
+    BiasGrad,
+    Col2im,
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Im2col,
+    MatMul,
+)
 from ..base import Array
 from .kernels import kernel
 from .pointwise import activated
@@ -72,6 +81,20 @@ def conv2d_backward_filter(
     each = pixels(dy, op.groups) @ columns.transpose(0, 1, 3, 2)
     dw = each.sum(0, np.float64).astype(x.dtype).reshape(op.dw.shape)
     return dw, None if op.bias_grad is None else over_channels(dy)
+
+
+@kernel(Im2col, "sliding_window_view")
+def im2col(op: Im2col, x: Array) -> Array:
+    seen = windows(padded(x, op.window), op.window)
+    return seen.transpose(0, 2, 3, 1, 4, 5).reshape(op.columns.shape)
+
+
+@kernel(Col2im, "add")
+def col2im(op: Col2im, columns: Array) -> Array:
+    n, c, h, w = op.x.shape
+    output = op.window.output(h, w)
+    shares = columns.reshape(n, *output, c, op.window.area).transpose(4, 0, 3, 1, 2)
+    return spread(shares, op.window, op.x.shape, output, columns.dtype)
 
 
 def unfold(x: Array, window: Window, groups: int) -> Array:

@@ -26,8 +26,16 @@ from .classic import (
 from .combine import Add, Concat, PadChannels, Slice
 from .formulas import RowFormula, UpdateFormula, one_hot
 from .fused import Fused
-from .im2col import Col2im, Im2col
-from .linear import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
+from .linear import (
+    BiasAdd,
+    BiasGrad,
+    Col2im,
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Im2col,
+    MatMul,
+)
 from .losses import (
     CrossEntropy,
     Metrics,

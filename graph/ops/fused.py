@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import ITEM_SIZE, In, InOut, Op, Out, Tensor
+from ..graph import In, InOut, Op, Out, Tensor
 
 
 class Fused(Op):
@@ -28,10 +28,6 @@ class Fused(Op):
 
     def flops(self) -> int:
         return sum(part.flops() for part in self.parts)
-
-    def bytes(self) -> int:
-        seen = (*self.sources, *self.results, *self.states, *self.states)
-        return sum(t.size * ITEM_SIZE[t.dtype] for t in seen)
 
     @property
     def name(self) -> str:
