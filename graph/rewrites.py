@@ -200,16 +200,19 @@ def softmax_cross_entropy(graph: Graph) -> Graph:
 
 
 REWRITES: dict[str, Rewrite] = {
-    "softmax_cross_entropy": softmax_cross_entropy,
-    "bias": bias,
-    "bias_grad": bias_grad,
-    "batch_norm_relu": batch_norm_relu,
-    "batch_norm_activation": batch_norm_activation,
-    "relu_pool": relu_pool,
-    "activation": activation,
-    "add_activation": add_activation,
-    "first_conv_pool": first_conv_pool,
-    "dense_tail": dense_tail,
+    rewrite.__name__: rewrite
+    for rewrite in (
+        softmax_cross_entropy,
+        bias,
+        bias_grad,
+        batch_norm_relu,
+        batch_norm_activation,
+        relu_pool,
+        activation,
+        add_activation,
+        first_conv_pool,
+        dense_tail,
+    )
 }
 
 # Rewrites for backends with kernels of their own.

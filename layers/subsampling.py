@@ -55,24 +55,16 @@ class ScaledSubsampling(Layer):
         y = self.output(graph, x)
         mean = graph.tensor(f"{self.name}.mean", y.shape)
         scaled = graph.tensor(f"{self.name}.scaled", y.shape)
-        graph.keep(self.name, mean=mean)
+        graph.keep(self.name, x=mean)
         graph.add(Pool2d(x=x, y=mean, window=self.window, kind="avg"))
         graph.add(ChannelScale(x=mean, s=self.weight, y=scaled, factor=self.factor))
         return graph.add(BiasAdd(x=scaled, b=self.bias, y=y))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias)))
-        dmean = graph.tensor(f"{self.name}.dmean", dy.shape)
-        graph.add(
-            ChannelScaleBackward(
-                x=graph.kept(self.name)["mean"],
-                s=self.weight,
-                dy=dy,
-                dx=dmean,
-                ds=graph.gradient(self.weight),
-                factor=self.factor,
-            )
-        )
+        dmean, ds = graph.tensor(f"{self.name}.dmean", dy.shape), graph.gradient(self.weight)
+        fields = {"s": self.weight, "factor": self.factor, **graph.kept(self.name)}
+        graph.add(ChannelScaleBackward(**fields, dy=dy, dx=dmean, ds=ds))
         dx = self.input_gradient(graph, dy)
         return graph.add(Pool2dBackward(dy=dmean, dx=dx, window=self.window, kind="avg"))
 

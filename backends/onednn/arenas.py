@@ -65,7 +65,7 @@ def plan_arenas(
     for name, graph in graphs.items():
         held = {t: own[t] for t in graph.tensors() if t in own and t.role not in SHARED}
         add(f"{name}.gradients", held)
-        found[name] = store.arenas[f"{name}.gradients"].memories if held else {}
+        found[name] = {t: store.memories[t] for t in held}
     add("accumulated", {t: p for t, p in own.items() if t.role in SHARED})
     return found
 
@@ -101,9 +101,7 @@ def _add_averages(
     add: Callable[[str, Mapping[Tensor, Tensor]], None],
 ) -> None:
     """Averages of parameters lie as these do; of the rest both lie in rows of their own."""
-    # If all parameters are frozen, they have no arena.
-    arena = store.arenas.get("parameters")
-    trained = {} if arena is None else arena.spans
+    trained = {t for t, (arena, _, _) in store.spans.items() if arena == "parameters"}
     add(name, {a: p for a, p in values.items() if p in trained})
     rest = {a: p for a, p in values.items() if p not in trained}
     for family, tensors in (("others", [*rest.values()]), (f"{name} of others", [*rest])):
@@ -115,7 +113,7 @@ def stretches(
     store: Store, *families: Sequence[Tensor], alike: Callable[[int], Hashable] = lambda index: None
 ) -> Iterator[list[int]]:
     """Indices of tensors that lie side by side in every family and are ``alike``."""
-    places = [[store.place(tensor) for tensor in family] for family in families if family]
+    places = [[store.spans[tensor] for tensor in family] for family in families if family]
     order = sorted(range(len(places[0])), key=lambda i: places[0][i])
     stretch: list[int] = []
     for i in order:

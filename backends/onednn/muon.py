@@ -28,9 +28,9 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
         if op.nesterov:
             u = b.scratch(v.descriptor)
             add(b, op, (g, one), (v, scalar(b, op.momentum)), u)
-        begin = b.store.place(op.buffers[members[0]])[1]
+        begin = b.store.spans[op.buffers[members[0]]][1]
         for i in members:
-            _, start, stop = b.store.place(op.buffers[i])
+            _, start, stop = b.store.spans[op.buffers[i]]
             _step(b, op, i, u.buffer[start - begin : stop - begin])
 
 

@@ -111,7 +111,7 @@ _Step = Annotated[int, Interval(ge=0, le=LARGEST)]
 
 
 def _points(own: str) -> Check:
-    """Points in one of three units, one for each factor."""
+    """Rising points in one of three units, one for each factor."""
 
     def test(points: Any, others: Mapping[str, Any]) -> None:
         units = [others.get(key) for key in ("at", "at_epochs")]
@@ -125,6 +125,7 @@ def _points(own: str) -> Check:
             raise OptionError(f"give either {given[0]} or {own}, not both")
         if "factors" in others and len(points) != len(others["factors"]):
             raise OptionError(f"expected a point for each of {len(others['factors'])} factors")
+        rising("points").test(points, others)
 
     return Check(test)
 
@@ -140,19 +141,16 @@ class Piecewise(Schedule):
     at: Annotated[
         Listed[_Step] | None,
         _points("at"),
-        rising("points"),
         "The points in steps, rising.",
     ] = None
     at_epochs: Annotated[
         Listed[NotNegative] | None,
         _points("at_epochs"),
-        rising("points"),
         "The points in epochs.",
     ] = None
     at_fractions: Annotated[
         Listed[Fraction] | None,
         _points("at_fractions"),
-        rising("points"),
         "The points as shares of the training's steps, rounded down.",
     ] = None
 
