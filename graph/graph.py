@@ -244,7 +244,18 @@ class Graph:
 
     def substituted(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
         """The same section with some tensors replaced by others of the same shape."""
-        return self.with_ops(_substituted(op, replacements) for op in self.ops)
+
+        def other(value: Tensor | tuple[Tensor, ...] | None) -> object:
+            if isinstance(value, tuple):
+                return tuple(map(other, value))
+            return None if value is None else replacements.get(value, value)
+
+        def substituted(op: Op) -> Op:
+            names = (*op.inputs, *op.outputs, *op.updates)
+            changed: dict[str, Any] = {name: other(getattr(op, name)) for name in names}
+            return replace(op, **changed)
+
+        return self.with_ops(map(substituted, self.ops))
 
     def prune(self) -> None:
         """Drop operations that neither a result nor an in-place update depends on."""
@@ -285,13 +296,3 @@ class Graph:
         for op in self.ops:
             seen.update(dict.fromkeys((*op.reads(), *op.writes())))
         return list(seen)
-
-
-def _substituted(op: Op, replacements: Mapping[Tensor, Tensor]) -> Op:
-    def other(value: Tensor | tuple[Tensor, ...] | None) -> object:
-        if isinstance(value, tuple):
-            return tuple(map(other, value))
-        return None if value is None else replacements.get(value, value)
-
-    names = (*op.inputs, *op.outputs, *op.updates)
-    return replace(op, **{name: other(getattr(op, name)) for name in names})  # type: ignore[arg-type]

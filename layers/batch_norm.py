@@ -46,10 +46,8 @@ class BatchNormLayer(Layer):
             self.weight = self.parameter("weight", shape, "scale", self.scale_initializer)
         if self.center:
             self.bias = self.parameter("bias", shape, "shift", self.bias_initializer)
-        self.running_mean, self.running_var = (
-            Tensor(f"{self.name}.{part}", shape, "float32", "state")
-            for part in ("running_mean", "running_var")
-        )
+        self.running_mean = Tensor(f"{self.name}.running_mean", shape, "float32", "state")
+        self.running_var = Tensor(f"{self.name}.running_var", shape, "float32", "state")
 
     def statistics(self) -> tuple[Statistic, ...]:
         return Statistic(self.running_mean, 0.0), Statistic(self.running_var, 1.0)
@@ -76,10 +74,8 @@ class BatchNormLayer(Layer):
                 f"layer '{self.name}' ({self.kind}): {given} gives one value per channel, which "
                 f"has no variance; {advice}"
             )
-        batch: dict[str, Any] = {
-            part: graph.tensor(f"{self.name}.{part}", x.shape[1:2])
-            for part in ("mean", "inverse_std")
-        }
+        parts, shape = ("mean", "inverse_std"), x.shape[1:2]
+        batch: dict[str, Any] = {p: graph.tensor(f"{self.name}.{p}", shape) for p in parts}
         graph.keep(self.name, x=x, **batch)
         return graph.add(BatchNorm(**fields, **batch, momentum=self.momentum))
 

@@ -161,7 +161,7 @@ class Optimizer:
     ) -> None:
         """Add the gradients of a part of the batch to their sums, in steps that count parts."""
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
-        trained = [o.parameter.tensor for o, (a, b) in spans if a <= first_step < b]
+        trained = [one.parameter.tensor for one, (a, b) in spans if a <= first_step < b]
         if trained:
             graph.add(
                 Accumulate(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...graph.ops import BiasAdd, BiasGrad
-from .bind import Binder, binds, channel_shape
+from .bind import Binder, binds
 from .constants import BINARY_ADD, DST, SRC, SRC_1, WEIGHTS
 from .fallback import needed
-from .memory import Descriptor
+from .memory import Descriptor, channel_shape
 from .primitive import first_fast
 from .sums import sum_into
 

@@ -188,20 +188,20 @@ class Binder:
         if home.descriptor == descriptor and home.descriptor.shape == descriptor.shape:
             # Equal descriptors may differ in strides of size-1 dimensions, which decide the kernel.
             return home.view(descriptor)
-        for copied in self._copies.setdefault(tensor, []):
+        copies = self._copies.setdefault(tensor, [])
+        for copied in copies:
             if copied.descriptor == descriptor:
                 return copied
-        source = home
         if len(home.descriptor.shape) != len(descriptor.shape):
-            source = home.view(Descriptor.of(descriptor.shape, "plain", home.descriptor.dtype))
+            home = home.view(Descriptor.of(descriptor.shape, "plain", home.descriptor.dtype))
         copied = self._placed(tensor, descriptor)
-        self._copies[tensor].append(copied)
+        copies.append(copied)
         steps = self.steps
         if tensor.role in SHARED and tensor not in self._updated:
             self._entered.append(copied)
             steps = self.prologue
-        op, desc = self.graph.ops[self._position], reorder_desc(source.descriptor, descriptor)
-        self.primitive(op, desc, {SRC: source, DST: copied}, {"tensor": tensor.name}, steps)
+        op, desc = self.graph.ops[self._position], reorder_desc(home.descriptor, descriptor)
+        self.primitive(op, desc, {SRC: home, DST: copied}, {"tensor": tensor.name}, steps)
         return copied
 
     def plain(self, tensor: Tensor) -> Memory:
@@ -214,14 +214,12 @@ class Binder:
         A gradient's home lies in the arena, laid out as planned, and must be asked for as such.
         """
         descriptor = descriptor or Descriptor.of(tensor.shape)
-        if tensor in self.memories:
-            home = self.memories[tensor]
-            if home.descriptor != descriptor:
-                raise ShapeError(f"{tensor.name}: laid out as {home.descriptor}, not {descriptor}")
-            return home
-        memory = self._placed(tensor, descriptor)
-        self.memories[tensor] = memory
-        return memory
+        home = self.memories.get(tensor)
+        if home is None:
+            home = self.memories[tensor] = self._placed(tensor, descriptor)
+        elif home.descriptor != descriptor:
+            raise ShapeError(f"{tensor.name}: laid out as {home.descriptor}, not {descriptor}")
+        return home
 
     def _placed(self, tensor: Tensor, descriptor: Descriptor) -> Memory:
         """New memory for a tensor, or, if places are shared, that of tensors no longer needed."""
@@ -239,9 +237,10 @@ class Binder:
 
     def may_overwrite(self, tensor: Tensor) -> bool:
         """Whether the tensor's bytes are not needed after the operation that is bound now."""
-        if self._is_kept(self._home(tensor)):
+        home = self._home(tensor)
+        if self._is_kept(home):
             return False
-        buffer = self._home(tensor).buffer.ctypes.data
+        buffer = home.buffer.ctypes.data
         later = self.graph.ops[self._position + 1 :]
         results = set(self.graph.results.values())
         return all(
@@ -352,9 +351,8 @@ class Binder:
 
         further: arguments that are no such tensors, None for those that are left out. Returns all.
         """
-        arguments = {at: self.want(tensor, desc.descriptor(at)) for at, tensor in inputs.items()}
-        for at, tensor in outputs.items():
-            arguments[at] = self.output(tensor, desc.descriptor(at))
+        arguments = {at: self.want(t, desc.descriptor(at)) for at, t in inputs.items()}
+        arguments |= {at: self.output(t, desc.descriptor(at)) for at, t in outputs.items()}
         arguments |= {at: memory for at, memory in (further or {}).items() if memory is not None}
         self.primitive(op, desc, arguments, details)
         return arguments
@@ -396,8 +394,3 @@ def attempt(
 ) -> PrimitiveDesc | None:
     """As ``first_fast``, of functions that return the arguments."""
     return first_fast(kind, [candidate() for candidate in candidates], shown)
-
-
-def channel_shape(tensor: Tensor) -> Shape:
-    """(1, C, 1, ...): how a tensor of one value per channel is spread over ``tensor``."""
-    return (1, tensor.shape[1], *[1] * (len(tensor.shape) - 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...graph.ops import Activation, ActivationBackward, ChannelScale, Pad2d
-from .bind import Binder, binds, channel_shape
+from .bind import Binder, binds
 from .constants import (
     ATTR_SCALES,
     BINARY_ADD,
@@ -17,7 +17,7 @@ from .constants import (
     post_op,
 )
 from .fallback import needed
-from .memory import Descriptor
+from .memory import Descriptor, channel_shape
 from .primitive import Attributes, first_fast
 
 

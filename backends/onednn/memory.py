@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.native import Owned
-from ...graph.graph import Shape
+from ...graph.graph import Shape, Tensor
 from .constants import (
     DATA_TYPE_NAMES,
     DATA_TYPES,
@@ -172,3 +172,8 @@ class Memory(Owned):
         """The buffer as an array: right only if the layout is row-major. Not a copy."""
         flat: NDArray[Any] = self.bytes.view(dtype)
         return flat if shape is None else flat.reshape(shape)
+
+
+def channel_shape(tensor: Tensor) -> Shape:
+    """(1, C, 1, ...): how a tensor of one value per channel is spread over ``tensor``."""
+    return (1, tensor.shape[1], *[1] * (len(tensor.shape) - 2))
