@@ -58,7 +58,7 @@ def views(op: Views, x: Array) -> Array:
 @kernel(AverageViews, "tensordot")
 def average_views(op: AverageViews, x: Array) -> Array:
     weights = np.array(op.weights, x.dtype)
-    return np.asarray(np.tensordot(weights, x.reshape(len(op.weights), *op.y.shape), 1))
+    return np.tensordot(weights, x.reshape(len(op.weights), *op.y.shape), 1)
 
 
 # ---------------------------------------------------------------- what is drawn

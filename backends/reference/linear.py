@@ -28,7 +28,7 @@ def _product(left: Array, right: Array) -> Array:
     """left @ right; a long sum in pieces, for BLAS adds one term after the other in float32."""
     length = left.shape[1]
     if length <= 2 * SHORT:
-        return np.asarray(left @ right)
+        return left @ right
     total = np.zeros((left.shape[0], right.shape[1]))
     for at in range(0, length, SHORT):
         total += left[:, at : at + SHORT] @ right[at : at + SHORT]

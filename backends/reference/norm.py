@@ -38,7 +38,7 @@ def _centred(x: Array, mean: Array) -> Array:
 def _affine(x: Array, factor: Array, weight: Array | None, bias: Array | None) -> Array:
     scale = factor if weight is None else factor * weight
     y = x * along_channels(scale.astype(x.dtype), x)
-    return y if bias is None else np.asarray(y + along_channels(bias, x))
+    return y if bias is None else y + along_channels(bias, x)
 
 
 @kernel(BatchNorm, "mean, multiply")
@@ -139,7 +139,7 @@ def _near(op: Forward | Backward, values: Array) -> tuple[float, Array]:
 @kernel(Lrn, "power")
 def lrn(op: Forward, x: Array) -> Array:
     share, squares = _near(op, x * x)
-    return np.asarray(x * (op.k + share * squares) ** -op.beta)
+    return x * (op.k + share * squares) ** -op.beta
 
 
 @kernel(DivisiveNormBackward, "power")
@@ -148,7 +148,7 @@ def lrn_backward(op: Backward, x: Array, y: Array, dy: Array) -> Array:
     share, squares = _near(op, x * x)
     s = op.k + share * squares
     _, reached = _near(op, dy * y / s)
-    return np.asarray(dy * s**-op.beta - (2.0 * share * op.beta) * x * reached)
+    return dy * s**-op.beta - (2.0 * share * op.beta) * x * reached
 
 
 # ---------------------------------------------------------------- dropout
@@ -167,4 +167,4 @@ def dropout(op: Dropout, x: Array, step: Array) -> tuple[Array, Array]:
 
 @kernel(DropoutBackward, "multiply")
 def dropout_backward(op: DropoutBackward, dy: Array, mask: Array) -> Array:
-    return np.asarray(dy * mask * op.scale)
+    return dy * mask * op.scale

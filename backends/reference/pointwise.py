@@ -95,7 +95,7 @@ def softplus(x: Array) -> Array:
 
 def phi(x: Array) -> Array:
     """The density of the standard normal distribution."""
-    return np.asarray(np.exp(-0.5 * x * x) * (1.0 / sqrt(2.0 * pi)))
+    return np.exp(-0.5 * x * x) * (1.0 / sqrt(2.0 * pi))
 
 
 def normal_cdf(x: Array) -> Array:
@@ -110,7 +110,7 @@ def gelu_argument(x: Array) -> Array:
 
 def scaled_tanh(x: Array) -> Array:
     """1.7159 tanh(2 x / 3), LeCun et al. 1998, appendix A: f(1) = 1, f(-1) = -1 nearly."""
-    return np.asarray(SCALED_TANH * np.tanh(x * (2.0 / 3.0)))
+    return SCALED_TANH * np.tanh(x * (2.0 / 3.0))
 
 
 def silu_derivative(x: Array) -> Array:
@@ -121,7 +121,7 @@ def silu_derivative(x: Array) -> Array:
 def gelu_tanh_derivative(x: Array) -> Array:
     u = 2.0 * gelu_argument(x)
     slope = sqrt(2.0 / pi) * (2.0 + 6.0 * 0.044715 * x * x)
-    return np.asarray(sigmoid(u) * (1.0 + x * sigmoid(-u) * slope))
+    return sigmoid(u) * (1.0 + x * sigmoid(-u) * slope)
 
 
 def scaled_tanh_derivative(y: Array) -> Array:

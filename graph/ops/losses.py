@@ -90,7 +90,7 @@ class CrossEntropy(RowFormula):
 
     def gradient(self, x: Array, target: Array) -> Array:
         # In float64, so that q is rounded only together with its weight.
-        return np.asarray(-one_hot(target, np.empty(x.shape), self.label_smoothing))
+        return -one_hot(target, np.empty(x.shape), self.label_smoothing)
 
 
 class SoftmaxCrossEntropy(Op):

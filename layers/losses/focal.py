@@ -43,7 +43,7 @@ class Focal(RowFormula):
 
     def _miss(self, log_p: Array) -> Array:
         """1 - p, kept above 0, where powers below 1 have no slope."""
-        return np.asarray(np.maximum(-np.expm1(log_p), 1e-30))
+        return np.maximum(-np.expm1(log_p), 1e-30)
 
 
 class FocalLoss(Loss):

@@ -41,7 +41,7 @@ class MapCriterion(RowFormula):
 
     def gradient(self, x: Array, target: Array) -> Array:
         dx = -one_hot(target, x)
-        return np.asarray(dx + np.exp(x - self._log_sum(x)) if self.competition else dx)
+        return dx + np.exp(x - self._log_sum(x)) if self.competition else dx
 
     def _log_sum(self, x: Array) -> Array:
         """The logarithm; less the largest exponent, so that nothing overflows: (N, 1)."""

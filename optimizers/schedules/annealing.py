@@ -51,7 +51,7 @@ class Poly(_Ending):
     power: Annotated[Positive, "The exponent; 1 is a straight line."] = 1.0
 
     def rates(self, lr: float, length: Length) -> Rates:
-        return np.asarray(lr * (1.0 - self.part(length)) ** self.power)
+        return lr * (1.0 - self.part(length)) ** self.power
 
 
 class Cosine(_Ending):
@@ -155,7 +155,7 @@ class Piecewise(Schedule):
     ] = None
 
     def rates(self, lr: float, length: Length) -> Rates:
-        return np.asarray(lr * np.interp(length.t, self._steps(length), self.factors))
+        return lr * np.interp(length.t, self._steps(length), self.factors)
 
     def _steps(self, length: Length) -> list[int]:
         if self.at is not None:

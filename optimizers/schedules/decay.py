@@ -21,7 +21,7 @@ class Exp(Schedule):
     gamma: Annotated[float, Interval(gt=0, le=1), "Factor of every step; near 1, such as 0.9999."]
 
     def rates(self, lr: float, length: Length) -> Rates:
-        return np.asarray(lr * self.gamma**length.t)
+        return lr * self.gamma**length.t
 
 
 class Inv(Schedule):
@@ -32,7 +32,7 @@ class Inv(Schedule):
     power: Annotated[NotNegative, "The exponent."]
 
     def rates(self, lr: float, length: Length) -> Rates:
-        return np.asarray(lr * (1.0 + self.gamma * length.t) ** -self.power)
+        return lr * (1.0 + self.gamma * length.t) ** -self.power
 
 
 class Compounding(Schedule):

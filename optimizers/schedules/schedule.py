@@ -65,7 +65,7 @@ class Warmup:
 
     def factors(self, length: Length) -> Rates:
         part = np.minimum(length.t / length.steps(self.steps, self.epochs), 1.0)
-        return np.asarray(self.start_factor + (1.0 - self.start_factor) * part)
+        return self.start_factor + (1.0 - self.start_factor) * part
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

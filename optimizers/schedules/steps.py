@@ -48,7 +48,7 @@ class Step(Schedule):
 
     def rates(self, lr: float, length: Length) -> Rates:
         size = length.steps(self.step_size, self.step_size_epochs)
-        return np.asarray(lr * self.gamma ** np.floor(length.t / size))
+        return lr * self.gamma ** np.floor(length.t / size)
 
 
 def _read_factors(value: Any) -> Any:
