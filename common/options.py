@@ -1,17 +1,17 @@
-"""The options of what a config can name, declared once: where a constructor takes them.
+"""The options of what a config can name, declared once: as fields of a dataclass.
 
-    def __init__(self, ..., *, units: Annotated[Count, "Number of outputs."]) -> None: ...
+    units: Annotated[Count, "Number of outputs."]
 
 The text describes the option; ``Interval`` and the marks of this module say what else is expected.
-A constructor keyword without a text is not an option. The schema of a config, its documentation
-and its errors are made from these declarations.
+A field without a text is not an option. The schema of a config, its documentation and its errors
+are made from these declarations.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from pkgutil import iter_modules
@@ -199,10 +199,8 @@ class Option:
 
 
 def options_of(kind: type) -> list[Option]:
-    """The options of a kind in the order of its constructor, those of a base class last."""
-    declared: Any = kind
-    constructor = kind if is_dataclass(kind) else declared.__init__
-    hints = get_type_hints(constructor, include_extras=True)
+    """The options of a kind in the order of its fields, those of a base class last."""
+    hints = get_type_hints(kind, include_extras=True)
     found = []
     for name, parameter in inspect.signature(kind).parameters.items():
         type_, marks = _parts(hints[name])
@@ -210,10 +208,8 @@ def options_of(kind: type) -> list[Option]:
         if texts:
             rest = tuple(mark for mark in marks if not isinstance(mark, str))
             found.append(Option(name, type_, rest, texts[0], parameter.default))
-    if is_dataclass(kind):
-        own = vars(kind).get("__annotations__", {})
-        found.sort(key=lambda option: option.name not in own)
-    return found
+    own = vars(kind).get("__annotations__", {})
+    return sorted(found, key=lambda option: option.name not in own)
 
 
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:

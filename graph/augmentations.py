@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Interval
+from typing_extensions import dataclass_transform
 
 from ..common.options import Check, Count, OptionError, Positive, kinds_of
 from ..common.random import Key, key
@@ -27,17 +28,23 @@ from ..common.random import Key, key
 Padding = Literal["zero", "reflect"]
 
 
+@dataclass_transform(frozen_default=True)
 class Augmentation:
-    """One entry of the list; ``misfit`` says why pictures of a size do not allow it, or ""."""
+    """One entry of the list, a frozen dataclass whose fields are its options.
+
+    ``misfit`` says why pictures of a size do not allow it, or "".
+    """
 
     kind: ClassVar[str]
     interpolates: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     def misfit(self, height: int, width: int) -> str:
         return ""
 
 
-@dataclass(frozen=True)
 class RandomCrop(Augmentation):
     """A window of the picture's own size, at a random place of the padded picture.
 
@@ -57,7 +64,6 @@ class RandomCrop(Augmentation):
         return f"padding {self.padding} must be less than the sides of the pictures"
 
 
-@dataclass(frozen=True)
 class RandomFlip(Augmentation):
     """Exchanges left and right, in half of all cases.
 
@@ -67,7 +73,6 @@ class RandomFlip(Augmentation):
     kind = "random_flip"
 
 
-@dataclass(frozen=True)
 class AlternatingFlip(Augmentation):
     """A random flip of each picture, fixed for the run, and inverted in every other epoch.
 
@@ -78,7 +83,6 @@ class AlternatingFlip(Augmentation):
     kind = "alternating_flip"
 
 
-@dataclass(frozen=True)
 class Cutout(Augmentation):
     """Covers a square at a random place inside the picture with the mean colour.
 
@@ -101,7 +105,6 @@ class Affine(Augmentation):
     interpolates = True
 
 
-@dataclass(frozen=True)
 class Rotate(Affine):
     """Rotates by a random angle.
 
@@ -112,7 +115,6 @@ class Rotate(Affine):
     degrees: Annotated[float, Interval(gt=0, le=180), "Largest angle, in either direction."]
 
 
-@dataclass(frozen=True)
 class Shift(Affine):
     """Shifts vertically and horizontally by random distances, not rounded to pixels.
 
@@ -128,7 +130,6 @@ def _above_min(largest: float, others: Mapping[str, Any]) -> None:
         raise OptionError(f"expected a number of at least min, which is {others['min']:g}")
 
 
-@dataclass(frozen=True)
 class Scale(Affine):
     """Scales by a random factor.
 
@@ -140,7 +141,6 @@ class Scale(Affine):
     max: Annotated[Positive, Check(_above_min), "Largest factor."]
 
 
-@dataclass(frozen=True)
 class Elastic(Augmentation):
     """Displaces pixels by noise that is smoothed by a Gaussian (Simard et al. 2003).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..common.errors import ShapeError
@@ -80,15 +80,11 @@ def fit_window(
     right, unless the last window would start beyond the picture.
     Raises ShapeError if the window is larger than the padded picture.
     """
-    plain = Window(pair(kernel), pair(stride), (0, 0, 0, 0), pair(dilation))
+    plain = Window(pair(kernel), pair(stride), dilation=pair(dilation))
     if min((*plain.kernel, *plain.stride, *plain.dilation)) < 1:
         raise ShapeError(f"kernel size, stride and dilation must be at least 1, got {plain}")
-    ends: list[int] = []
-    for axis in (0, 1):
-        ends += _padding(picture[axis], plain, axis, padding, ceil_mode)
-    window = Window(
-        plain.kernel, plain.stride, (ends[0], ends[1], ends[2], ends[3]), plain.dilation
-    )
+    ends = [_padding(picture[axis], plain, axis, padding, ceil_mode) for axis in (0, 1)]
+    window = replace(plain, padding=(*ends[0], *ends[1]))
     if min(window.output(*picture)) < 1:
         raise ShapeError(
             f"a window of {window.extent[0]}x{window.extent[1]} does not fit the picture of "

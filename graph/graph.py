@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from typing_extensions import dataclass_transform
 
 from ..common.errors import ShapeError
 
@@ -54,28 +56,62 @@ class Origin:
     phase: Phase
 
 
+# What an operation does with the tensors of a field.
+In = Annotated[Tensor, "In"]
+Out = Annotated[Tensor, "Out"]
+InOut = Annotated[Tensor, "InOut"]
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Op:
-    """One operation: its tensors are fields, named in ``inputs``, ``outputs`` and ``updates``.
+    """One operation; every class that derives from this one is a frozen dataclass.
 
-    A field holds a Tensor, a tuple of Tensors, or None if an optional tensor is absent. ``updates``
-    are read and written in place. ``origin`` says for which layers and phases it works: one when a
-    layer emits it, several after a rewrite has united operations.
+    A field that is read is an ``In``, one that is written an ``Out``, one that is updated in place
+    an ``InOut``, or a tuple of them, or None if an optional tensor is absent. ``inputs``,
+    ``outputs`` and ``updates`` name these fields. ``origin`` says for which layers and phases it
+    works: one when a layer emits it, several after a rewrite has united operations.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ()
     outputs: ClassVar[tuple[str, ...]] = ()
     updates: ClassVar[tuple[str, ...]] = ()
+    # Floating-point operations for each number of the first tensor that is read.
+    flops_each: ClassVar[int] = 0
 
     origin: tuple[Origin, ...] = ()
 
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+        words = {field.name: re.findall(r"\w+", str(field.type)) for field in fields(cls)}
+        for names, role in (("inputs", "In"), ("outputs", "Out"), ("updates", "InOut")):
+            # A class may state another order than that of its fields.
+            if names not in vars(cls):
+                setattr(cls, names, tuple(name for name in words if role in words[name]))
+
     def check(self) -> None:
-        """Raise ShapeError if the tensors do not obey the operation's shape rule."""
-        raise NotImplementedError  # every operation in ops/ states its rule
+        """Raise ShapeError if the tensors do not obey the shape rule; here: they have one shape."""
+        self.same(*self.reads(), *self.writes())
+
+    def same(self, *tensors: Tensor) -> None:
+        """Raise ShapeError unless all tensors have one shape."""
+        if len({t.shape for t in tensors}) != 1:
+            raise ShapeError(f"{self.label()}: shapes differ: {_listed(tensors)}")
+
+    def need(self, holds: bool, *tensors: Tensor) -> None:
+        """Raise ShapeError, listing the tensors, unless the rule holds."""
+        if not holds:
+            raise ShapeError(f"{self.label()}: shapes do not fit: {_listed(tensors)}")
+
+    def paired(self, ones: Sequence[Tensor], others: Sequence[Tensor]) -> None:
+        """Raise ShapeError unless there are as many of both, in pairs of one shape."""
+        self.need(len(ones) == len(others), *ones, *others)
+        for pair in zip(ones, others, strict=True):
+            self.same(*pair)
 
     def flops(self) -> int:
         """Floating-point operations: a multiply and an add count two."""
-        return 0
+        return self.flops_each * self.reads()[0].size
 
     def bytes(self) -> int:
         """Least bytes moved: every input is read once, every output written once, updates both."""
@@ -110,6 +146,10 @@ class Op:
         return f"{self.name}({', '.join(layers)})"
 
 
+def _listed(tensors: Iterable[Tensor]) -> str:
+    return ", ".join(f"{t.name} {t.shape}" for t in tensors)
+
+
 class Graph:
     """A section: operations in topological order, and by name the tensors that others use.
 
@@ -131,7 +171,7 @@ class Graph:
         self.results: dict[str, Tensor] = {}
         self._defined: dict[tuple[str, str], Tensor] = {}
         self._written: set[Tensor] = set()
-        self._kept: dict[str, dict[str, Tensor]] = {}
+        self._kept: dict[str, dict[str, Any]] = {}
         self._origin = Origin("", "forward")
         self._readers: dict[Tensor, list[Op]] | None = None
         self._producers: dict[Tensor, Op] = {}
@@ -168,15 +208,17 @@ class Graph:
         """Store, in forward, what the layer's backward needs."""
         self._kept[layer] = tensors
 
-    def kept(self, layer: str) -> dict[str, Tensor]:
+    def kept(self, layer: str) -> dict[str, Any]:
+        """These tensors by name, perhaps those of fields of an operation."""
         return self._kept[layer]
 
-    def add(self, op: Op) -> None:
+    def add(self, op: Op) -> Tensor:
         """Append an operation; its inputs must exist, its outputs must be new, its shapes fit.
 
-        Raises ShapeError otherwise: a mistake in a layer, not in a user's file.
+        Returns the first tensor that it writes. Raises ShapeError for one that does not fit: a
+        mistake in a layer, not in a user's file.
         """
-        op = op if op.origin else dataclasses.replace(op, origin=(self._origin,))
+        op = op if op.origin else replace(op, origin=(self._origin,))
         op.check()
         for tensor in op.reads():
             if tensor.role not in EXTERNAL and tensor not in self._written:
@@ -184,9 +226,11 @@ class Graph:
         for tensor in op.tensors(op.outputs):
             if tensor in self._written:
                 raise ShapeError(f"{op.label()}: writes '{tensor.name}' a second time")
-        self._written.update(op.writes())
+        written = op.writes()
+        self._written.update(written)
         self.ops.append(op)
         self._readers = None
+        return written[0]
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same section with another list, checked anew: what a rewrite returns."""
@@ -200,7 +244,18 @@ class Graph:
 
     def substituted(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
         """The same section with some tensors replaced by others of the same shape."""
-        return self.with_ops(_substituted(op, replacements) for op in self.ops)
+
+        def other(value: Tensor | tuple[Tensor, ...] | None) -> object:
+            if isinstance(value, tuple):
+                return tuple(map(other, value))
+            return None if value is None else replacements.get(value, value)
+
+        def substituted(op: Op) -> Op:
+            names = (*op.inputs, *op.outputs, *op.updates)
+            changed: dict[str, Any] = {name: other(getattr(op, name)) for name in names}
+            return replace(op, **changed)
+
+        return self.with_ops(map(substituted, self.ops))
 
     def prune(self) -> None:
         """Drop operations that neither a result nor an in-place update depends on."""
@@ -241,14 +296,3 @@ class Graph:
         for op in self.ops:
             seen.update(dict.fromkeys((*op.reads(), *op.writes())))
         return list(seen)
-
-
-def _substituted(op: Op, replacements: Mapping[Tensor, Tensor]) -> Op:
-    changed: dict[str, Tensor | tuple[Tensor, ...]] = {}
-    for name in (*op.inputs, *op.outputs, *op.updates):
-        value = getattr(op, name)
-        if isinstance(value, Tensor):
-            changed[name] = replacements.get(value, value)
-        elif value is not None:
-            changed[name] = tuple(replacements.get(tensor, tensor) for tensor in value)
-    return dataclasses.replace(op, **changed)  # type: ignore[arg-type]

@@ -6,8 +6,9 @@ can run; ``fusion: false`` runs none. The new operation carries the origins of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from .graph import Graph, Op, Origin, Tensor
 from .ops import (
@@ -39,15 +40,38 @@ Rewrite = Callable[[Graph], Graph]
 
 def bias(graph: Graph) -> Graph:
     """MatMul or Conv2d, then BiasAdd: one operation with a bias."""
+    return _with_next(graph, BiasAdd, lambda op: _is_product(op) and op.bias is None)
+
+
+def activation(graph: Graph) -> Graph:
+    """MatMul or Conv2d, then Activation: one operation, if nothing else reads its input."""
+    return _with_next(graph, Activation, _is_product)
+
+
+def add_activation(graph: Graph) -> Graph:
+    """Add of two terms, then Activation, as at the end of a residual block: one operation."""
+    return _with_next(graph, Activation, lambda op: isinstance(op, Add) and len(op.terms) == 2)
+
+
+def _is_product(op: Op | None) -> bool:
+    return isinstance(op, MatMul | Conv2d)
+
+
+def _with_next(
+    graph: Graph, kind: type[BiasAdd | Activation], takes: Callable[[Any], bool]
+) -> Graph:
+    """Unite operations that have no activation yet with one of this kind that alone reads them."""
     ops = list(graph.ops)
-    for add in [op for op in ops if isinstance(op, BiasAdd)]:
-        product = graph.producer(add.x)
-        if not _only_between(graph, add.x, product, add):
+    for after in [op for op in ops if isinstance(op, kind)]:
+        before: Any = graph.producer(after.x)
+        if not takes(before) or before.activation or not _read_once(graph, after.x, after):
             continue
-        if isinstance(product, MatMul) and product.bias is None and product.activation is None:
-            _merge(ops, product, add, replace(product, bias=add.b, c=add.y))
-        elif isinstance(product, Conv2d) and product.bias is None and product.activation is None:
-            _merge(ops, product, add, replace(product, bias=add.b, y=add.y))
+        fields: dict[str, object] = {before.outputs[0]: after.y}
+        if isinstance(after, BiasAdd):
+            fields |= {"bias": after.b}
+        else:
+            fields |= {"activation": after.kind, "activation_alpha": after.alpha}
+        _merge(ops, before, after, replace(before, **fields))
     return graph.with_ops(ops)
 
 
@@ -56,37 +80,14 @@ def bias_grad(graph: Graph) -> Graph:
     ops = list(graph.ops)
     for gradient in [op for op in ops if isinstance(op, BiasGrad)]:
         for product in list(ops):
-            # At the end of a residual block several layers have the same dy.
-            if product.origin[:1] != gradient.origin[:1]:
-                continue
-            if (
-                isinstance(product, MatMul)
-                and product.transpose_a
-                and product.a == gradient.dy
-                and product.bias_grad is None
-            ) or (
-                isinstance(product, Conv2dBackwardFilter)
-                and product.dy == gradient.dy
-                and product.bias_grad is None
-            ):
-                _merge(ops, product, gradient, replace(product, bias_grad=gradient.db))
-                break
-    return graph.with_ops(ops)
-
-
-def activation(graph: Graph) -> Graph:
-    """MatMul or Conv2d, then Activation: one operation, if nothing else reads its input."""
-    ops = list(graph.ops)
-    for act in [op for op in ops if isinstance(op, Activation)]:
-        product = graph.producer(act.x)
-        if not _only_between(graph, act.x, product, act):
-            continue
-        if isinstance(product, MatMul) and product.activation is None:
-            fused: Op = replace(product, c=act.y, activation=act.kind, activation_alpha=act.alpha)
-            _merge(ops, product, act, fused)
-        elif isinstance(product, Conv2d) and product.activation is None:
-            fused = replace(product, y=act.y, activation=act.kind, activation_alpha=act.alpha)
-            _merge(ops, product, act, fused)
+            match product:
+                case (
+                    MatMul(transpose_a=True, a=dy, bias_grad=None)
+                    | Conv2dBackwardFilter(dy=dy, bias_grad=None)
+                    # At the end of a residual block several layers have the same dy.
+                ) if dy == gradient.dy and product.origin[:1] == gradient.origin[:1]:
+                    _merge(ops, product, gradient, replace(product, bias_grad=gradient.db))
+                    break
     return graph.with_ops(ops)
 
 
@@ -110,16 +111,14 @@ def _activated_norms(graph: Graph, kinds: Sequence[str]) -> Graph:
         if pairs is None or act.x in graph.results.values():
             continue
         # Backward of some kinds reads the value between the two; the fused one recomputes it.
-        known = (act, *(mask for mask, _ in pairs))
-        if not all(any(reader is op for op in known) for reader in graph.consumers(act.x)):
+        readers = (act, *(mask for mask, _ in pairs))
+        if not all(any(reader is op for op in readers) for reader in graph.consumers(act.x)):
             continue
         kind, alpha = act.kind, act.alpha
         _merge(ops, norm, act, replace(norm, y=act.y, activation=kind, activation_alpha=alpha))
         for mask, back in pairs:
-            fused = replace(back, dy=mask.dy, activation=kind, activation_alpha=alpha)
-            fused = (
-                replace(fused, y=act.y) if kind in FROM_OUTPUT else replace(fused, bias=norm.bias)
-            )
+            known = {"y": act.y} if kind in FROM_OUTPUT else {"bias": norm.bias}
+            fused = replace(back, dy=mask.dy, activation=kind, activation_alpha=alpha, **known)
             _merge(ops, back, mask, fused)
     return graph.with_ops(ops)
 
@@ -129,30 +128,17 @@ def _norm_backwards(
 ) -> list[tuple[ActivationBackward, BatchNormBackward]] | None:
     """For each backward of the norm, the activation's before it; None if one cannot be fused."""
     pairs = []
+    value = act.y if act.kind in FROM_OUTPUT else act.x
     for back in graph.consumers(norm.mean):
         if not isinstance(back, BatchNormBackward):
             continue
         mask = graph.producer(back.dy)
-        if not isinstance(mask, ActivationBackward) or mask.kind != act.kind:
+        if not isinstance(mask, ActivationBackward) or not _read_once(graph, back.dy, back):
             return None
-        value = act.y if act.kind in FROM_OUTPUT else act.x
-        if mask.value != value or not _only_between(graph, back.dy, mask, back):
+        if (mask.kind, mask.value) != (act.kind, value):
             return None
         pairs.append((mask, back))
     return pairs
-
-
-def add_activation(graph: Graph) -> Graph:
-    """Add of two terms, then Activation, as at the end of a residual block: one operation."""
-    ops = list(graph.ops)
-    for act in [op for op in ops if isinstance(op, Activation)]:
-        total = graph.producer(act.x)
-        if not isinstance(total, Add) or len(total.terms) > 2 or total.activation is not None:
-            continue
-        if _only_between(graph, act.x, total, act):
-            fused = replace(total, y=act.y, activation=act.kind, activation_alpha=act.alpha)
-            _merge(ops, total, act, fused)
-    return graph.with_ops(ops)
 
 
 def relu_pool(graph: Graph) -> Graph:
@@ -189,7 +175,7 @@ def softmax_cross_entropy(graph: Graph) -> Graph:
         jacobian = [op for op in graph.consumers(log_p) if isinstance(op, SoftmaxBackward)]
         slopes = [(graph.producer(jump.dy), jump) for jump in jacobian]
         pairs = [(op, jump) for op, jump in slopes if isinstance(op, RowLossBackward)]
-        if not all(_only_between(graph, first.dx, first, then) for first, then in pairs):
+        if not all(_read_once(graph, first.dx, then) for first, then in pairs):
             continue
         fused = SoftmaxCrossEntropy(
             x=softmax.x,
@@ -213,14 +199,17 @@ def softmax_cross_entropy(graph: Graph) -> Graph:
 
 
 REWRITES: dict[str, Rewrite] = {
-    "softmax_cross_entropy": softmax_cross_entropy,
-    "bias": bias,
-    "bias_grad": bias_grad,
-    "batch_norm_relu": batch_norm_relu,
-    "batch_norm_activation": batch_norm_activation,
-    "relu_pool": relu_pool,
-    "activation": activation,
-    "add_activation": add_activation,
+    rewrite.__name__: rewrite
+    for rewrite in (
+        softmax_cross_entropy,
+        bias,
+        bias_grad,
+        batch_norm_relu,
+        batch_norm_activation,
+        relu_pool,
+        activation,
+        add_activation,
+    )
 }
 
 # Those whose results a library has a call for.
@@ -236,18 +225,24 @@ def rewritten(graph: Graph, rewrites: Mapping[str, Rewrite]) -> Graph:
     return graph
 
 
-def _only_between(graph: Graph, tensor: Tensor, producer: Op | None, reader: Op) -> bool:
-    """Whether the tensor passes from producer to reader and nothing else reads it."""
-    unseen = tensor not in graph.results.values()
-    return producer is not None and unseen and graph.consumers(tensor) == [reader]
+def _read_once(graph: Graph, tensor: Tensor, reader: Op) -> bool:
+    """Whether this operation alone reads the tensor."""
+    return tensor not in graph.results.values() and graph.consumers(tensor) == [reader]
+
+
+def origins(ops: Iterable[Op]) -> tuple[Origin, ...]:
+    """Those of all the operations, each once."""
+    return tuple(dict.fromkeys(origin for op in ops for origin in op.origin))
+
+
+def replace_ops(ops: list[Op], old: list[Op], new: Op, at: Op | None = None) -> None:
+    """Put ``new`` in the place of ``at``, by default the last of ``old``; remove all of these."""
+    gone = {id(op) for op in old}
+    place = max(i for i, op in enumerate(ops) if (op is at if at is not None else id(op) in gone))
+    ops[place] = new
+    ops[:] = [op for op in ops if op is new or id(op) not in gone]
 
 
 def _merge(ops: list[Op], keep: Op, drop: Op, fused: Op) -> None:
     """Put ``fused`` in the place of ``keep``, remove ``drop``, unite their origins."""
-    at = next(i for i, op in enumerate(ops) if op is keep)
-    ops[at] = replace(fused, origin=_united(keep, drop))
-    del ops[next(i for i, op in enumerate(ops) if op is drop)]
-
-
-def _united(*ops: Op) -> tuple[Origin, ...]:
-    return tuple(dict.fromkeys(origin for op in ops for origin in op.origin))
+    replace_ops(ops, [keep, drop], replace(fused, origin=origins((keep, drop))), at=keep)

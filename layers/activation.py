@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from ..common.options import NotNegative, Positive
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import FROM_OUTPUT, Activation, ActivationBackward
 from .layer import Layer
 
@@ -13,31 +13,30 @@ from .layer import Layer
 class ActivationLayer(Layer):
     """y = f(x), dx = f'(x) dy, elementwise; the formulas are in ops.Activation."""
 
-    op_kind: str
+    alpha = 0.0
 
-    def __init__(self, name: str, input_shape: Shape, *, alpha: float = 0.0) -> None:
-        super().__init__(name, input_shape, input_shape)
-        self.alpha = alpha
+    @property
+    def op_kind(self) -> str:
+        """The activation as the operations call it."""
+        return self.kind
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
         graph.keep(self.name, value=y if self.op_kind in FROM_OUTPUT else x)
-        graph.add(Activation(x=x, y=y, kind=self.op_kind, alpha=self.alpha))
-        return y
+        return graph.add(Activation(x=x, y=y, kind=self.op_kind, alpha=self.alpha))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         value = graph.kept(self.name)["value"]
         dx = self.input_gradient(graph, dy)
-        graph.add(
+        return graph.add(
             ActivationBackward(value=value, dy=dy, dx=dx, kind=self.op_kind, alpha=self.alpha)
         )
-        return dx
 
 
 class Relu(ActivationLayer):
     """max(x, 0)."""
 
-    kind = op_kind = "relu"
+    kind = "relu"
 
 
 class LeakyRelu(ActivationLayer):
@@ -46,28 +45,23 @@ class LeakyRelu(ActivationLayer):
     Source: Maas et al. 2013.
     """
 
-    kind = op_kind = "leaky_relu"
+    kind = "leaky_relu"
+    negative_slope: Annotated[NotNegative, "Slope for negative inputs."] = 0.01
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        negative_slope: Annotated[NotNegative, "Slope for negative inputs."] = 0.01,
-    ) -> None:
-        super().__init__(name, input_shape, alpha=negative_slope)
+    def build(self) -> None:
+        self.alpha = self.negative_slope
 
 
 class Sigmoid(ActivationLayer):
     """1 / (1 + exp(-x))."""
 
-    kind = op_kind = "sigmoid"
+    kind = "sigmoid"
 
 
 class Tanh(ActivationLayer):
     """Hyperbolic tangent."""
 
-    kind = op_kind = "tanh"
+    kind = "tanh"
 
 
 class ScaledTanh(ActivationLayer):
@@ -76,7 +70,7 @@ class ScaledTanh(ActivationLayer):
     Source: LeCun et al. 1998, appendix A.
     """
 
-    kind = op_kind = "scaled_tanh"
+    kind = "scaled_tanh"
 
 
 class Elu(ActivationLayer):
@@ -85,22 +79,14 @@ class Elu(ActivationLayer):
     Source: Clevert et al. 2016.
     """
 
-    kind = op_kind = "elu"
-
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        alpha: Annotated[Positive, "Limit for very negative inputs is -alpha."] = 1.0,
-    ) -> None:
-        super().__init__(name, input_shape, alpha=alpha)
+    kind = "elu"
+    alpha: Annotated[Positive, "Limit for very negative inputs is -alpha."] = 1.0
 
 
 class Softplus(ActivationLayer):
     """log(1 + exp(x))."""
 
-    kind = op_kind = "softplus"
+    kind = "softplus"
 
 
 class Silu(ActivationLayer):
@@ -109,7 +95,7 @@ class Silu(ActivationLayer):
     Source: Elfwing et al. 2018.
     """
 
-    kind = op_kind = "silu"
+    kind = "silu"
 
 
 class Gelu(ActivationLayer):
@@ -119,13 +105,8 @@ class Gelu(ActivationLayer):
     """
 
     kind = "gelu"
+    approximate: Annotated[bool, "Use the tanh approximation of Phi."] = False
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        approximate: Annotated[bool, "Use the tanh approximation of Phi."] = False,
-    ) -> None:
-        super().__init__(name, input_shape)
-        self.op_kind = "gelu_tanh" if approximate else "gelu"
+    @property
+    def op_kind(self) -> str:
+        return "gelu_tanh" if self.approximate else "gelu"

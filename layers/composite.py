@@ -8,7 +8,7 @@ from typing import Annotated
 from ..common.errors import ShapeError
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Add, Concat, Slice
-from .layer import Layer, Parameter, Statistic
+from .layer import Layer
 from .shortcut import Shortcut, shortcut_layers
 
 
@@ -35,26 +35,15 @@ def walk(layers: Sequence[Layer]) -> Iterator[Layer]:
         yield from walk(layer.children)
 
 
-class Composite(Layer):
-    """A layer whose parameters and statistics are those of the layers inside it."""
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        return tuple(p for layer in self.children for p in layer.parameters())
-
-    def statistics(self) -> tuple[Statistic, ...]:
-        return tuple(s for layer in self.children for s in layer.statistics())
-
-
-class Sequential(Composite):
+class Sequential(Layer):
     """Layers in sequence, under a common name."""
 
     kind = "sequential"
+    layers: Annotated[Sequence[Layer], "The layers."]
 
-    def __init__(
-        self, name: str, input_shape: Shape, *, layers: Annotated[Sequence[Layer], "The layers."]
-    ) -> None:
-        super().__init__(name, input_shape, _end(layers, input_shape))
-        self.children = tuple(layers)
+    def build(self) -> None:
+        self.output_shape = _end(self.layers, self.input_shape)
+        self.children = tuple(self.layers)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         return forward_all(self.children, graph, x)
@@ -63,7 +52,7 @@ class Sequential(Composite):
         return backward_all(self.children, graph, dy)
 
 
-class Residual(Composite):
+class Residual(Layer):
     """body(x) + shortcut(x).
 
     Source: He et al. 2016, "Deep residual learning", eq. 1 and 2; ``padding`` is their option A,
@@ -71,65 +60,50 @@ class Residual(Composite):
     """
 
     kind = "residual"
+    body: Annotated[Sequence[Layer], "The layers of the body."]
+    shortcut: Annotated[
+        Shortcut | Sequence[Layer],
+        "The path around the body: identity, x itself; projection, a 1x1 convolution without "
+        "bias and with the matching stride; padding, every n-th pixel with channels of zeros "
+        "added, without parameters; or a list of layers.",
+    ] = "identity"
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        body: Annotated[Sequence[Layer], "The layers of the body."],
-        shortcut: Annotated[
-            Shortcut | Sequence[Layer],
-            "The path around the body: identity, x itself; projection, a 1x1 convolution without "
-            "bias and with the matching stride; padding, every n-th pixel with channels of zeros "
-            "added, without parameters; or a list of layers.",
-        ] = "identity",
-    ) -> None:
-        y = _end(body, input_shape)
-        if isinstance(shortcut, str):
-            way = shortcut_layers(shortcut, name, input_shape, y)
+    def build(self) -> None:
+        x, y = self.input_shape, _end(self.body, self.input_shape)
+        if isinstance(self.shortcut, str):
+            self.way = shortcut_layers(self.shortcut, self.name, x, y)
         else:
-            way = tuple(shortcut)
-        if _end(way, input_shape) != y:
+            self.way = tuple(self.shortcut)
+        if _end(self.way, x) != y:
             raise ShapeError(
-                f"the body gives {y}, the shortcut {_end(way, input_shape)}, which cannot be "
-                f"added; {_advice(shortcut, input_shape, y)}"
+                f"the body gives {y}, the shortcut {_end(self.way, x)}, which cannot be "
+                f"added; {_advice(self.shortcut, x, y)}"
             )
-        super().__init__(name, input_shape, y)
-        self.body, self.shortcut = tuple(body), way
-        self.children = (*self.body, *self.shortcut)
+        self.output_shape = y
+        self.children = (*self.body, *self.way)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        terms = forward_all(self.body, graph, x), forward_all(self.shortcut, graph, x)
-        y = self.output(graph, x)
-        graph.add(Add(terms=terms, y=y))
-        return y
+        terms = forward_all(self.body, graph, x), forward_all(self.way, graph, x)
+        return graph.add(Add(terms=terms, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        terms = backward_all(self.body, graph, dy), backward_all(self.shortcut, graph, dy)
-        dx = self.input_gradient(graph, dy)
-        graph.add(Add(terms=terms, y=dx))
-        return dx
+        terms = backward_all(self.body, graph, dy), backward_all(self.way, graph, dy)
+        return graph.add(Add(terms=terms, y=self.input_gradient(graph, dy)))
 
 
-class ConcatLayer(Composite):
+class ConcatLayer(Layer):
     """Concatenates the outputs of several branches along the channels.
 
     x: (N, C, H, W), a branch: (N, C_k, P, Q), y: (N, sum C_k, P, Q). Source: Szegedy et al. 2015.
     """
 
     kind = "concat"
+    branches: Annotated[
+        Sequence[Sequence[Layer]], "Lists of layers; an empty list passes the input through."
+    ]
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        branches: Annotated[
-            Sequence[Sequence[Layer]], "Lists of layers; an empty list passes the input through."
-        ],
-    ) -> None:
-        ends = [_end(branch, input_shape) for branch in branches]
+    def build(self) -> None:
+        ends = [_end(branch, self.input_shape) for branch in self.branches]
         if len(ends) < 2:
             raise ShapeError(f"needs at least two branches, got {len(ends)}")
         if len({end[1:] for end in ends}) != 1:
@@ -139,15 +113,12 @@ class ConcatLayer(Composite):
                 "use 'padding: same' and the same strides in all of them"
             )
         self.widths = [end[0] for end in ends]
-        super().__init__(name, input_shape, (sum(self.widths), *ends[0][1:]))
-        self.branches = tuple(tuple(branch) for branch in branches)
+        self.output_shape = (sum(self.widths), *ends[0][1:])
         self.children = tuple(layer for branch in self.branches for layer in branch)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         parts = tuple(forward_all(branch, graph, x) for branch in self.branches)
-        y = self.output(graph, x)
-        graph.add(Concat(parts=parts, y=y))
-        return y
+        return graph.add(Concat(parts=parts, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         n, _, *rest = dy.shape
@@ -158,9 +129,7 @@ class ConcatLayer(Composite):
             graph.add(Slice(x=dy, y=part, begin=begin))
             terms.append(backward_all(branch, graph, part))
             begin += width
-        dx = self.input_gradient(graph, dy)
-        graph.add(Add(terms=tuple(terms), y=dx))
-        return dx
+        return graph.add(Add(terms=tuple(terms), y=self.input_gradient(graph, dy)))
 
 
 def _end(layers: Sequence[Layer], input_shape: Shape) -> Shape:

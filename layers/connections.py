@@ -52,8 +52,6 @@ def connected(table: Connections, filters: int, channels: int) -> Table:
     Raises ShapeError if the table does not match the numbers of filters and channels.
     """
     if isinstance(table, str):
-        if table not in TABLES:
-            raise ShapeError(f"unknown connections '{table}'; one of: {', '.join(TABLES)}")
         table = TABLES[table]
     if len(table) != filters:
         raise ShapeError(
@@ -61,9 +59,9 @@ def connected(table: Connections, filters: int, channels: int) -> Table:
             "give one list for each filter"
         )
     for number, maps in enumerate(table):
-        if not maps or len(set(maps)) != len(maps):
+        if len(set(maps)) != len(maps):
             raise ShapeError(f"connections of filter {number}: expected each map once, got {maps}")
-        if min(maps) < 0 or max(maps) >= channels:
+        if max(maps) >= channels:
             raise ShapeError(
                 f"connections of filter {number}: {list(maps)} names a map that does not exist; "
                 f"the input has the maps 0 to {channels - 1}"

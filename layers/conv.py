@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from ..common.errors import ShapeError
 from ..common.options import Check, Count, OptionError, Padding, Size
-from ..graph.geometry import Window, fit_window, pair
+from ..graph.geometry import Window, fit_window
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import (
     BiasAdd,
@@ -24,8 +24,8 @@ from ..graph.ops import (
     Reshape,
 )
 from .connections import Connections, connected
-from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
-from .layer import Layer, Parameter, parameter_tensor
+from .initializers import GLOROT_UNIFORM, ZEROS, FanIn
+from .layer import BiasInitializer, KernelInitializer, Layer, UseBias
 
 
 def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
@@ -39,6 +39,7 @@ def picture_shape(input_shape: Shape) -> tuple[int, int, int]:
 
 
 PIXEL = Window((1, 1))
+WindowSize = Annotated[Size, "Size of the window: number or [height, width]."]
 
 
 def _divides_filters(groups: int, others: Mapping[str, Any]) -> None:
@@ -57,97 +58,85 @@ class Conv2dLayer(Layer):
     """
 
     kind = "conv2d"
+    filters: Annotated[Count, "Number of output channels."]
+    kernel_size: WindowSize
+    stride: Annotated[Size, "Step of the window: number or [height, width]."] = 1
+    padding: Annotated[
+        Padding,
+        "Zeros added on either side: number, [height, width], same or valid (none). "
+        "same gives ceil(input / stride) outputs, an odd zero goes to the bottom and right.",
+    ] = "valid"
+    dilation: Annotated[Size, "Distance between the window's elements."] = 1
+    groups: Annotated[
+        Count,
+        Check(_divides_filters),
+        "Channels are split into this many groups, which are convolved separately.",
+    ] = 1
+    algorithm: Annotated[
+        Literal["auto", "im2col"],
+        "auto: the library's convolution; im2col: unroll the picture into a matrix, then "
+        "multiply matrices; not with groups.",
+    ] = "auto"
+    connections: Annotated[
+        Connections | None,
+        "The input maps that each filter sees, a list of them for each filter, or lenet5, "
+        "table I of LeCun et al. 1998; default: all. Not with groups.",
+    ] = None
+    use_bias: UseBias = True
+    kernel_initializer: KernelInitializer = GLOROT_UNIFORM
+    bias_initializer: BiasInitializer = ZEROS
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        filters: Annotated[Count, "Number of output channels."],
-        kernel_size: Annotated[Size, "Size of the window: number or [height, width]."],
-        stride: Annotated[Size, "Step of the window: number or [height, width]."] = 1,
-        padding: Annotated[
-            Padding,
-            "Zeros added on either side: number, [height, width], same or valid (none). "
-            "same gives ceil(input / stride) outputs, an odd zero goes to the bottom and right.",
-        ] = "valid",
-        dilation: Annotated[Size, "Distance between the window's elements."] = 1,
-        groups: Annotated[
-            Count,
-            Check(_divides_filters),
-            "Channels are split into this many groups, which are convolved separately.",
-        ] = 1,
-        algorithm: Annotated[
-            Literal["auto", "im2col"],
-            "auto: the library's convolution; im2col: unroll the picture into a matrix, then "
-            "multiply matrices; not with groups.",
-        ] = "auto",
-        connections: Annotated[
-            Connections | None,
-            "The input maps that each filter sees, a list of them for each filter, or lenet5, "
-            "table I of LeCun et al. 1998; default: all. Not with groups.",
-        ] = None,
-        use_bias: Annotated[bool, "Add a trained bias to each output."] = True,
-        kernel_initializer: Annotated[
-            Initializer, "Initial values of the weights."
-        ] = GLOROT_UNIFORM,
-        bias_initializer: Annotated[Initializer, "Initial values of the bias."] = ZEROS,
-    ) -> None:
-        channels, height, width = picture_shape(input_shape)
-        if filters < 1 or groups < 1:
-            raise ShapeError(f"filters and groups must be at least 1, got {filters} and {groups}")
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        filters, groups, connections = self.filters, self.groups, self.connections
         if channels % groups or filters % groups:
             raise ShapeError(
                 f"groups must divide channels and filters: {groups} does not divide "
                 f"{channels} channels and {filters} filters"
             )
-        if groups > 1 and (algorithm == "im2col" or connections is not None):
+        if groups > 1 and (self.algorithm == "im2col" or connections is not None):
             what = "connections" if connections is not None else "algorithm: im2col"
             raise ShapeError(f"{what} cannot be combined with groups; leave one of them out")
-        self.window = fit_window((height, width), kernel_size, stride, padding, dilation)
-        self.groups = groups
-        self.algorithm = algorithm
-        super().__init__(name, input_shape, (filters, *self.window.output(height, width)))
+        picture = height, width
+        self.window = fit_window(
+            picture, self.kernel_size, self.stride, self.padding, self.dilation
+        )
+        self.output_shape = (filters, *self.window.output(*picture))
         inner, area = channels // groups, self.window.area
-        self.filters_shape = (filters, inner, *pair(kernel_size))
-        shape: Shape = self.filters_shape
-        fan_in: int | tuple[int, ...] = inner * area
-        fan_out = filters // groups * area
+        shape: Shape = (filters, inner, *self.window.kernel)
+        self.filters_shape = shape
+        fans = inner * area, filters // groups * area
+        fan_in: FanIn = fans[0]
+        fan_out = fans[1]
         self.pairs: tuple[tuple[int, int], ...] = ()
         if connections is not None:
             table = connected(connections, filters, channels)
             self.pairs = tuple((o, c) for o, maps in enumerate(table) for c in maps)
-            shape = (len(self.pairs), *pair(kernel_size))
+            shape = (len(self.pairs), *self.window.kernel)
             fan_in = tuple(len(table[o]) * area for o, _ in self.pairs)
             fan_out = max(1, len(self.pairs) * area // channels)
-        weight = parameter_tensor(name, "weight", shape)
-        self.weight = Parameter(weight, "kernel", kernel_initializer, fan_in, fan_out)
-        bias = parameter_tensor(name, "bias", (filters,))
-        fans = inner * area, filters // groups * area
-        self.bias = Parameter(bias, "bias", bias_initializer, *fans) if use_bias else None
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+        initializer = self.kernel_initializer
+        self.weight = self.parameter("weight", shape, "kernel", initializer, fan_in, fan_out)
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.parameter("bias", (filters,), "bias", self.bias_initializer, *fans)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        w = self.weight.tensor
+        w = self.weight
         if self.pairs:
-            w = graph.tensor(f"{self.name}.filters", self.filters_shape)
-            graph.add(ConnectFilters(weights=self.weight.tensor, filters=w, pairs=self.pairs))
+            filters = graph.tensor(f"{self.name}.filters", self.filters_shape)
+            w = graph.add(ConnectFilters(weights=w, filters=filters, pairs=self.pairs))
         y = self.output(graph, x)
         if self.algorithm == "im2col":
-            self._forward_unrolled(graph, x, w, y)
-            return y
+            return self._forward_unrolled(graph, x, w, y)
         graph.keep(self.name, x=x, w=w)
         filtered = y if self.bias is None else graph.tensor(f"{self.name}.filtered", y.shape)
         graph.add(Conv2d(x=x, w=w, y=filtered, window=self.window, groups=self.groups))
-        if self.bias is not None:
-            graph.add(BiasAdd(x=filtered, b=self.bias.tensor, y=y))
-        return y
+        return y if self.bias is None else graph.add(BiasAdd(x=filtered, b=self.bias, y=y))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         kept = graph.kept(self.name)
-        weights = graph.gradient(self.weight.tensor)
+        weights = graph.gradient(self.weight)
         dw = graph.tensor(f"{self.name}.dfilters", self.filters_shape) if self.pairs else weights
         dx = self.input_gradient(graph, dy)
         if self.algorithm == "im2col":
@@ -156,13 +145,13 @@ class Conv2dLayer(Layer):
             window, groups = self.window, self.groups
             graph.add(Conv2dBackwardFilter(x=kept["x"], dy=dy, dw=dw, window=window, groups=groups))
             if self.bias is not None:
-                graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias.tensor)))
+                graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias)))
             graph.add(Conv2dBackwardData(dy=dy, w=kept["w"], dx=dx, window=window, groups=groups))
         if self.pairs:
             graph.add(ConnectFiltersBackward(dfilters=dw, dweights=weights, pairs=self.pairs))
         return dx
 
-    def _forward_unrolled(self, graph: Graph, x: Tensor, w: Tensor, y: Tensor) -> None:
+    def _forward_unrolled(self, graph: Graph, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
         """y as rows of pixels = columns W^T + b, then turned back into pictures."""
         filters, pixels = y.shape[1], y.size // y.shape[1]
         inputs = prod(w.shape[1:])
@@ -175,8 +164,8 @@ class Conv2dLayer(Layer):
         graph.add(MatMul(a=columns, b=matrix, transpose_b=True, c=product))
         if self.bias is not None:
             rows = graph.tensor(f"{self.name}.rows", product.shape)
-            graph.add(BiasAdd(x=product, b=self.bias.tensor, y=rows))
-        graph.add(Col2im(columns=rows, x=y, window=PIXEL))
+            graph.add(BiasAdd(x=product, b=self.bias, y=rows))
+        return graph.add(Col2im(columns=rows, x=y, window=PIXEL))
 
     def _backward_unrolled(self, graph: Graph, dy: Tensor, dw: Tensor, dx: Tensor) -> None:
         """dW = dy^T columns, dcolumns = dy W, dy as rows of pixels."""
@@ -188,7 +177,7 @@ class Conv2dLayer(Layer):
         graph.add(MatMul(a=drows, transpose_a=True, b=columns, c=dmatrix))
         graph.add(Reshape(x=dmatrix, y=dw))
         if self.bias is not None:
-            graph.add(BiasGrad(dy=drows, db=graph.gradient(self.bias.tensor)))
+            graph.add(BiasGrad(dy=drows, db=graph.gradient(self.bias)))
         dcolumns = graph.tensor(f"{self.name}.dcolumns", columns.shape)
         graph.add(MatMul(a=drows, b=matrix, c=dcolumns))
         graph.add(Col2im(columns=dcolumns, x=dx, window=self.window))

@@ -8,8 +8,15 @@ from ..common.errors import ShapeError
 from ..common.options import Count
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import BiasAdd, BiasGrad, MatMul
-from .initializers import GLOROT_UNIFORM, ZEROS, Initializer
-from .layer import Layer, Parameter, parameter_tensor
+from .initializers import GLOROT_UNIFORM, ZEROS
+from .layer import BiasInitializer, KernelInitializer, Layer, UseBias
+
+
+def flat_size(input_shape: Shape) -> int:
+    """The number of inputs; raises ShapeError if they are not flat."""
+    if len(input_shape) != 1:
+        raise ShapeError(f"expects a flat input, got {input_shape}; insert 'flatten' before it")
+    return input_shape[0]
 
 
 class Dense(Layer):
@@ -20,50 +27,29 @@ class Dense(Layer):
     """
 
     kind = "dense"
+    units: Annotated[Count, "Number of outputs."]
+    use_bias: UseBias = True
+    kernel_initializer: KernelInitializer = GLOROT_UNIFORM
+    bias_initializer: BiasInitializer = ZEROS
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        units: Annotated[Count, "Number of outputs."],
-        use_bias: Annotated[bool, "Add a trained bias to each output."] = True,
-        kernel_initializer: Annotated[
-            Initializer, "Initial values of the weights."
-        ] = GLOROT_UNIFORM,
-        bias_initializer: Annotated[Initializer, "Initial values of the bias."] = ZEROS,
-    ) -> None:
-        if len(input_shape) != 1:
-            raise ShapeError(f"expects a flat input, got {input_shape}; insert 'flatten' before it")
-        if units < 1:
-            raise ShapeError(f"units must be at least 1, got {units}")
-        super().__init__(name, input_shape, (units,))
-        inputs = input_shape[0]
-        weight = parameter_tensor(name, "weight", (units, inputs))
-        self.weight = Parameter(weight, "kernel", kernel_initializer, inputs, units)
-        bias = parameter_tensor(name, "bias", (units,))
-        self.bias = Parameter(bias, "bias", bias_initializer, inputs, units) if use_bias else None
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+    def build(self) -> None:
+        self.output_shape = (self.units,)
+        fans = flat_size(self.input_shape), self.units
+        self.weight = self.parameter("weight", fans[::-1], "kernel", self.kernel_initializer, *fans)
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.parameter("bias", fans[1:], "bias", self.bias_initializer, *fans)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         graph.keep(self.name, x=x)
         y = self.output(graph, x)
-        if self.bias is None:
-            graph.add(MatMul(a=x, b=self.weight.tensor, transpose_b=True, c=y))
-            return y
-        product = graph.tensor(f"{self.name}.product", y.shape)
-        graph.add(MatMul(a=x, b=self.weight.tensor, transpose_b=True, c=product))
-        graph.add(BiasAdd(x=product, b=self.bias.tensor, y=y))
-        return y
+        product = y if self.bias is None else graph.tensor(f"{self.name}.product", y.shape)
+        graph.add(MatMul(a=x, b=self.weight, transpose_b=True, c=product))
+        return y if self.bias is None else graph.add(BiasAdd(x=product, b=self.bias, y=y))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         x = graph.kept(self.name)["x"]
-        weight = self.weight.tensor
-        graph.add(MatMul(a=dy, transpose_a=True, b=x, c=graph.gradient(weight)))
+        graph.add(MatMul(a=dy, transpose_a=True, b=x, c=graph.gradient(self.weight)))
         if self.bias is not None:
-            graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias.tensor)))
-        dx = self.input_gradient(graph, dy)
-        graph.add(MatMul(a=dy, b=weight, c=dx))
-        return dx
+            graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias)))
+        return graph.add(MatMul(a=dy, b=self.weight, c=self.input_gradient(graph, dy)))

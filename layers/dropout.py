@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from ..common import random
-from ..common.errors import ShapeError
 from ..common.options import Share
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Dropout, DropoutBackward
 from .layer import Layer
 
@@ -24,22 +23,12 @@ class DropoutLayer(Layer):
     """
 
     kind = "dropout"
+    rate: Annotated[Share, "Share of the values that is dropped, chosen anew at each step."] = 0.5
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        rate: Annotated[
-            Share, "Share of the values that is dropped, chosen anew at each step."
-        ] = 0.5,
-    ) -> None:
-        if not 0.0 <= rate < 1.0:
-            raise ShapeError(f"rate must be at least 0 and less than 1, got {rate:g}")
-        super().__init__(name, input_shape, input_shape)
-        self.scale = 1.0 / (1.0 - rate)
+    def build(self) -> None:
+        self.scale = 1.0 / (1.0 - self.rate)
         # A word is dropped with this many chances in 2^32; the largest word must stay.
-        self.threshold = min(round(rate * 2**32), 2**32 - 1)
+        self.threshold = min(round(self.rate * 2**32), 2**32 - 1)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         if not graph.training or not self.threshold:
@@ -47,7 +36,7 @@ class DropoutLayer(Layer):
         y = self.output(graph, x)
         mask = graph.tensor(f"{self.name}.mask", x.shape, "uint8")
         graph.keep(self.name, mask=mask)
-        graph.add(
+        return graph.add(
             Dropout(
                 x=x,
                 step=graph.tensor("step", (1,), "int64", "state"),
@@ -59,12 +48,10 @@ class DropoutLayer(Layer):
                 parts=graph.parts,
             )
         )
-        return y
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         if not graph.training or not self.threshold:
             return dy
         dx = self.input_gradient(graph, dy)
         mask = graph.kept(self.name)["mask"]
-        graph.add(DropoutBackward(dy=dy, mask=mask, dx=dx, scale=self.scale))
-        return dx
+        return graph.add(DropoutBackward(dy=dy, mask=mask, dx=dx, scale=self.scale))

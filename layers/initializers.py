@@ -19,6 +19,8 @@ from ..common import random
 from ..common.errors import ConfigError
 from ..graph.graph import Shape
 
+FanIn = int | tuple[int, ...]
+"""One number for all values, or one for each row."""
 SCALED = {
     f"{family}_{law}": (family, law)
     for family in ("glorot", "he", "lecun")
@@ -50,19 +52,17 @@ class Initializer:
     mean: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.name not in NAMES:
+        # A class derived from this one has a name of its own.
+        if type(self) is Initializer and self.name not in NAMES:
             raise ConfigError(f"unknown initializer '{self.name}'; one of: {', '.join(NAMES)}")
 
     def check(self, shape: Shape) -> None:
         """Raise ShapeError if it cannot fill a tensor of this shape; those here can fill all."""
 
     def draw(
-        self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: random.Key
+        self, shape: Shape, fan_in: FanIn, fan_out: int, key: random.Key
     ) -> NDArray[np.float32]:
-        """Values of the given shape; the same key gives the same values.
-
-        fan_in: one number for all values, or one for each row.
-        """
+        """Values of the given shape; the same key gives the same values."""
         if self.name in ("zeros", "ones", "constant"):
             constant = {"zeros": 0.0, "ones": 1.0}.get(self.name, self.value)
             return np.full(shape, constant, np.float32)

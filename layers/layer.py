@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from typing_extensions import dataclass_transform
 
 from ..graph.graph import Graph, Shape, Tensor
-from .initializers import Initializer
+from .initializers import FanIn, Initializer
+
+UseBias = Annotated[bool, "Add a trained bias to each output."]
+KernelInitializer = Annotated[Initializer, "Initial values of the weights."]
+BiasInitializer = Annotated[Initializer, "Initial values of the bias."]
+
+ParameterKind = Literal["kernel", "bias", "scale", "shift"]
 
 
 @dataclass(frozen=True)
@@ -22,9 +30,9 @@ class Parameter:
     """
 
     tensor: Tensor
-    kind: Literal["kernel", "bias", "scale", "shift"]
+    kind: ParameterKind
     initializer: Initializer
-    fan_in: int | tuple[int, ...]
+    fan_in: FanIn
     fan_out: int
 
     def __post_init__(self) -> None:
@@ -39,32 +47,59 @@ class Statistic:
     initial: float
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False)
+@dataclass(eq=False, repr=False)
 class Layer(ABC):
     """One layer of the stack; shapes exclude the batch: (C, H, W) or (units,).
 
-    A layer is complete when it is built: impossible geometry raises ShapeError then.
-    ``forward`` and ``backward`` add operations to a graph and compute nothing. A layer that is not
-    ``differentiable`` has no gradient to send to the layers before it. A config can use all that
-    are ``named``. ``children`` are the layers inside a composite.
+    Every class that derives from this one is a dataclass, whose fields that carry a text are its
+    options; ``build`` works out the rest. A layer is complete when it is built: impossible geometry
+    raises ShapeError then. ``forward`` and ``backward`` add operations to a graph and compute
+    nothing. A layer that is not ``differentiable`` has no gradient to send to the layers before it.
+    A config can use all that are ``named``. ``children`` are the layers inside a composite.
     """
 
     kind: ClassVar[str]
     named: ClassVar[bool] = True
     differentiable: ClassVar[bool] = True
-    children: tuple[Layer, ...] = ()
 
-    def __init__(self, name: str, input_shape: Shape, output_shape: Shape) -> None:
-        self.name = name
-        self.input_shape = input_shape
-        self.output_shape = output_shape
+    name: str
+    input_shape: Shape
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, repr=False, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        self.output_shape = self.input_shape
+        self.children: tuple[Layer, ...] = ()
+        self._parameters: list[Parameter] = []
+        self.build()
+
+    def build(self) -> None:  # noqa: B027  # many layers have nothing to add
+        """Work out all that follows from the options, such as another ``output_shape``."""
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """The layer's trained tensors, in the order in which they are stored."""
-        return ()
+        """The trained tensors, also of the layers inside, in the order in which they are stored."""
+        inner = (p for layer in self.children for p in layer.parameters())
+        return (*self._parameters, *inner)
+
+    def parameter(
+        self,
+        name: str,
+        shape: Shape,
+        kind: ParameterKind,
+        initializer: Initializer,
+        fan_in: FanIn = 1,
+        fan_out: int = 1,
+    ) -> Tensor:
+        """Define the trained tensor ``<layer>.<name>``, shared by all graphs; see Parameter."""
+        tensor = Tensor(f"{self.name}.{name}", shape, "float32", "parameter")
+        self._parameters.append(Parameter(tensor, kind, initializer, fan_in, fan_out))
+        return tensor
 
     def statistics(self) -> tuple[Statistic, ...]:
         """What forward learns from its input in training and uses outside training."""
-        return ()
+        return tuple(s for layer in self.children for s in layer.statistics())
 
     @abstractmethod
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
@@ -86,11 +121,28 @@ class Layer(ABC):
         return graph.tensor(f"{self.name}.dx", (dy.shape[0], *self.input_shape))
 
 
-def parameter_tensor(layer: str, name: str, shape: Shape) -> Tensor:
-    """The shared tensor ``<layer>.<name>`` of a trained parameter."""
-    return Tensor(f"{layer}.{name}", shape, "float32", "parameter")
+class SingleLayer(Layer):
+    """A layer that is one operation from x to y, and its backward one from dy to dx.
 
+    ``fields`` are those of both operations beside their tensors. Backward's also reads what of x
+    and y is in ``keeps``. Without a ``backward_op`` it is the same operation, applied to dy.
+    """
 
-def statistic_tensor(layer: str, name: str, shape: Shape) -> Tensor:
-    """The shared tensor ``<layer>.<name>`` of a statistic."""
-    return Tensor(f"{layer}.{name}", shape, "float32", "state")
+    op: ClassVar[type[Any]]
+    backward_op: ClassVar[type[Any] | None] = None
+    keeps: ClassVar[tuple[str, ...]] = ()
+
+    def fields(self) -> dict[str, Any]:
+        return {}
+
+    def forward(self, graph: Graph, x: Tensor) -> Tensor:
+        ends = {"x": x, "y": self.output(graph, x)}
+        graph.keep(self.name, **{name: ends[name] for name in self.keeps})
+        return graph.add(self.op(**ends, **self.fields()))
+
+    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
+        dx = self.input_gradient(graph, dy)
+        if self.backward_op is None:
+            return graph.add(self.op(x=dy, y=dx, **self.fields()))
+        kept = graph.kept(self.name)
+        return graph.add(self.backward_op(**kept, dy=dy, dx=dx, **self.fields()))

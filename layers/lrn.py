@@ -7,15 +7,10 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from ..common.errors import ShapeError
 from ..common.options import Check, NotNegative, OptionError
-from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from .conv import picture_shape
-from .layer import Layer
-
-# The bounds of cudnnSetLRNDescriptor; its widest window is 16, but an even one has no middle.
-LARGEST_SIZE, LEAST_BETA, LEAST_K = 15, 0.01, 1e-5
+from .layer import SingleLayer
 
 
 def _odd(size: int, others: Mapping[str, Any]) -> None:
@@ -23,61 +18,25 @@ def _odd(size: int, others: Mapping[str, Any]) -> None:
         raise OptionError("expected an odd number, so that the window has a middle")
 
 
-class _LocalNorm(Layer):
-    forward_op: type[Lrn] | type[DivisiveNorm]
-    backward_op: type[LrnBackward] | type[DivisiveNormBackward]
+class _LocalNorm(SingleLayer):
+    # Bounds as in cudnnSetLRNDescriptor; its widest window is 16, but an even one has no middle.
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        size: Annotated[
-            int, Interval(ge=1, le=LARGEST_SIZE), Check(_odd), "Length of the window, odd."
-        ] = 5,
-        alpha: Annotated[
-            NotNegative,
-            "Weight of the window's mean square (missing values count as 0). Krizhevsky et al. "
-            "weight the sum: their 1e-4 is 5e-4 here.",
-        ] = 1e-4,
-        beta: Annotated[float, Interval(ge=LEAST_BETA), "Exponent."] = 0.75,
-        k: Annotated[float, Interval(ge=LEAST_K), "Added to the mean."] = 2.0,
-    ) -> None:
-        picture_shape(input_shape)
-        if size % 2 == 0 or not 1 <= size <= LARGEST_SIZE:
-            raise ShapeError(f"size must be odd, from 1 to {LARGEST_SIZE}, got {size}")
-        if alpha < 0.0 or beta < LEAST_BETA or k < LEAST_K:
-            raise ShapeError(
-                f"alpha must be at least 0, beta {LEAST_BETA:g} and k {LEAST_K:g}, "
-                f"got {alpha:g}, {beta:g} and {k:g}"
-            )
-        super().__init__(name, input_shape, input_shape)
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+    keeps = ("x", "y")
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.keep(self.name, x=x, y=y)
-        graph.add(
-            self.forward_op(x=x, y=y, size=self.size, alpha=self.alpha, beta=self.beta, k=self.k)
-        )
-        return y
+    size: Annotated[int, Interval(ge=1, le=15), Check(_odd), "Length of the window, odd."] = 5
+    alpha: Annotated[
+        NotNegative,
+        "Weight of the window's mean square (missing values count as 0). Krizhevsky et al. "
+        "weight the sum: their 1e-4 is 5e-4 here.",
+    ] = 1e-4
+    beta: Annotated[float, Interval(ge=0.01), "Exponent."] = 0.75
+    k: Annotated[float, Interval(ge=1e-5), "Added to the mean."] = 2.0
 
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        kept = graph.kept(self.name)
-        dx = self.input_gradient(graph, dy)
-        graph.add(
-            self.backward_op(
-                x=kept["x"],
-                y=kept["y"],
-                dy=dy,
-                dx=dx,
-                size=self.size,
-                alpha=self.alpha,
-                beta=self.beta,
-                k=self.k,
-            )
-        )
-        return dx
+    def build(self) -> None:
+        picture_shape(self.input_shape)
+
+    def fields(self) -> dict[str, Any]:
+        return {"size": self.size, "alpha": self.alpha, "beta": self.beta, "k": self.k}
 
 
 class LrnLayer(_LocalNorm):
@@ -87,7 +46,7 @@ class LrnLayer(_LocalNorm):
     """
 
     kind = "lrn"
-    forward_op = Lrn
+    op = Lrn
     backward_op = LrnBackward
 
 
@@ -99,5 +58,5 @@ class LcnLayer(_LocalNorm):
     """
 
     kind = "lcn"
-    forward_op = DivisiveNorm
+    op = DivisiveNorm
     backward_op = DivisiveNormBackward

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..common.errors import ShapeError
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Heaviside
-from .layer import Layer
+from .layer import SingleLayer
 from .losses.perceptron import PERCEPTRON_ERROR
 
 
-class HeavisideLayer(Layer):
+class HeavisideLayer(SingleLayer):
     """1 where x is positive, else 0; it has no gradient, so it needs the loss perceptron.
 
     Source: McCulloch and Pitts 1943, Rosenblatt 1958.
@@ -18,15 +18,8 @@ class HeavisideLayer(Layer):
     """
 
     kind = "heaviside"
+    op = Heaviside
     differentiable = False
-
-    def __init__(self, name: str, input_shape: Shape) -> None:
-        super().__init__(name, input_shape, input_shape)
-
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.add(Heaviside(x=x, y=y))
-        return y
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         if dy.name != PERCEPTRON_ERROR:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from ..common.errors import ShapeError
 from ..common.options import Check, DefaultOf, OptionError, Padding, Size
 from ..graph.geometry import Window, fit_window, pair
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import Pool2d, Pool2dBackward, PoolKind, Reshape
-from .conv import picture_shape
-from .layer import Layer
+from .conv import WindowSize, picture_shape
+from .layer import Layer, SingleLayer
+
+PoolStride = Annotated[
+    Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
+]
 
 
 def _at_most_half(padding: Any, others: Mapping[str, Any]) -> None:
@@ -23,33 +27,29 @@ def _at_most_half(padding: Any, others: Mapping[str, Any]) -> None:
             raise OptionError(f"expected at most {most}, half of pool_size")
 
 
-class Pooling(Layer):
+class Pooling(SingleLayer):
     """y = max, or mean over the pixels inside the picture, of x in each window.
 
     x: (N, C, H, W), y: (N, C, P, Q). ``stride`` is the pool size unless given.
     """
 
-    pool: PoolKind
+    op = Pool2d
+    backward_op = Pool2dBackward
+    pool: ClassVar[PoolKind]
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        pool_size: Annotated[Size, "Size of the window: number or [height, width]."] = 2,
-        stride: Annotated[
-            Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
-        ] = None,
-        padding: Annotated[
-            Padding,
-            Check(_at_most_half),
-            "Padding on either side, at most half of pool_size: number, [height, width], same or "
-            "valid (none); it is never the maximum and does not count in an average.",
-        ] = "valid",
-        ceil_mode: Annotated[bool, "Round the output size up, as Caffe does."] = False,
-    ) -> None:
-        channels, height, width = picture_shape(input_shape)
-        kernel = pair(pool_size)
+    pool_size: WindowSize = 2
+    stride: PoolStride = None
+    padding: Annotated[
+        Padding,
+        Check(_at_most_half),
+        "Padding on either side, at most half of pool_size: number, [height, width], same or "
+        "valid (none); it is never the maximum and does not count in an average.",
+    ] = "valid"
+    ceil_mode: Annotated[bool, "Round the output size up, as Caffe does."] = False
+
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        kernel, padding = pair(self.pool_size), self.padding
         largest = kernel[0] // 2, kernel[1] // 2
         if not isinstance(padding, str) and any(
             p > most for p, most in zip(pair(padding), largest, strict=True)
@@ -58,22 +58,12 @@ class Pooling(Layer):
                 f"padding {pair(padding)} is more than half of the pool size {kernel}: "
                 f"a window could lie outside the picture; use {largest} at most"
             )
-        step = pool_size if stride is None else stride
-        self.window = fit_window((height, width), kernel, step, padding, 1, ceil_mode)
-        super().__init__(name, input_shape, (channels, *self.window.output(height, width)))
+        step = kernel if self.stride is None else self.stride
+        self.window = fit_window((height, width), kernel, step, padding, 1, self.ceil_mode)
+        self.output_shape = (channels, *self.window.output(height, width))
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.keep(self.name, x=x, y=y)
-        graph.add(Pool2d(x=x, y=y, window=self.window, kind=self.pool))
-        return y
-
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        dx = self.input_gradient(graph, dy)
-        kept = graph.kept(self.name)
-        x, y = (kept["x"], kept["y"]) if self.pool == "max" else (None, None)
-        graph.add(Pool2dBackward(x=x, y=y, dy=dy, dx=dx, window=self.window, kind=self.pool))
-        return dx
+    def fields(self) -> dict[str, Any]:
+        return {"window": self.window, "kind": self.pool}
 
 
 class MaxPool2d(Pooling):
@@ -84,6 +74,7 @@ class MaxPool2d(Pooling):
 
     kind = "max_pool2d"
     pool = "max"
+    keeps = ("x", "y")
 
 
 class AvgPool2d(Pooling):
@@ -101,21 +92,18 @@ class GlobalAvgPool2d(Layer):
 
     kind = "global_avg_pool2d"
 
-    def __init__(self, name: str, input_shape: Shape) -> None:
-        channels, height, width = picture_shape(input_shape)
-        super().__init__(name, input_shape, (channels,))
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        self.output_shape = (channels,)
         self.window = Window((height, width), (height, width))
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         pooled = graph.tensor(f"{self.name}.pooled", (*x.shape[:2], 1, 1))
         graph.add(Pool2d(x=x, y=pooled, window=self.window, kind="avg"))
-        y = self.output(graph, x)
-        graph.add(Reshape(x=pooled, y=y))
-        return y
+        return graph.add(Reshape(x=pooled, y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         spread = graph.tensor(f"{self.name}.dpooled", (*dy.shape, 1, 1))
         graph.add(Reshape(x=dy, y=spread))
         dx = self.input_gradient(graph, dy)
-        graph.add(Pool2dBackward(dy=spread, dx=dx, window=self.window, kind="avg"))
-        return dx
+        return graph.add(Pool2dBackward(dy=spread, dx=dx, window=self.window, kind="avg"))

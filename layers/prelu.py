@@ -14,7 +14,7 @@ from ..graph.ops import (
     Scale,
 )
 from .initializers import Initializer
-from .layer import Layer, Parameter, parameter_tensor
+from .layer import Layer
 
 
 class Prelu(Layer):
@@ -25,20 +25,11 @@ class Prelu(Layer):
     """
 
     kind = "prelu"
+    initial_slope: Annotated[float, "Initial value of the slopes."] = 0.25
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        initial_slope: Annotated[float, "Initial value of the slopes."] = 0.25,
-    ) -> None:
-        super().__init__(name, input_shape, input_shape)
-        slope = parameter_tensor(name, "slope", input_shape[:1])
-        self.slope = Parameter(slope, "scale", Initializer("constant", initial_slope), 1, 1)
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (self.slope,)
+    def build(self) -> None:
+        constant = Initializer("constant", self.initial_slope)
+        self.slope = self.parameter("slope", self.input_shape[:1], "scale", constant)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         above, minus, below, sloped = self._tensors(graph, x.shape, "above minus below sloped")
@@ -46,26 +37,18 @@ class Prelu(Layer):
         graph.add(Activation(x=x, y=above, kind="relu"))
         graph.add(Scale(x=x, y=minus, factor=-1.0))
         graph.add(Activation(x=minus, y=below, kind="relu"))
-        graph.add(ChannelScale(x=below, s=self.slope.tensor, y=sloped, factor=-1.0))
-        y = self.output(graph, x)
-        graph.add(Add(terms=(above, sloped), y=y))
-        return y
+        graph.add(ChannelScale(x=below, s=self.slope, y=sloped, factor=-1.0))
+        return graph.add(Add(terms=(above, sloped), y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         above, below = graph.kept(self.name)["above"], graph.kept(self.name)["below"]
-        slope = self.slope.tensor
+        ds = graph.gradient(self.slope)
         left, right, kinked, inner = self._tensors(graph, dy.shape, "left right kinked inner")
         graph.add(ActivationBackward(value=above, dy=dy, dx=right, kind="relu"))
-        graph.add(
-            ChannelScaleBackward(
-                x=below, s=slope, dy=dy, dx=inner, ds=graph.gradient(slope), factor=-1.0
-            )
-        )
+        graph.add(ChannelScaleBackward(x=below, s=self.slope, dy=dy, dx=inner, ds=ds, factor=-1.0))
         graph.add(ActivationBackward(value=below, dy=inner, dx=kinked, kind="relu"))
         graph.add(Scale(x=kinked, y=left, factor=-1.0))
-        dx = self.input_gradient(graph, dy)
-        graph.add(Add(terms=(right, left), y=dx))
-        return dx
+        return graph.add(Add(terms=(right, left), y=self.input_gradient(graph, dy)))
 
     def _tensors(self, graph: Graph, shape: Shape, names: str) -> list[Tensor]:
         return [graph.tensor(f"{self.name}.{name}", shape) for name in names.split()]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..common.errors import ShapeError
-from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Rbf, RbfBackward
-from .layer import Layer
+from .layer import SingleLayer
 
 DIGITS = """
 ..###.. ...#... .#####. .#####. .....#. ####### ..####. ####### .#####. .#####.
@@ -33,7 +34,7 @@ def bitmaps(picture: str) -> tuple[tuple[float, ...], ...]:
     )
 
 
-class RbfLayer(Layer):
+class RbfLayer(SingleLayer):
     """Minus the squared distance to a fixed 7x12 bitmap of each digit; expects 84 inputs.
 
     score[n,k] = -sum over i of (x[n,i] - c[k,i])^2, c the bitmap of digit k in +1 and -1: LeCun et
@@ -42,25 +43,19 @@ class RbfLayer(Layer):
     """
 
     kind = "rbf"
+    op = Rbf
+    backward_op = RbfBackward
+    keeps = ("x",)
 
-    def __init__(self, name: str, input_shape: Shape) -> None:
+    def build(self) -> None:
         self.centres = bitmaps(DIGITS)
         inputs = len(self.centres[0])
-        if input_shape != (inputs,):
+        if self.input_shape != (inputs,):
             raise ShapeError(
                 f"expects {inputs} inputs, one for each pixel of a bitmap of 7x12, got "
-                f"{input_shape}; put 'dense: {{units: {inputs}}}' before it"
+                f"{self.input_shape}; put 'dense: {{units: {inputs}}}' before it"
             )
-        super().__init__(name, input_shape, (len(self.centres),))
+        self.output_shape = (len(self.centres),)
 
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.keep(self.name, x=x)
-        graph.add(Rbf(x=x, y=y, centres=self.centres))
-        return y
-
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        dx = self.input_gradient(graph, dy)
-        x = graph.kept(self.name)["x"]
-        graph.add(RbfBackward(x=x, dy=dy, dx=dx, centres=self.centres))
-        return dx
+    def fields(self) -> dict[str, Any]:
+        return {"centres": self.centres}

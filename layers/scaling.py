@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Scale
-from .layer import Layer
+from .layer import SingleLayer
 
 
-class ScaleLayer(Layer):
+class ScaleLayer(SingleLayer):
     """factor * x."""
 
     kind = "scale"
+    op = Scale
+    factor: Annotated[float, "The factor."]
 
-    def __init__(
-        self, name: str, input_shape: Shape, *, factor: Annotated[float, "The factor."]
-    ) -> None:
-        super().__init__(name, input_shape, input_shape)
-        self.factor = factor
-
-    def forward(self, graph: Graph, x: Tensor) -> Tensor:
-        y = self.output(graph, x)
-        graph.add(Scale(x=x, y=y, factor=self.factor))
-        return y
-
-    def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        dx = self.input_gradient(graph, dy)
-        graph.add(Scale(x=dy, y=dx, factor=self.factor))
-        return dx
+    def fields(self) -> dict[str, Any]:
+        return {"factor": self.factor}

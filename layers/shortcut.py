@@ -27,7 +27,7 @@ def shortcut_layers(kind: Shortcut, block: str, x: Shape, y: Shape) -> tuple[Lay
             "give the shortcut layers"
         )
     if kind == "padding":
-        return (PaddingShortcut(f"{block}.padding", x, y),) if x != y else ()
+        return (PaddingShortcut(f"{block}.padding", x, end=y),) if x != y else ()
     step = _step(kind, x, y)
     name = f"{block}.projection"
     return (Conv2dLayer(name, x, filters=y[0], kernel_size=1, stride=step, use_bias=False),)
@@ -41,27 +41,26 @@ class PaddingShortcut(Layer):
 
     kind = "padding"
     named = False
+    end: Shape
 
-    def __init__(self, name: str, input_shape: Shape, output_shape: Shape) -> None:
-        super().__init__(name, input_shape, output_shape)
-        if output_shape[0] < input_shape[0]:
+    def build(self) -> None:
+        self.output_shape = self.end
+        before, after = self.input_shape[0], self.end[0]
+        if after < before:
             raise ShapeError(
-                f"'shortcut: padding' adds channels, but the body has fewer ({output_shape[0]}) "
-                f"than its input ({input_shape[0]}); use 'shortcut: projection'"
+                f"'shortcut: padding' adds channels, but the body has fewer ({after}) "
+                f"than its input ({before}); use 'shortcut: projection'"
             )
-        self.window = Window((1, 1), _step("padding", input_shape, output_shape))
-        self.grows = output_shape[0] > input_shape[0]
+        self.window = Window((1, 1), _step("padding", self.input_shape, self.end))
+        self.grows = after > before
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         if self.window.stride != (1, 1):
             shape = (*x.shape[:2], *self.output_shape[1:])
             y = graph.tensor(f"{self.name}.picked", shape) if self.grows else self.output(graph, x)
-            graph.add(Pool2d(x=x, y=y, window=self.window, kind="avg"))
-            x = y
+            x = graph.add(Pool2d(x=x, y=y, window=self.window, kind="avg"))
         if self.grows:
-            y = self.output(graph, x)
-            graph.add(PadChannels(x=x, y=y))
-            x = y
+            x = graph.add(PadChannels(x=x, y=self.output(graph, x)))
         return x
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
@@ -69,12 +68,10 @@ class PaddingShortcut(Layer):
             shape = (dy.shape[0], self.input_shape[0], *self.output_shape[1:])
             plain = self.window.stride == (1, 1)
             dx = self.input_gradient(graph, dy) if plain else graph.tensor(f"{self.name}.dp", shape)
-            graph.add(Slice(x=dy, y=dx, begin=0))
-            dy = dx
+            dy = graph.add(Slice(x=dy, y=dx, begin=0))
         if self.window.stride != (1, 1):
             dx = self.input_gradient(graph, dy)
-            graph.add(Pool2dBackward(dy=dy, dx=dx, window=self.window, kind="avg"))
-            dy = dx
+            dy = graph.add(Pool2dBackward(dy=dy, dx=dx, window=self.window, kind="avg"))
         return dy
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from ..common.errors import ShapeError
-from ..common.options import Border, DefaultOf, Size
+from ..common.options import Border
 from ..graph.geometry import fit_window, pair
-from ..graph.graph import Graph, Shape, Tensor
+from ..graph.graph import Graph, Tensor
 from ..graph.ops import (
     BiasAdd,
     BiasGrad,
@@ -18,9 +17,10 @@ from ..graph.ops import (
     Pool2d,
     Pool2dBackward,
 )
-from .conv import picture_shape
+from .conv import WindowSize, picture_shape
 from .initializers import ONES, ZEROS, Initializer
-from .layer import Layer, Parameter, parameter_tensor
+from .layer import BiasInitializer, Layer
+from .pool import PoolStride
 
 
 class ScaledSubsampling(Layer):
@@ -32,63 +32,41 @@ class ScaledSubsampling(Layer):
     """
 
     kind = "scaled_subsampling"
+    pool_size: WindowSize = 2
+    stride: PoolStride = None
+    pooling: Annotated[
+        Literal["sum", "average"],
+        "What the coefficient multiplies: sum or average of the window.",
+    ] = "sum"
+    kernel_initializer: Annotated[Initializer, "Initial values of the coefficients."] = ONES
+    bias_initializer: BiasInitializer = ZEROS
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        pool_size: Annotated[Size, "Size of the window: number or [height, width]."] = 2,
-        stride: Annotated[
-            Size | None, DefaultOf("pool_size"), "Step of the window; default: pool_size."
-        ] = None,
-        pooling: Annotated[
-            Literal["sum", "average"],
-            "What the coefficient multiplies: sum or average of the window.",
-        ] = "sum",
-        kernel_initializer: Annotated[Initializer, "Initial values of the coefficients."] = ONES,
-        bias_initializer: Annotated[Initializer, "Initial values of the bias."] = ZEROS,
-    ) -> None:
-        channels, height, width = picture_shape(input_shape)
-        step = pool_size if stride is None else stride
-        self.window = fit_window((height, width), pool_size, step)
-        self.factor = float(self.window.area) if pooling == "sum" else 1.0
-        super().__init__(name, input_shape, (channels, *self.window.output(height, width)))
-        fans = self.window.area, 1
-        weight, bias = (parameter_tensor(name, part, (channels,)) for part in ("weight", "bias"))
-        self.weight = Parameter(weight, "scale", kernel_initializer, *fans)
-        self.bias = Parameter(bias, "bias", bias_initializer, *fans)
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        return self.weight, self.bias
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        step = self.pool_size if self.stride is None else self.stride
+        self.window = fit_window((height, width), self.pool_size, step)
+        self.factor = float(self.window.area) if self.pooling == "sum" else 1.0
+        self.output_shape = (channels, *self.window.output(height, width))
+        shape, fan_in = (channels,), self.window.area
+        self.weight = self.parameter("weight", shape, "scale", self.kernel_initializer, fan_in)
+        self.bias = self.parameter("bias", shape, "bias", self.bias_initializer, fan_in)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
         mean = graph.tensor(f"{self.name}.mean", y.shape)
         scaled = graph.tensor(f"{self.name}.scaled", y.shape)
-        graph.keep(self.name, mean=mean)
+        graph.keep(self.name, x=mean)
         graph.add(Pool2d(x=x, y=mean, window=self.window, kind="avg"))
-        graph.add(ChannelScale(x=mean, s=self.weight.tensor, y=scaled, factor=self.factor))
-        graph.add(BiasAdd(x=scaled, b=self.bias.tensor, y=y))
-        return y
+        graph.add(ChannelScale(x=mean, s=self.weight, y=scaled, factor=self.factor))
+        return graph.add(BiasAdd(x=scaled, b=self.bias, y=y))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias.tensor)))
-        weight = self.weight.tensor
-        dmean = graph.tensor(f"{self.name}.dmean", dy.shape)
-        graph.add(
-            ChannelScaleBackward(
-                x=graph.kept(self.name)["mean"],
-                s=weight,
-                dy=dy,
-                dx=dmean,
-                ds=graph.gradient(weight),
-                factor=self.factor,
-            )
-        )
+        graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias)))
+        dmean, ds = graph.tensor(f"{self.name}.dmean", dy.shape), graph.gradient(self.weight)
+        fields = {"s": self.weight, "factor": self.factor, **graph.kept(self.name)}
+        graph.add(ChannelScaleBackward(**fields, dy=dy, dx=dmean, ds=ds))
         dx = self.input_gradient(graph, dy)
-        graph.add(Pool2dBackward(dy=dmean, dx=dx, window=self.window, kind="avg"))
-        return dx
+        return graph.add(Pool2dBackward(dy=dmean, dx=dx, window=self.window, kind="avg"))
 
 
 class Pad2dLayer(Layer):
@@ -98,31 +76,21 @@ class Pad2dLayer(Layer):
     """
 
     kind = "pad2d"
+    padding: Annotated[
+        Border, "Width on either side: number or [height, width], of which one may be 0."
+    ]
+    value: Annotated[float, "Value of the border, after normalisation."] = 0.0
 
-    def __init__(
-        self,
-        name: str,
-        input_shape: Shape,
-        *,
-        padding: Annotated[
-            Border, "Width on either side: number or [height, width], of which one may be 0."
-        ],
-        value: Annotated[float, "Value of the border, after normalisation."] = 0.0,
-    ) -> None:
-        channels, height, width = picture_shape(input_shape)
-        rows, columns = pair(padding)
-        if rows < 0 or columns < 0:
-            raise ShapeError(f"padding must not be negative, got {pair(padding)}")
-        self.padding = (rows, rows, columns, columns)
-        self.value = value
-        super().__init__(name, input_shape, (channels, height + 2 * rows, width + 2 * columns))
+    def build(self) -> None:
+        channels, height, width = picture_shape(self.input_shape)
+        rows, columns = pair(self.padding)
+        self.ends = (rows, rows, columns, columns)
+        self.output_shape = (channels, height + 2 * rows, width + 2 * columns)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
-        graph.add(Pad2d(x=x, y=y, padding=self.padding, value=self.value))
-        return y
+        return graph.add(Pad2d(x=x, y=y, padding=self.ends, value=self.value))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         dx = self.input_gradient(graph, dy)
-        graph.add(Pad2dBackward(dy=dy, dx=dx, padding=self.padding))
-        return dx
+        return graph.add(Pad2dBackward(dy=dy, dx=dx, padding=self.ends))

@@ -16,7 +16,7 @@ from ..common.errors import ShapeError
 from ..common.random import Key
 from ..graph.graph import Shape
 from .conv import Conv2dLayer
-from .initializers import TORCH_UNIFORM, Initializer
+from .initializers import TORCH_UNIFORM, FanIn, Initializer
 from .layer import Layer
 
 _CHUNK = 64
@@ -44,9 +44,6 @@ class Dirac(Initializer):
     name: str = "dirac"
     base: Initializer = TORCH_UNIFORM
 
-    def __post_init__(self) -> None:
-        pass
-
     def check(self, shape: Shape) -> None:
         if len(shape) < 2:
             raise ShapeError("dirac is for weights, not for a bias; use zeros there")
@@ -56,9 +53,7 @@ class Dirac(Initializer):
                 "another initialiser"
             )
 
-    def draw(
-        self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: Key
-    ) -> NDArray[np.float32]:
+    def draw(self, shape: Shape, fan_in: FanIn, fan_out: int, key: Key) -> NDArray[np.float32]:
         drawn = self.base.draw(shape, fan_in, fan_out, key)
         count = min(shape[0], shape[1])
         drawn[:count] = 0.0
@@ -82,9 +77,6 @@ class Whiten(Initializer):
     samples: int = 5000
     eps: float = 5e-4
 
-    def __post_init__(self) -> None:
-        pass
-
     def check(self, shape: Shape) -> None:
         if len(shape) != 4:
             raise ShapeError(
@@ -98,9 +90,7 @@ class Whiten(Initializer):
                 f"filters; set filters to {2 * patch} (each direction and its opposite) or {patch}"
             )
 
-    def draw(
-        self, shape: Shape, fan_in: int | tuple[int, ...], fan_out: int, key: Key
-    ) -> NDArray[np.float32]:
+    def draw(self, shape: Shape, fan_in: FanIn, fan_out: int, key: Key) -> NDArray[np.float32]:
         raise ShapeError(
             "whiten needs the training pictures, so it can only be used in the first layer"
         )

@@ -13,7 +13,6 @@ from ..graph.ops.formulas import Array, UpdateFormula
 from .rules import ElementwiseRule
 
 
-@dataclass(frozen=True)
 class AdagradUpdate(UpdateFormula):
     """sum += g^2; p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)."""
 

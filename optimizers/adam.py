@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from ..common.options import Form, NotNegative, OptionError, Positive, Share
-from ..graph.graph import Graph, Tensor
 from ..graph.ops import AdamUpdate
-from .rules import Decaying, Member, factors
+from .rules import Decaying, Member
 
 
 def _two(value: Any) -> Any:
@@ -27,6 +26,7 @@ class Adam(Decaying):
     """
 
     kind = "adam"
+    operation = AdamUpdate
     decoupled: ClassVar[bool] = False
     betas: Annotated[
         tuple[Share, Share],
@@ -38,24 +38,16 @@ class Adam(Decaying):
     def families(self) -> tuple[str, ...]:
         return ("adam_m", "adam_v")
 
-    def add(self, graph: Graph, members: Sequence[Member], rates: Tensor, step: Tensor) -> None:
-        graph.add(
-            AdamUpdate(
-                gradients=tuple(m.gradient for m in members),
-                rates=rates,
-                step=step,
-                parameters=tuple(m.tensor for m in members),
-                means=self.states(members, "adam_m"),
-                squares=self.states(members, "adam_v"),
-                weight_decay=tuple(m.weight_decay for m in members),
-                lr_factor=factors(members),
-                start=tuple(m.start for m in members),
-                beta1=self.betas[0],
-                beta2=self.betas[1],
-                eps=self.eps,
-                decoupled=self.decoupled,
-            )
-        )
+    def fields(self, members: Sequence[Member]) -> dict[str, Any]:
+        return {
+            "means": self.states(members, "adam_m"),
+            "squares": self.states(members, "adam_v"),
+            "start": tuple(m.start for m in members),
+            "beta1": self.betas[0],
+            "beta2": self.betas[1],
+            "eps": self.eps,
+            "decoupled": self.decoupled,
+        }
 
 
 @dataclass(frozen=True)

@@ -73,28 +73,18 @@ def assign(
     Raises ConfigError for a group that is left without parameters.
     """
     found = []
-    used: set[int] = set()
-    everyone = Group()
+    used = set()
+    every = (*groups, Group())
     for parameter in parameters:
-        index = next((i for i, g in enumerate(groups) if g.takes(parameter)), None)
-        group = groups[index] if index is not None else everyone
-        if index is not None:
-            used.add(index)
-        own = rule.rule_of(parameter)
-        factor, decay = group.lr_factor, group.weight_decay
-        rates = group.rates
+        index = next(i for i, group in enumerate(every) if group.takes(parameter))
+        used.add(index)
+        own, group = rule.rule_of(parameter), every[index]
+        rates, factor, decay = group.rates, group.lr_factor, group.weight_decay
         if factor is None:
             rates, factor = rule.rate_of(parameter, rates)
-        found.append(
-            Assigned(
-                parameter,
-                own,
-                rates,
-                factor,
-                own.decay_of(parameter) if decay is None else decay,
-                group,
-            )
-        )
+        if decay is None:
+            decay = own.decay_of(parameter)
+        found.append(Assigned(parameter, own, rates, factor, decay, group))
     for index, group in enumerate(groups):
         if index not in used:
             raise ConfigError(_empty(index, group, parameters))

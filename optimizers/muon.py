@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from ..common.options import Count, NotNegative, Share
-from ..graph.graph import Graph, Tensor
 from ..graph.ops import MuonUpdate
 from ..layers.layer import Parameter
-from .rules import Decaying, Member, Rule, factors
+from .rules import Decaying, Member, Rule
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,7 @@ class Muon(Rule):
     """
 
     kind = "muon"
+    operation = MuonUpdate
     rest: Annotated[Decaying, "The rule for all parameters that are not filters."]
     momentum: Annotated[Share, "Share of the last update's direction that is kept."] = 0.95
     nesterov: Annotated[bool, "Nesterov's momentum: u = g + momentum * buf."] = True
@@ -50,22 +50,14 @@ class Muon(Rule):
             return rest_table(table), 1.0
         return table, self.rest_factor
 
-    def add(self, graph: Graph, members: Sequence[Member], rates: Tensor, step: Tensor) -> None:
-        graph.add(
-            MuonUpdate(
-                gradients=tuple(m.gradient for m in members),
-                rates=rates,
-                step=step,
-                parameters=tuple(m.tensor for m in members),
-                buffers=self.states(members, "momentum"),
-                weight_decay=tuple(m.weight_decay for m in members),
-                lr_factor=factors(members),
-                momentum=self.momentum,
-                nesterov=self.nesterov,
-                iterations=self.iterations,
-                rescale=self.rescale,
-            )
-        )
+    def fields(self, members: Sequence[Member]) -> dict[str, Any]:
+        return {
+            "buffers": self.states(members, "momentum"),
+            "momentum": self.momentum,
+            "nesterov": self.nesterov,
+            "iterations": self.iterations,
+            "rescale": self.rescale,
+        }
 
 
 def rest_table(table: str) -> str:

@@ -58,8 +58,11 @@ class Optimizer:
     ) -> dict[Tensor, Tensor]:
         """Every average, with the tensor that it averages: all that training changes."""
         values = (*(one.parameter.tensor for one in self.assigned(parameters)), *statistics)
-        kinds = [kind for kind, on in ((LOOKAHEAD, self.lookahead), (EMA, self.ema)) if on]
-        return {state_of(value, kind): value for kind in kinds for value in values}
+        return {state_of(value, kind): value for kind in self._kinds() for value in values}
+
+    def _kinds(self) -> list[str]:
+        """The kinds of averages that are kept."""
+        return [kind for kind, on in ((LOOKAHEAD, self.lookahead), (EMA, self.ema)) if on]
 
     def evaluated(
         self, graph: Graph, parameters: Sequence[Parameter], statistics: Sequence[Tensor]
@@ -110,22 +113,43 @@ class Optimizer:
         step: (1,) the step to take now. Results: the tables of rates and ``<average>.decays``.
         """
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
-        trained = [(one, start) for one, (start, stop) in spans if start <= first_step < stop]
         members: dict[tuple[Rule, str], list[Member]] = {}
-        for one, start in trained:
-            gradient = self._gradient(graph, one.parameter.tensor)
-            member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
-            members.setdefault((one.rule, one.rates), []).append(member)
-        for name in dict.fromkeys((RATES, *(one.rates for one, _ in trained))):
-            # The rate that is reported is read from the main table, even if no parameter uses it.
+        for one, (start, stop) in spans:
+            if start <= first_step < stop:
+                weight = one.parameter.tensor
+                gradient = state_of(weight, SUM) if self.parts > 1 else graph.gradient(weight)
+                member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
+                members.setdefault((one.rule, one.rates), []).append(member)
+
+        def table(name: str) -> Tensor:
+            """A number for every step."""
             graph.results[name] = graph.tensor(name, (total_steps,), "float32", "data")
+            return graph.results[name]
+
+        # The rate that is reported is read from the main table, even if no parameter uses it.
+        names = dict.fromkeys((RATES, *(rates for _, rates in members)))
+        tables = {name: table(name) for name in names}
         if self.rule.clip_norm is not None and members:
-            self._clip(graph, [m.gradient for group in members.values() for m in group])
+            gradients = tuple(m.gradient for group in members.values() for m in group)
+            norm = graph.tensor("gradient_norm", (1,))
+            graph.add(GlobalNorm(gradients=gradients, norm=norm))
+            limit = self.rule.clip_norm
+            graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=limit))
         for (rule, rates), group in members.items():
-            rule.add(graph, group, graph.results[rates], step)
+            rule.add(graph, group, tables[rates], step)
         # Parameters that have not begun to train keep every bit.
         begun = {one.parameter.tensor for one, (start, _) in spans if start <= first_step}
-        self._average(graph, parameters, statistics, begun, step, total_steps)
+        values = (*(p.tensor for p in parameters if p.tensor in begun), *statistics)
+        for kind in self._kinds() if values else ():
+            graph.add(
+                Average(
+                    decays=table(f"{kind}.decays"),
+                    step=step,
+                    averages=tuple(state_of(value, kind) for value in values),
+                    values=values,
+                    pull=kind == LOOKAHEAD,
+                )
+            )
 
     def sum_up(
         self,
@@ -137,7 +161,7 @@ class Optimizer:
     ) -> None:
         """Add the gradients of a part of the batch to their sums, in steps that count parts."""
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
-        trained = [o.parameter.tensor for o, (a, b) in spans if a <= first_step < b]
+        trained = [one.parameter.tensor for one, (a, b) in spans if a <= first_step < b]
         if trained:
             graph.add(
                 Accumulate(
@@ -146,42 +170,6 @@ class Optimizer:
                     sums=tuple(state_of(tensor, SUM) for tensor in trained),
                     parts=self.parts,
                     scale=scale,
-                )
-            )
-
-    def _gradient(self, graph: Graph, parameter: Tensor) -> Tensor:
-        return state_of(parameter, SUM) if self.parts > 1 else graph.gradient(parameter)
-
-    def _clip(self, graph: Graph, found: Sequence[Tensor]) -> None:
-        gradients = tuple(found)
-        norm = graph.tensor("gradient_norm", (1,))
-        graph.add(GlobalNorm(gradients=gradients, norm=norm))
-        limit = self.rule.clip_norm or 0.0
-        graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=limit))
-
-    def _average(
-        self,
-        graph: Graph,
-        parameters: Sequence[Parameter],
-        statistics: Sequence[Tensor],
-        begun: set[Tensor],
-        step: Tensor,
-        total_steps: int,
-    ) -> None:
-        for kind, on in ((LOOKAHEAD, self.lookahead), (EMA, self.ema)):
-            values = tuple(t for t in (*(p.tensor for p in parameters), *statistics))
-            values = tuple(v for v in values if v in begun or v in statistics)
-            if not on or not values:
-                continue
-            name = f"{kind}.decays"
-            graph.results[name] = graph.tensor(name, (total_steps,), "float32", "data")
-            graph.add(
-                Average(
-                    decays=graph.results[name],
-                    step=step,
-                    averages=tuple(state_of(value, kind) for value in values),
-                    values=values,
-                    pull=kind == LOOKAHEAD,
                 )
             )
 

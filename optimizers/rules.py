@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from ..common.options import NotNegative
 from ..graph.graph import Graph, Tensor
 from ..graph.ops import ElementwiseUpdate, UpdateFormula
+from ..graph.ops.updates import ParameterUpdate
 from ..layers.layer import Parameter
 
 DecayOn = Literal["all", "weights"]
@@ -40,6 +40,7 @@ class Rule(ABC):
     """
 
     kind: ClassVar[str]
+    operation: ClassVar[type[ParameterUpdate]]
     weight_decay: float = 0.0
     weight_decay_on: DecayOn = "all"
     clip_norm: float | None = None
@@ -49,8 +50,23 @@ class Rule(ABC):
         """The state is one tensor ``<family>/<parameter>`` for each of these."""
 
     @abstractmethod
+    def fields(self, members: Sequence[Member]) -> dict[str, Any]:
+        """What its ``operation`` needs beside what every update has."""
+
     def add(self, graph: Graph, members: Sequence[Member], rates: Tensor, step: Tensor) -> None:
         """Add the update of these parameters; rates: (steps,), step: (1,) the step to take now."""
+        factors = tuple(m.lr_factor for m in members)
+        graph.add(
+            self.operation(
+                gradients=tuple(m.gradient for m in members),
+                rates=rates,
+                step=step,
+                parameters=tuple(m.tensor for m in members),
+                weight_decay=tuple(m.weight_decay for m in members),
+                lr_factor=() if set(factors) <= {1.0} else factors,
+                **self.fields(members),
+            )
+        )
 
     def rule_of(self, parameter: Parameter) -> Rule:
         """The rule of a parameter: this one, unless it leaves the parameter to another."""
@@ -89,6 +105,8 @@ class Decaying(Rule):
 class ElementwiseRule(Decaying):
     """A rule that updates every number of a parameter independently, by its formula."""
 
+    operation = ElementwiseUpdate
+
     @abstractmethod
     def formula(self) -> UpdateFormula:
         """The formula with the options of the rule."""
@@ -96,29 +114,14 @@ class ElementwiseRule(Decaying):
     def families(self) -> tuple[str, ...]:
         return self.formula().families
 
-    def add(self, graph: Graph, members: Sequence[Member], rates: Tensor, step: Tensor) -> None:
-        families = [self.states(members, family) for family in self.families()]
-        graph.add(
-            ElementwiseUpdate(
-                gradients=tuple(m.gradient for m in members),
-                rates=rates,
-                step=step,
-                parameters=tuple(m.tensor for m in members),
-                states=tuple(chain.from_iterable(families)),
-                weight_decay=tuple(m.weight_decay for m in members),
-                lr_factor=factors(members),
-                start=tuple(m.start for m in members),
-                formula=self.formula(),
-            )
-        )
+    def fields(self, members: Sequence[Member]) -> dict[str, Any]:
+        return {
+            "states": tuple(t for family in self.families() for t in self.states(members, family)),
+            "start": tuple(m.start for m in members),
+            "formula": self.formula(),
+        }
 
 
 def state_of(tensor: Tensor, family: str) -> Tensor:
     """The state ``<family>/<tensor>``, shared by all sections."""
     return Tensor(f"{family}/{tensor.name}", tensor.shape, "float32", "state")
-
-
-def factors(members: Sequence[Member]) -> tuple[float, ...]:
-    """The factors of the rate, empty if all are 1."""
-    found = tuple(member.lr_factor for member in members)
-    return () if set(found) <= {1.0} else found

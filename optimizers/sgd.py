@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ..common.options import Check, OptionError, Share
-from ..graph.graph import Graph, Tensor
 from ..graph.ops import SgdUpdate
-from .rules import Decaying, Member, factors
+from .rules import Decaying, Member
 
 
 def _with_momentum(nesterov: bool, others: Mapping[str, Any]) -> None:
@@ -22,6 +21,7 @@ class Sgd(Decaying):
     """Stochastic gradient descent as in PyTorch: buf = momentum * buf + g; p -= lr * buf."""
 
     kind = "sgd"
+    operation = SgdUpdate
     momentum: Annotated[Share, "Share of the last update's direction that is kept."] = 0.0
     nesterov: Annotated[
         bool, Check(_with_momentum), "Nesterov's momentum: p -= lr * (g + momentum * buf)."
@@ -30,17 +30,9 @@ class Sgd(Decaying):
     def families(self) -> tuple[str, ...]:
         return ("momentum",) if self.momentum else ()
 
-    def add(self, graph: Graph, members: Sequence[Member], rates: Tensor, step: Tensor) -> None:
-        graph.add(
-            SgdUpdate(
-                gradients=tuple(m.gradient for m in members),
-                rates=rates,
-                step=step,
-                parameters=tuple(m.tensor for m in members),
-                buffers=self.states(members, "momentum") if self.momentum else (),
-                weight_decay=tuple(m.weight_decay for m in members),
-                lr_factor=factors(members),
-                momentum=self.momentum,
-                nesterov=self.nesterov,
-            )
-        )
+    def fields(self, members: Sequence[Member]) -> dict[str, Any]:
+        return {
+            "buffers": self.states(members, "momentum") if self.momentum else (),
+            "momentum": self.momentum,
+            "nesterov": self.nesterov,
+        }

@@ -1,17 +1,20 @@
-"""Activations in float32 by NumPy, for those in which the library loses digits."""
+"""Activations: by NumPy in float32 where the library loses digits, else behind another call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...graph.graph import Op
+from ...graph.ops import Add, Conv2d, MatMul
 from .bind import Binder
+from .constants import ELTWISE, ELTWISE_ALPHA, SCALED_TANH
 from .library import library
 from .memory import Descriptor, Memory
+from .primitive import Attributes
 
 Array = NDArray[Any]
 # oneDNN computes e^x - 1 and log(1 + e^x) as they stand. Of an ELU of -1e-3 seven of the 24 bits
@@ -58,14 +61,8 @@ def inexact(kind: str | None, dtype: str) -> bool:
 
 def apply(b: Binder, op: Op, kind: str, alpha: float, source: Memory, target: Memory) -> None:
     """Append target = f(source); both in one layout, and may be the same memory."""
-    x, y = source.array(), target.array()
     function, count, name = _FUNCTIONS[kind]
-    scratch = [b.scratch_array((_PIECE,)) for _ in range(count)]
-    pieces = [slice(at, min(at + _PIECE, len(x))) for at in range(0, len(x), _PIECE)]
-    parts = [
-        (x[piece], y[piece], *(each[: piece.stop - piece.start] for each in scratch))
-        for piece in pieces
-    ]
+    parts = _in_pieces(b, (source, target), count)
     # A channel that only fills up a block must stay zero; softplus and sigmoid of 0 are not.
     padding = padding_of(target) if kind in ("softplus", "sigmoid") else None
 
@@ -76,6 +73,15 @@ def apply(b: Binder, op: Op, kind: str, alpha: float, source: Memory, target: Me
             padding.fill(0.0)
 
     return b.host(op, run, name, {"kind": kind})
+
+
+def _in_pieces(b: Binder, memories: Sequence[Memory], count: int) -> list[list[Array]]:
+    """The memories and so many arrays to calculate in, piece by piece."""
+    arrays = [memory.array() for memory in memories]
+    scratch = [b.scratch_array((_PIECE,)) for _ in range(count)]
+    starts = range(0, len(arrays[0]), _PIECE)
+    pieces = [[array[at : at + _PIECE] for array in arrays] for at in starts]
+    return [[*piece, *(each[: len(piece[0])] for each in scratch)] for piece in pieces]
 
 
 def _elu(x: Array, y: Array, t: Array, rest: Array, alpha: np.float32) -> None:
@@ -158,21 +164,17 @@ WITHOUT_AVX2 = ("sigmoid", "silu", "tanh")
 
 def softplus_backward(b: Binder, op: Op, x: Memory, dy: Memory, dx: Memory) -> None:
     """Append dx = dy / (1 + e^-x); all in one layout, dx may be dy's memory."""
-    one, two = (b.scratch_array((_PIECE,)) for _ in range(2))
-    values, given, result = x.array(), dy.array(), dx.array()
+    parts = _in_pieces(b, (x, dy, dx), 2)
 
     def run() -> None:
-        for at in range(0, len(values), _PIECE):
-            piece = slice(at, at + _PIECE)
-            v = values[piece]
-            e, rest = one[: len(v)], two[: len(v)]
+        for v, given, result, e, rest in parts:
             np.abs(v, out=e)
             np.negative(e, out=e)
             np.exp(e, out=e)
             np.add(e, 1.0, out=rest)
             np.maximum(e, v >= 0, out=e)
             np.divide(e, rest, out=e)
-            np.multiply(e, given[piece], out=result[piece])
+            np.multiply(e, given, out=result)
 
     return b.host(op, run, "exp", {"kind": "softplus"})
 
@@ -187,3 +189,26 @@ def padding_of(memory: Memory) -> Array | None:
     blocked: tuple[tuple[str, int], ...] = (("nChw16c", 16), ("nChw8c", 8))
     (block,) = [size for name, size in blocked if Descriptor.of(shape, name) == memory.descriptor]
     return numbers.reshape(n, -1, h * w, block)[:, -1, :, c % block :]
+
+
+# ---------------------------------------------------------------- behind a product or a sum
+
+
+def eltwise(kind: str, alpha: float) -> tuple[int, float]:
+    """oneDNN's algorithm and alpha of an activation."""
+    return ELTWISE[kind], ELTWISE_ALPHA.get(kind, alpha)
+
+
+def post_ops(op: MatMul | Conv2d | Add, dtype: str) -> Attributes | None:
+    """What a primitive takes along; ``activate_behind`` does the rest. dtype: of the results."""
+    if op.activation is None or inexact(op.activation, dtype):
+        return None
+    if op.activation == "scaled_tanh":
+        return Attributes(chain=SCALED_TANH)
+    return Attributes(chain=((*eltwise(op.activation, op.activation_alpha), 0.0),))
+
+
+def activate_behind(b: Binder, op: MatMul | Conv2d | Add, result: Memory) -> None:
+    """Append the activation that no post-operation computes well enough."""
+    if op.activation is not None and inexact(op.activation, result.descriptor.dtype):
+        apply(b, op, op.activation, op.activation_alpha, result, result)

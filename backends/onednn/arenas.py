@@ -5,6 +5,7 @@ So an update is a few calls over long stretches of memory, however many tensors 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import product
 
@@ -47,15 +48,24 @@ def plan_arenas(
             store.add_arena(name, tensors, {t: layouts[owners[t]] for t in tensors})
 
     add("parameters", {parameter: parameter for parameter in trained})
-    for family, members in _families(updates).items():
-        add(family, members)
-    for name, values in _averages(ops).items():
+    families: defaultdict[str, dict[Tensor, Tensor]] = defaultdict(dict)
+    averages: defaultdict[str, dict[Tensor, Tensor]] = defaultdict(dict)
+    for op in ops:
+        if isinstance(op, ParameterUpdate):
+            for name, tensors in op.families().items():
+                families[name].update(zip(tensors, op.parameters, strict=True))
+        elif isinstance(op, Average):
+            kind = op.averages[0].name.partition("/")[0]
+            averages[kind].update(zip(op.averages, op.values, strict=True))
+    for name, members in families.items():
+        add(name, members)
+    for name, values in averages.items():
         _add_averages(store, name, values, add)
     found: dict[str, dict[Tensor, Memory]] = {}
     for name, graph in graphs.items():
         held = {t: own[t] for t in graph.tensors() if t in own and t.role not in SHARED}
         add(f"{name}.gradients", held)
-        found[name] = store.arenas[f"{name}.gradients"].memories if held else {}
+        found[name] = {t: store.memories[t] for t in held}
     add("accumulated", {t: p for t, p in own.items() if t.role in SHARED})
     return found
 
@@ -76,37 +86,12 @@ def _parameters_of(ops: Sequence[object]) -> dict[Tensor, Tensor]:
 
 def _order(updates: Sequence[ParameterUpdate]) -> list[Tensor]:
     """All trained parameters; neighbours are updated alike, in as many sections as may be."""
-    keys: dict[Tensor, list[tuple[float, ...]]] = {}
-    for op in updates:
-        for parameter in op.parameters:
-            keys.setdefault(parameter, [])
-    for op in updates:
-        alike = {p: _alike(op, i) for i, p in enumerate(op.parameters)}
-        for parameter, key in keys.items():
-            key.append(alike.get(parameter, (1.0,)))
-    return sorted(keys, key=lambda parameter: keys[parameter])
-
-
-def _alike(op: ParameterUpdate, index: int) -> tuple[float, ...]:
-    return (0.0, -op.weight_decay[index], -op.factor(index))
-
-
-def _families(updates: Sequence[ParameterUpdate]) -> dict[str, dict[Tensor, Tensor]]:
-    families: dict[str, dict[Tensor, Tensor]] = {}
-    for op in updates:
-        for name, tensors in op.families().items():
-            families.setdefault(name, {}).update(zip(tensors, op.parameters, strict=True))
-    return families
-
-
-def _averages(ops: Sequence[object]) -> dict[str, dict[Tensor, Tensor]]:
-    """Of every kind of average, such as ``ema``, the tensors with what they are averages of."""
-    found: dict[str, dict[Tensor, Tensor]] = {}
-    for op in ops:
-        if isinstance(op, Average):
-            kind = found.setdefault(op.averages[0].name.partition("/")[0], {})
-            kind.update(zip(op.averages, op.values, strict=True))
-    return found
+    keys = [
+        {p: (0.0, -op.weight_decay[i], -op.factor(i)) for i, p in enumerate(op.parameters)}
+        for op in updates
+    ]
+    every = dict.fromkeys(parameter for op in updates for parameter in op.parameters)
+    return sorted(every, key=lambda parameter: [key.get(parameter, (1.0,)) for key in keys])
 
 
 def _add_averages(
@@ -116,9 +101,7 @@ def _add_averages(
     add: Callable[[str, Mapping[Tensor, Tensor]], None],
 ) -> None:
     """Averages of parameters lie as these do; of the rest both lie in rows of their own."""
-    # If all parameters are frozen, they have no arena.
-    arena = store.arenas.get("parameters")
-    trained = {} if arena is None else arena.spans
+    trained = {t for t, (arena, _, _) in store.spans.items() if arena == "parameters"}
     add(name, {a: p for a, p in values.items() if p in trained})
     rest = {a: p for a, p in values.items() if p not in trained}
     for family, tensors in (("others", [*rest.values()]), (f"{name} of others", [*rest])):
@@ -127,10 +110,10 @@ def _add_averages(
 
 
 def stretches(
-    store: Store, *families: Sequence[Tensor], alike: Callable[[int], Hashable]
+    store: Store, *families: Sequence[Tensor], alike: Callable[[int], Hashable] = lambda index: None
 ) -> Iterator[list[int]]:
     """Indices of tensors that lie side by side in every family and are ``alike``."""
-    places = [[store.place(tensor) for tensor in family] for family in families if family]
+    places = [[store.spans[tensor] for tensor in family] for family in families if family]
     order = sorted(range(len(places[0])), key=lambda i: places[0][i])
     stretch: list[int] = []
     for i in order:
@@ -146,9 +129,9 @@ def stretches(
         yield stretch
 
 
-def flat(store: Store, tensors: Sequence[Tensor]) -> Memory:
-    """One row-major memory over neighbours of one arena."""
-    return store.arena_of(tensors).flat(tensors)
+def flats(store: Store, members: Sequence[int], *families: Sequence[Tensor]) -> tuple[Memory, ...]:
+    """Of each family one row-major memory over these members, which are neighbours."""
+    return tuple(store.flat([family[i] for i in members]) for family in families)
 
 
 def planned_layouts(

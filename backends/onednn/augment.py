@@ -19,7 +19,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     resamples = bool(stages(op.augment)[1])
     raw = None if resamples else b.scratch(Descriptor.of(op.x.shape, "plain", "uint8"))
     if raw is None:
-        pictures = b.output(op.x, Descriptor.of(op.x.shape)).array(op.x.shape)
+        pictures = b.output(op.x).array(op.x.shape)
     else:
         pictures = raw.array(op.x.shape, np.uint8)
     images, order, step = b.data(op.images), b.data(op.order), b.array(op.step)

@@ -10,22 +10,24 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.errors import DnnlError, ShapeError
+from ...common.errors import ShapeError
 from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
 from ...graph.ops import Reshape
 from ..base import BoundCall
+from ..reference import kernels
 from ..registry import Registry
 from .constants import DST, SRC
+from .fallback import NoFastKernel, reference
 from .library import library
 from .memory import Descriptor, Memory
 from .places import Places
-from .primitive import Primitive, PrimitiveDesc, copy, reorder_desc
-from .steps import Step, on_host
+from .primitive import Primitive, PrimitiveDesc, Step, copy, first_fast, on_host, reorder_desc
 from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
 Kernel = Callable[["Binder", Any], None]
 KERNELS: Registry[Kernel] = Registry("cpu")
+KERNELS.fall_back(reference, kernels.KERNELS)
 # The operations whose kernels can be bound in bfloat16; the others compute in float32.
 NARROW: set[type[Op]] = set()
 
@@ -117,8 +119,15 @@ class Binder:
             self._position = position
             self._flush({*op.reads(), *op.writes()})
             self.dtype = "bfloat16" if self.narrow and type(op) in NARROW else "float32"
-            KERNELS.of(op)(self, op)
+            self.bind_one(op)
         self._flush()
+
+    def bind_one(self, op: Op) -> None:
+        """Bind an operation by its kernel, or by the reference's if oneDNN has no fast one."""
+        try:
+            KERNELS.of(op)(self, op)
+        except NoFastKernel:
+            reference(self, op)
 
     # ------------------------------------------------------------ tensors
 
@@ -135,13 +144,15 @@ class Binder:
         arrays.setdefault(tensor, np.zeros((0, *tensor.shape[1:]), tensor.dtype))
         return lambda: arrays[tensor]
 
-    def home(self, tensor: Tensor) -> Memory:
-        """A float tensor in float32, in its own layout: its memory, or a copy of a bfloat16 one."""
-        return self._typed(tensor, "float32")
+    def home(self, tensor: Tensor, dtype: str = "float32") -> Memory:
+        """A float tensor in its own layout: its memory, or a copy if that is of another type."""
+        memory = self._home(tensor)
+        known = memory.descriptor
+        return memory if known.dtype == dtype else self.want(tensor, known.retyped(dtype))
 
     def source(self, tensor: Tensor) -> Memory:
         """An activation in its own layout, in the type of the operation that is bound now."""
-        return self._typed(tensor, self.dtype)
+        return self.home(tensor, self.dtype)
 
     def layout(self, shape: Shape, name: str = "plain") -> Descriptor:
         """A descriptor in the type of the operation that is bound now."""
@@ -152,20 +163,14 @@ class Binder:
         if self.dtype == "float32" or tensor.role != "activation":
             return "float32"
         readers = self.graph.consumers(tensor)
-        if not readers:
-            # No reader; a result is read outside.
-            return "float32" if tensor in self.graph.results.values() else self.dtype
-        return self.dtype if any(self._reads_narrow(reader) for reader in readers) else "float32"
+        # A result that has no reader here is read outside.
+        unread = not readers and tensor not in self.graph.results.values()
+        return self.dtype if unread or any(map(self._reads_narrow, readers)) else "float32"
 
     def _reads_narrow(self, reader: Op) -> bool:
         if isinstance(reader, Reshape):
             return self.written_type(reader.y) != "float32"
         return type(reader) in NARROW
-
-    def _typed(self, tensor: Tensor, dtype: str) -> Memory:
-        memory = self._home(tensor)
-        known = memory.descriptor
-        return memory if known.dtype == dtype else self.want(tensor, known.retyped(dtype))
 
     def _home(self, tensor: Tensor) -> Memory:
         """The memory that holds a float tensor; one that comes from outside starts row-major."""
@@ -183,44 +188,38 @@ class Binder:
         if home.descriptor == descriptor and home.descriptor.shape == descriptor.shape:
             # Equal descriptors may differ in strides of size-1 dimensions, which decide the kernel.
             return home.view(descriptor)
-        for copied in self._copies.setdefault(tensor, []):
+        copies = self._copies.setdefault(tensor, [])
+        for copied in copies:
             if copied.descriptor == descriptor:
                 return copied
-        source = home
         if len(home.descriptor.shape) != len(descriptor.shape):
-            source = home.view(Descriptor.of(descriptor.shape, "plain", home.descriptor.dtype))
+            home = home.view(Descriptor.of(descriptor.shape, "plain", home.descriptor.dtype))
         copied = self._placed(tensor, descriptor)
-        self._copies[tensor].append(copied)
-        constant = tensor.role in SHARED and tensor not in self._updated
-        if constant:
+        copies.append(copied)
+        steps = self.steps
+        if tensor.role in SHARED and tensor not in self._updated:
             self._entered.append(copied)
-        op = self.graph.ops[self._position]
-        self.primitive(
-            op,
-            reorder_desc(source.descriptor, descriptor),
-            {SRC: source, DST: copied},
-            {"tensor": tensor.name},
-            self.prologue if constant else self.steps,
-        )
+            steps = self.prologue
+        op, desc = self.graph.ops[self._position], reorder_desc(home.descriptor, descriptor)
+        self.primitive(op, desc, {SRC: home, DST: copied}, {"tensor": tensor.name}, steps)
         return copied
 
     def plain(self, tensor: Tensor) -> Memory:
         """The tensor in row-major order, in float32."""
         return self.want(tensor, Descriptor.of(tensor.shape))
 
-    def output(self, tensor: Tensor, descriptor: Descriptor) -> Memory:
-        """The memory to write an output in this layout.
+    def output(self, tensor: Tensor, descriptor: Descriptor | None = None) -> Memory:
+        """The memory to write an output in this layout, by default row-major in float32.
 
         A gradient's home lies in the arena, laid out as planned, and must be asked for as such.
         """
-        if tensor in self.memories:
-            home = self.memories[tensor]
-            if home.descriptor != descriptor:
-                raise ShapeError(f"{tensor.name}: laid out as {home.descriptor}, not {descriptor}")
-            return home
-        memory = self._placed(tensor, descriptor)
-        self.memories[tensor] = memory
-        return memory
+        descriptor = descriptor or Descriptor.of(tensor.shape)
+        home = self.memories.get(tensor)
+        if home is None:
+            home = self.memories[tensor] = self._placed(tensor, descriptor)
+        elif home.descriptor != descriptor:
+            raise ShapeError(f"{tensor.name}: laid out as {home.descriptor}, not {descriptor}")
+        return home
 
     def _placed(self, tensor: Tensor, descriptor: Descriptor) -> Memory:
         """New memory for a tensor, or, if places are shared, that of tensors no longer needed."""
@@ -238,9 +237,10 @@ class Binder:
 
     def may_overwrite(self, tensor: Tensor) -> bool:
         """Whether the tensor's bytes are not needed after the operation that is bound now."""
-        if self._is_kept(self._home(tensor)):
+        home = self._home(tensor)
+        if self._is_kept(home):
             return False
-        buffer = self._home(tensor).buffer.ctypes.data
+        buffer = home.buffer.ctypes.data
         later = self.graph.ops[self._position + 1 :]
         results = set(self.graph.results.values())
         return all(
@@ -277,7 +277,7 @@ class Binder:
     def scratch(self, descriptor: Descriptor, buffer: NDArray[Any] | None = None) -> Memory:
         """Memory, new unless given, that every run writes before it reads it."""
         memory = Memory(descriptor, buffer)
-        self._scratch.append(_bytes(memory))
+        self._scratch.append(memory.bytes)
         return memory
 
     def temporary(self, descriptor: Descriptor) -> Memory:
@@ -310,15 +310,15 @@ class Binder:
         """
         for tensor, memory in self.memories.items():
             if tensor.role not in EXTERNAL and not self._is_kept(memory):
-                yield _bytes(memory)
+                yield memory.bytes
         for tensor, array in self.arrays.items():
             if tensor.role not in EXTERNAL:
                 yield array
         for copied in chain.from_iterable(self._copies.values()):
             if not any(copied is other for other in self._entered):
-                yield _bytes(copied)
+                yield copied.bytes
         if entering:
-            yield from map(_bytes, self._entered)
+            yield from (memory.bytes for memory in self._entered)
         yield from self._scratch
 
     # ------------------------------------------------------------ calls
@@ -337,6 +337,25 @@ class Binder:
         call = BoundCall(op, "oneDNN", primitive.function, primitive.implementation, shown)
         target = self.steps if steps is None else steps
         target.append(Step(library().execute, primitive.call, call, primitive))
+
+    def tensors(
+        self,
+        op: Op,
+        desc: PrimitiveDesc,
+        inputs: Mapping[int, Tensor],
+        outputs: Mapping[int, Tensor],
+        details: Mapping[str, object] | None = None,
+        further: Mapping[int, Memory | None] | None = None,
+    ) -> dict[int, Memory]:
+        """Append a library call on tensors, all of them in the layouts that the primitive wants.
+
+        further: arguments that are no such tensors, None for those that are left out. Returns all.
+        """
+        arguments = {at: self.want(t, desc.descriptor(at)) for at, t in inputs.items()}
+        arguments |= {at: self.output(t, desc.descriptor(at)) for at, t in outputs.items()}
+        arguments |= {at: memory for at, memory in (further or {}).items() if memory is not None}
+        self.primitive(op, desc, arguments, details)
+        return arguments
 
     def host(
         self,
@@ -373,21 +392,5 @@ class Binder:
 def attempt(
     kind: str, candidates: Sequence[Callable[[], tuple[Any, ...]]], shown: Mapping[str, object]
 ) -> PrimitiveDesc | None:
-    """The first candidate's primitive descriptor that has more than reference code, else None."""
-    for candidate in candidates:
-        try:
-            desc = PrimitiveDesc(kind, *candidate(), shown=shown)
-        except DnnlError:
-            continue
-        if not desc.is_reference:
-            return desc
-    return None
-
-
-def _bytes(memory: Memory) -> NDArray[Any]:
-    return memory.buffer[: memory.descriptor.nbytes]
-
-
-def channel_shape(tensor: Tensor) -> Shape:
-    """(1, C, 1, ...): how a tensor of one value per channel is spread over ``tensor``."""
-    return (1, tensor.shape[1], *[1] * (len(tensor.shape) - 2))
+    """As ``first_fast``, of functions that return the arguments."""
+    return first_fast(kind, [candidate() for candidate in candidates], shown)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...graph.ops import Activation, ActivationBackward, ChannelScale, Pad2d
-from .bind import Binder, attempt, binds, channel_shape
+from .bind import Binder, binds
 from .constants import (
     ATTR_SCALES,
     BINARY_ADD,
@@ -16,9 +16,9 @@ from .constants import (
     SRC_1,
     post_op,
 )
-from .fallback import reference
-from .memory import Descriptor
-from .primitive import Attributes
+from .fallback import needed
+from .memory import Descriptor, channel_shape
+from .primitive import Attributes, first_fast
 
 
 @binds(ChannelScale)
@@ -27,16 +27,14 @@ def channel_scale(b: Binder, op: ChannelScale) -> None:
     layout = b.home(op.x).descriptor
     factor = b.constant(Descriptor.of((1,)), op.factor)
     arguments = (BINARY_MUL, layout, spread, layout, Attributes(scales=(SRC,)))
-    desc = attempt("binary", [lambda: arguments], {"src": layout})
-    if desc is None:
-        return reference(b, op)
+    desc = needed(first_fast("binary", [arguments], {"src": layout}))
     memories = {
         SRC: b.home(op.x),
         SRC_1: b.home(op.s).view(spread),
         DST: b.output(op.y, layout),
         ATTR_SCALES | SRC: factor,
     }
-    return b.primitive(op, desc, memories, {"factor": op.factor})
+    b.primitive(op, desc, memories, {"factor": op.factor})
 
 
 @binds(Pad2d)
@@ -44,7 +42,7 @@ def pad2d(b: Binder, op: Pad2d) -> None:
     top, bottom, left, right = op.padding
     h, w = op.x.shape[2:]
     x = b.plain(op.x).array(op.x.shape)
-    y = b.output(op.y, Descriptor.of(op.y.shape)).array(op.y.shape)
+    y = b.output(op.y).array(op.y.shape)
     rows = y[:, :, top : top + h]
     inner = rows[..., left : left + w]
     # In every run: the output's memory may be given to a later tensor.
@@ -63,12 +61,10 @@ def scaled_tanh(b: Binder, op: Activation) -> None:
     (_, slope, _), *rest = SCALED_TANH
     layout, single = b.home(op.x).descriptor, Descriptor.of((1,) * len(op.x.shape))
     arguments = (BINARY_MUL, layout, single, layout, Attributes(chain=rest))
-    desc = attempt("binary", [lambda: arguments], {"src": layout})
-    if desc is None:
-        return reference(b, op)
+    desc = needed(first_fast("binary", [arguments], {"src": layout}))
     factor = b.constant(single, slope)
     memories = {SRC: b.home(op.x), SRC_1: factor, DST: b.output(op.y, layout)}
-    return b.primitive(op, desc, memories, {"kind": op.kind})
+    b.primitive(op, desc, memories, {"kind": op.kind})
 
 
 def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
@@ -90,13 +86,13 @@ def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
         )
     )
     both = (BINARY_ADD, layout, single, layout)
-    first = attempt("binary", [lambda: (*both, plus)], {"src": layout})
-    second = attempt("binary", [lambda: (*both, minus)], {"src": layout})
-    if first is None or second is None:
-        return reference(b, op)
+    first, second = (
+        needed(first_fast("binary", [(*both, attributes)], {"src": layout}))
+        for attributes in (plus, minus)
+    )
     y, dx, sums = b.home(op.value), b.output(op.dx, layout), b.scratch(layout)
     dy, zero = b.want(op.dy, layout), b.constant(single, 0.0)
     b.primitive(op, first, {SRC: y, SRC_1: zero, DST: sums}, {"kind": op.kind})
     factors = {post_op(2) | SRC_1: sums, post_op(3) | SRC_1: dy}
     memories = {SRC: y, SRC_1: zero, **factors, DST: dx}
-    return b.primitive(op, second, memories, {"kind": op.kind})
+    b.primitive(op, second, memories, {"kind": op.kind})

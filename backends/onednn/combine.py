@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from ctypes import c_float, c_void_p
+from collections.abc import Sequence
 from typing import Any
 
 from ...common.errors import DnnlError
 from ...graph.graph import Shape, Tensor
 from ...graph.ops import Add, Concat, PadChannels, Slice
-from .bind import Binder, attempt, binds
+from .activations import activate_behind, post_ops
+from .bind import Binder, binds
 from .constants import BINARY_ADD, DST, MULTIPLE_SRC, SRC, SRC_1
-from .epilogue import activate_behind, post_ops
-from .fallback import reference
+from .fallback import NoFastKernel, needed
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, reorder_desc
+from .primitive import PrimitiveDesc, first_fast, handles, reorder_desc, sum_arguments
 
 
 @binds(Add, narrow=True)
 def add(b: Binder, op: Add) -> None:
     """Two terms by a binary primitive, which takes an activation along; more by a sum."""
     post, count = post_ops(op, b.dtype), len(op.terms)
-
-    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
-        if count == 2:
-            return lambda: (BINARY_ADD, layout, layout, layout, post)
-        scales = (c_float * count)(*[1.0] * count)
-        return lambda: (layout, count, scales, _handles([layout] * count), None)
-
-    kind = "binary" if count == 2 else "sum"
-    candidates = [candidate(layout) for layout in _layouts(b, op.terms[0])]
-    desc = attempt(kind, candidates, {"terms": count})
-    if desc is None:
-        return reference(b, op)
+    layouts = _layouts(b, op.terms[0])
+    if count == 2:
+        kind, places = "binary", [SRC, SRC_1]
+        candidates: list[tuple[Any, ...]] = [
+            (BINARY_ADD, layout, layout, layout, post) for layout in layouts
+        ]
+    else:
+        kind, places = "sum", list(range(MULTIPLE_SRC, MULTIPLE_SRC + count))
+        candidates = [sum_arguments(layout, count) for layout in layouts]
+    desc = needed(first_fast(kind, candidates, {"terms": count}))
     layout = desc.descriptor(DST)
     terms = (
         sorted(op.terms, key=lambda term: not _free(b, term, layout)) if count == 2 else op.terms
     )
-    memories = {}
-    for at, term in enumerate(terms):
-        argument = (SRC, SRC_1)[at] if count == 2 else MULTIPLE_SRC + at
-        memories[argument] = b.want(term, layout)
+    memories = {at: b.want(term, layout) for at, term in zip(places, terms, strict=True)}
     if count == 2 and _free(b, terms[0], layout):
         # In place it touches a quarter less memory.
         b.overwritten.add(terms[0])
@@ -64,7 +58,7 @@ def concat(b: Binder, op: Concat) -> None:
         if desc is not None:
             parts = [b.want(part, b.layout(part.shape, name)) for part in op.parts]
             return _join(b, op, desc, parts)
-    return reference(b, op)
+    raise NoFastKernel
 
 
 @binds(PadChannels, narrow=True)
@@ -77,14 +71,14 @@ def pad_channels(b: Binder, op: PadChannels) -> None:
         if desc is not None:
             empty = b.constant(b.layout(zeros, name), 0.0)
             return _join(b, op, desc, [b.want(op.x, b.layout(op.x.shape, name)), empty])
-    return reference(b, op)
+    raise NoFastKernel
 
 
 def _joined(b: Binder, shapes: Sequence[Shape], y: Tensor, name: str) -> PrimitiveDesc | None:
     # The array holds their handles alone, so they must live until the library has read it.
     parts = [b.layout(shape, name) for shape in shapes]
-    arguments = (b.layout(y.shape, name), len(parts), 1, _handles(parts), None)
-    return attempt("concat", [lambda: arguments], {"parts": len(shapes)})
+    arguments = (b.layout(y.shape, name), len(parts), 1, handles(parts), None)
+    return first_fast("concat", [arguments], {"parts": len(shapes)})
 
 
 def _join(
@@ -100,14 +94,16 @@ def slice_channels(b: Binder, op: Slice) -> None:
     offsets = (0, op.begin, *[0] * (len(op.x.shape) - 2))
     for name in _names(b, op.x):
         layout = b.layout(op.x.shape, name)
-        part = _part(layout, op.y.shape, offsets)
-        if part is None:
+        try:
+            part = layout.part(op.y.shape, offsets)
+        except DnnlError:
+            # It would cut through a block of channels.
             continue
         source = b.want(op.x, layout).view(part)
         target = b.output(op.y, b.layout(op.y.shape, name))
         desc = reorder_desc(part, target.descriptor)
         return b.primitive(op, desc, {SRC: source, DST: target}, {"begin": op.begin})
-    return reference(b, op)
+    raise NoFastKernel
 
 
 def _names(b: Binder, tensor: Tensor) -> tuple[str, ...]:
@@ -126,15 +122,3 @@ def _layouts(b: Binder, tensor: Tensor) -> list[Descriptor]:
     known = b.source(tensor).descriptor
     plain = b.layout(tensor.shape)
     return [known, plain] if len(known.shape) == len(tensor.shape) else [plain]
-
-
-def _part(whole: Descriptor, shape: Shape, offsets: Shape) -> Descriptor | None:
-    """A part of a layout, None if it would cut through a block of channels."""
-    try:
-        return whole.part(shape, offsets)
-    except DnnlError:
-        return None
-
-
-def _handles(descriptors: Sequence[Descriptor]) -> Any:
-    return (c_void_p * len(descriptors))(*[d.handle for d in descriptors])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...graph.graph import Op, Shape, Tensor
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
-from .bind import Binder, attempt, binds
+from .activations import activate_behind, post_ops
+from .bind import Binder, binds
 from .constants import (
     BIAS,
     CONVOLUTION_DIRECT,
@@ -20,11 +21,10 @@ from .constants import (
     SRC,
     WEIGHTS,
 )
-from .epilogue import activate_behind, forward_kind, post_ops
-from .fallback import reference
+from .fallback import needed
 from .library import Dims, library
 from .memory import Descriptor
-from .primitive import Attributes, PrimitiveDesc
+from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind
 from .selfcheck import is_right
 
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
@@ -52,16 +52,22 @@ class ConvDescriptors:
     ``types``: of source, weights and destination.
     """
 
-    def __init__(
-        self, x: Tensor, w: Tensor, y: Tensor, groups: int, layout: str, types: Types
-    ) -> None:
+    def __init__(self, op: Convolution, layout: str, types: Types) -> None:
+        x, w, y = tensors_of(op)
         blocked = layout.startswith("nChw")
         # Oihw16o kernels read pictures of 1 or 3 channels unblocked.
         source = "nchw" if blocked and x.shape[1] < 8 else layout
         self.src = Descriptor.of(x.shape, source, types[0])
-        self.weights = Descriptor.of(filter_shape(w, groups), "any", types[1])
+        self.weights = Descriptor.of(filter_shape(w, op.groups), "any", types[1])
         self.dst = Descriptor.of(y.shape, layout, types[2])
         self.bias = Descriptor.of((w.shape[0],))
+
+
+def tensors_of(op: Convolution) -> tuple[Tensor, Tensor, Tensor]:
+    """Pictures, filters and outputs, or their gradients."""
+    if isinstance(op, Conv2d):
+        return op.x, op.w, op.y
+    return (op.dx, op.w, op.dy) if isinstance(op, Conv2dBackwardData) else (op.x, op.dw, op.dy)
 
 
 def filter_shape(w: Tensor, groups: int) -> Shape:
@@ -86,9 +92,6 @@ def _details(op: Convolution) -> dict[str, object]:
 
 
 def _forward_desc(
-    x: Tensor,
-    w: Tensor,
-    y: Tensor,
     op: Convolution,
     layouts: Iterable[str],
     types: Types,
@@ -96,15 +99,21 @@ def _forward_desc(
     bias: bool = False,
     post: Attributes | None = None,
 ) -> PrimitiveDesc | None:
-    def candidate(layout: str) -> Callable[[], tuple[Any, ...]]:
-        def arguments() -> tuple[Any, ...]:
-            d = ConvDescriptors(x, w, y, op.groups, layout, types)
-            shared = d.bias if bias else None
-            return (prop, CONVOLUTION_DIRECT, d.src, d.weights, shared, d.dst, *_slide(op), post)
-
-        return arguments
-
-    return attempt("convolution_forward", [candidate(layout) for layout in layouts], _details(op))
+    every = [ConvDescriptors(op, layout, types) for layout in layouts]
+    candidates = [
+        (
+            prop,
+            CONVOLUTION_DIRECT,
+            d.src,
+            d.weights,
+            d.bias if bias else None,
+            d.dst,
+            *_slide(op),
+            post,
+        )
+        for d in every
+    ]
+    return first_fast("convolution_forward", candidates, _details(op))
 
 
 def _layouts(choices: Mapping[str, str], name: str, channels: int) -> tuple[str, ...]:
@@ -113,62 +122,34 @@ def _layouts(choices: Mapping[str, str], name: str, channels: int) -> tuple[str,
     return tuple(dict.fromkeys((chosen, *candidate_layouts(), "nchw")))
 
 
-def _forward_layouts(op: Convolution, choices: Mapping[str, str], x: Tensor) -> tuple[str, ...]:
-    return _layouts(choices, layer_of(op), x.shape[1])
+def _forward_layouts(op: Convolution, choices: Mapping[str, str]) -> tuple[str, ...]:
+    return _layouts(choices, layer_of(op), tensors_of(op)[0].shape[1])
 
 
 @binds(Conv2d, narrow=True)
 def conv2d(b: Binder, op: Conv2d) -> None:
-    desc = _forward_desc(
-        op.x,
-        op.w,
-        op.y,
-        op,
-        _forward_layouts(op, b.choices, op.x),
-        (b.dtype, b.dtype, b.written_type(op.y)),
-        forward_kind(b.graph),
-        op.bias is not None,
-        post_ops(op, b.written_type(op.y)),
-    )
-    if desc is None:
-        return reference(b, op)
-    arguments = {
-        SRC: b.want(op.x, desc.descriptor(SRC)),
-        WEIGHTS: b.want(op.w, desc.descriptor(WEIGHTS)),
-        DST: b.output(op.y, desc.descriptor(DST)),
-    }
-    if op.bias is not None:
-        arguments[BIAS] = b.home(op.bias)
-    b.primitive(op, desc, arguments, _details(op))
-    return activate_behind(b, op, arguments[DST])
+    layouts, written = _forward_layouts(op, b.choices), b.written_type(op.y)
+    kind, post = forward_kind(b.graph), post_ops(op, written)
+    types, bias = (b.dtype, b.dtype, written), op.bias is not None
+    desc = needed(_forward_desc(op, layouts, types, kind, bias, post))
+    further = {BIAS: None if op.bias is None else b.home(op.bias)}
+    inputs = {SRC: op.x, WEIGHTS: op.w}
+    arguments = b.tensors(op, desc, inputs, {DST: op.y}, _details(op), further)
+    activate_behind(b, op, arguments[DST])
 
 
 @binds(Conv2dBackwardData, narrow=True)
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     layouts = _layouts(b.choices, f"{layer_of(op)}/data", op.dx.shape[1])
-    forward = _forward_layouts(op, b.choices, op.dx)
-    hint = _forward_desc(op.dx, op.w, op.dy, op, forward, (b.dtype,) * 3)
-    if hint is None:
-        return reference(b, op)
-
-    def candidate(layout: str) -> Callable[[], tuple[Any, ...]]:
-        def arguments() -> tuple[Any, ...]:
-            types = (b.written_type(op.dx), b.dtype, b.dtype)
-            d = ConvDescriptors(op.dx, op.w, op.dy, op.groups, layout, types)
-            return (CONVOLUTION_DIRECT, d.src, d.weights, d.dst, *_slide(op), hint, None)
-
-        return arguments
-
-    kind = "convolution_backward_data"
-    desc = attempt(kind, [candidate(layout) for layout in layouts], _details(op))
-    if desc is None:
-        return reference(b, op)
-    arguments = {
-        DIFF_DST: b.want(op.dy, desc.descriptor(DIFF_DST)),
-        WEIGHTS: b.want(op.w, desc.descriptor(WEIGHTS)),
-        DIFF_SRC: b.output(op.dx, desc.descriptor(DIFF_SRC)),
-    }
-    return b.primitive(op, desc, arguments, _details(op))
+    forward = _forward_layouts(op, b.choices)
+    hint = needed(_forward_desc(op, forward, (b.dtype,) * 3))
+    types = (b.written_type(op.dx), b.dtype, b.dtype)
+    every = [ConvDescriptors(op, layout, types) for layout in layouts]
+    candidates = [
+        (CONVOLUTION_DIRECT, d.src, d.weights, d.dst, *_slide(op), hint, None) for d in every
+    ]
+    desc = needed(first_fast("convolution_backward_data", candidates, _details(op)))
+    b.tensors(op, desc, {DIFF_DST: op.dy, WEIGHTS: op.w}, {DIFF_SRC: op.dx}, _details(op))
 
 
 def filter_gradient_desc(
@@ -178,7 +159,7 @@ def filter_gradient_desc(
 
     The gradient is float32, whatever the type of x and dy.
     """
-    forward = _forward_layouts(op, choices, op.x)
+    forward = _forward_layouts(op, choices)
     for layout in _layouts(choices, f"{layer_of(op)}/filter", op.x.shape[1]):
 
         def describe(
@@ -205,33 +186,22 @@ def _filter_gradient(
 ) -> PrimitiveDesc | None:
     """In one layout, beside a forward in one of several."""
     layout, forward = layouts
-    hint = _forward_desc(op.x, op.dw, op.dy, op, forward, (dtype,) * 3)
+    hint = _forward_desc(op, forward, (dtype,) * 3)
     if hint is None:
         return None
 
-    def arguments() -> tuple[Any, ...]:
-        types = (dtype, "float32", dtype)
-        d = ConvDescriptors(op.x, op.dw, op.dy, op.groups, layout, types)
-        bias = d.bias if op.bias_grad is not None else None
-        shapes = (d.src, d.weights, bias, d.dst)
-        return (CONVOLUTION_DIRECT, *shapes, *_slide(op), hint, attributes)
-
-    return attempt("convolution_backward_weights", [arguments], _details(op))
+    d = ConvDescriptors(op, layout, (dtype, "float32", dtype))
+    shapes = (d.src, d.weights, None if op.bias_grad is None else d.bias, d.dst)
+    arguments = (CONVOLUTION_DIRECT, *shapes, *_slide(op), hint, attributes)
+    return first_fast("convolution_backward_weights", [arguments], _details(op))
 
 
 @binds(Conv2dBackwardFilter, narrow=True)
 def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
-    desc = filter_gradient_desc(op, b.choices, b.dtype)
-    if desc is None:
-        return reference(b, op)
-    arguments = {
-        SRC: b.want(op.x, desc.descriptor(SRC)),
-        DIFF_DST: b.want(op.dy, desc.descriptor(DIFF_DST)),
-        DIFF_WEIGHTS: b.output(op.dw, desc.descriptor(DIFF_WEIGHTS)),
-    }
-    if op.bias_grad is not None:
-        arguments[DIFF_BIAS] = b.output(op.bias_grad, Descriptor.of(op.bias_grad.shape))
+    desc = needed(filter_gradient_desc(op, b.choices, b.dtype))
     details = _details(op)
     if b.narrow and b.dtype == "float32":
         details["reason"] = "oneDNN has no correct bfloat16 kernel for it"
-    return b.primitive(op, desc, arguments, details)
+    further = {DIFF_BIAS: None if op.bias_grad is None else b.output(op.bias_grad)}
+    inputs = {SRC: op.x, DIFF_DST: op.dy}
+    b.tensors(op, desc, inputs, {DIFF_WEIGHTS: op.dw}, details, further)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ctypes import c_float, c_void_p
-
 from ...graph.ops import MatMul
-from .bind import Binder, attempt, binds
+from .activations import activate_behind, post_ops
+from .bind import Binder, binds
 from .constants import (
     BIAS,
     DIFF_BIAS,
@@ -18,10 +17,9 @@ from .constants import (
     SRC,
     WEIGHTS,
 )
-from .epilogue import activate_behind, forward_kind, post_ops
-from .fallback import reference
+from .fallback import NoFastKernel, needed
 from .memory import Descriptor, Memory
-from .primitive import Attributes, PrimitiveDesc
+from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind, sum_arguments
 from .sums import sum_into
 
 SHORT_ROWS = 256
@@ -46,7 +44,7 @@ def _inner_forward(
     weights = Descriptor.of((units, inputs), "any", dtype)
     arguments = (prop, source, weights, _rows(units) if bias else None, target, post)
     shown = {"M": rows, "N": units, "K": inputs}
-    return attempt("inner_product_forward", [lambda: arguments], shown)
+    return first_fast("inner_product_forward", [arguments], shown)
 
 
 def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc | None:
@@ -63,7 +61,7 @@ def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc | None:
     bias = _rows(units) if op.bias_grad is not None and dtype != "float32" else None
     x, dy = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=dtype)
     arguments = (x, weights, bias, dy, hint, None)
-    return attempt("inner_product_backward_weights", [lambda: arguments], _mnk(op))
+    return first_fast("inner_product_backward_weights", [arguments], _mnk(op))
 
 
 def _mnk(op: MatMul) -> dict[str, object]:
@@ -80,31 +78,24 @@ def matmul(b: Binder, op: MatMul) -> None:
     if op.transpose_a and not op.transpose_b and op.bias is None and op.activation is None:
         return _weight_gradient(b, op)
     if op.bias_grad is not None or op.transpose_a:
-        return reference(b, op)
+        raise NoFastKernel
     m, n, k = op.mnk
     written = b.written_type(op.c)
     if op.transpose_b:
         prop, bias, post = forward_kind(b.graph), op.bias is not None, post_ops(op, written)
         desc = _inner_forward(m, n, k, prop, bias, post, b.dtype, written)
-        source, weights, target = SRC, WEIGHTS, DST
+        source, target = SRC, DST
     elif op.bias is None and op.activation is None:
         hint = _inner_forward(m, k, n, FORWARD_TRAINING, False, None, b.dtype, b.dtype)
         dx, dy = _rows(m, n, dtype=written), _rows(m, k, dtype=b.dtype)
         arguments = (dx, b.layout((k, n), "any"), dy, hint, None)
-        desc = attempt("inner_product_backward_data", [lambda: arguments], _mnk(op))
-        source, weights, target = DIFF_DST, WEIGHTS, DIFF_SRC
+        desc = first_fast("inner_product_backward_data", [arguments], _mnk(op))
+        source, target = DIFF_DST, DIFF_SRC
     else:
-        return reference(b, op)
-    if desc is None:
-        return reference(b, op)
-    memories = {
-        source: b.want(op.a, desc.descriptor(source)),
-        weights: b.want(op.b, desc.descriptor(weights)),
-        target: b.output(op.c, desc.descriptor(target)),
-    }
-    if op.bias is not None:
-        memories[BIAS] = b.home(op.bias)
-    b.primitive(op, desc, memories, _mnk(op))
+        raise NoFastKernel
+    further = {BIAS: None if op.bias is None else b.home(op.bias)}
+    inputs = {source: op.a, WEIGHTS: op.b}
+    memories = b.tensors(op, needed(desc), inputs, {target: op.c}, _mnk(op), further)
     return activate_behind(b, op, memories[target])
 
 
@@ -118,9 +109,7 @@ def short_rows(op: MatMul, dtype: str) -> int:
 
 
 def _weight_gradient(b: Binder, op: MatMul) -> None:
-    desc = weight_gradient_desc(op, b.dtype)
-    if desc is None:
-        return reference(b, op)
+    desc = needed(weight_gradient_desc(op, b.dtype))
     x, dy = b.want(op.b, b.layout(op.b.shape)), b.want(op.a, b.layout(op.a.shape))
     layout = desc.descriptor(DIFF_WEIGHTS)
     result = b.output(op.c, layout)
@@ -133,17 +122,14 @@ def _weight_gradient(b: Binder, op: MatMul) -> None:
             DIFF_WEIGHTS: part,
         }
         if op.bias_grad is not None and b.dtype != "float32":
-            memories[DIFF_BIAS] = b.output(op.bias_grad, Descriptor.of(op.bias_grad.shape))
+            memories[DIFF_BIAS] = b.output(op.bias_grad)
         b.primitive(op, desc, memories, _mnk(op))
     if len(parts) > 1:
-        scales = (c_float * len(parts))(*[1.0] * len(parts))
-        handles = (c_void_p * len(parts))(*[layout.handle] * len(parts))
-        total = PrimitiveDesc("sum", layout, len(parts), scales, handles, None)
+        total = PrimitiveDesc("sum", *sum_arguments(layout, len(parts)))
         sources = {MULTIPLE_SRC + at: part for at, part in enumerate(parts)}
         b.primitive(op, total, {**sources, DST: result})
     if op.bias_grad is not None and b.dtype == "float32":
-        sum_into(b, op, dy, b.output(op.bias_grad, Descriptor.of(op.bias_grad.shape)))
-    return None
+        sum_into(b, op, dy, b.output(op.bias_grad))
 
 
 def _piece(memory: Memory, layout: Descriptor, at: int) -> Memory:

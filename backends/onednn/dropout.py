@@ -9,11 +9,11 @@ import numpy as np
 from ...common import random
 from ...graph.graph import Op, Tensor
 from ...graph.ops import Dropout, DropoutBackward
-from .bind import Binder, attempt, binds
+from .bind import Binder, binds
 from .constants import ATTR_SCALES, BINARY_MUL, DST, SRC, SRC_1
-from .fallback import reference
+from .fallback import needed
 from .memory import Descriptor, Memory
-from .primitive import Attributes
+from .primitive import Attributes, first_fast
 
 
 @binds(Dropout, narrow=True)
@@ -41,9 +41,7 @@ def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: floa
     layout = b.layout(x.shape)
     chosen = Descriptor.of(x.shape, "plain", "uint8")
     arguments = (BINARY_MUL, layout, chosen, layout, Attributes(scales=(SRC,)))
-    desc = attempt("binary", [lambda: arguments], {"src": layout})
-    if desc is None:
-        return reference(b, op)
+    desc = needed(first_fast("binary", [arguments], {"src": layout}))
     factor = b.constant(Descriptor.of((1,)), scale)
     memories = {
         SRC: b.want(x, layout),
@@ -51,4 +49,4 @@ def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: floa
         DST: b.output(y, layout),
         ATTR_SCALES | SRC: factor,
     }
-    return b.primitive(op, desc, memories, {"scale": scale})
+    b.primitive(op, desc, memories, {"scale": scale})

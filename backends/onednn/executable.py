@@ -35,7 +35,7 @@ from .bind import Binder
 from .host_memory import enough_for
 from .library import library, status_name
 from .memory import Memory
-from .steps import Step
+from .primitive import Step
 from .store import Store, load_plain, store_plain
 
 # A step is timed no further once its runs have taken so long together.
@@ -126,9 +126,7 @@ class OneDnnExecutable:
         saved = [array.copy() for array in changed]
         for _ in range(repeats):
             for entry, spent in zip(every, times, strict=True):
-                begin = time.perf_counter()
-                _run((entry,))
-                spent.append(time.perf_counter() - begin)
+                spent.append(_seconds((entry,)))
         for array, before in zip(changed, saved, strict=True):
             array[...] = before
         self._stale.update(self._sections)
@@ -148,15 +146,13 @@ class OneDnnExecutable:
         """
         binder = self._sections[section]
         library().set_threads(self._threads)
-        _fill(binder)
+        for memory in self._store.memories.values():
+            # Small and positive, for zeros and denormals run at another speed.
+            memory.array()[:] = 0.01
         calls = [entry for entry in binder.steps if entry.primitive is not None]
         times: list[float] = []
-        while len(times) <= repeats:
-            begin = time.perf_counter()
-            _run(calls)
-            times.append(time.perf_counter() - begin)
-            if sum(times) > LONG_SECONDS:
-                break
+        while len(times) <= repeats and sum(times) <= LONG_SECONDS:
+            times.append(_seconds(calls))
         return min(times[1:] or times)
 
     def close(self) -> None:
@@ -188,10 +184,10 @@ def _run(steps: Sequence[Step]) -> None:
             _fail(entry)
 
 
-def _fill(binder: Binder) -> None:
-    """Values to time with: small and positive, for zeros and denormals run at another speed."""
-    for memory in binder.store.memories.values():
-        memory.array()[:] = 0.01
+def _seconds(steps: Sequence[Step]) -> float:
+    begin = time.perf_counter()
+    _run(steps)
+    return time.perf_counter() - begin
 
 
 def _fail(entry: Step) -> None:

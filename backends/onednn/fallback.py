@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...graph.graph import Op, Tensor
 from ..reference import kernels
-from .bind import KERNELS, Binder
-from .memory import Descriptor
+
+if TYPE_CHECKING:
+    from .bind import Binder
+
+T = TypeVar("T")
 
 NOT_FAST = "oneDNN has no fast kernel for it"
+
+
+class NoFastKernel(Exception):
+    """Raised in a binding function: NumPy's kernel is to be bound instead."""
+
+
+def needed(found: T | None) -> T:
+    """What was looked for; raises NoFastKernel if it was not found."""
+    if found is None:
+        raise NoFastKernel
+    return found
 
 
 def reference(b: Binder, op: Op, reason: str = NOT_FAST) -> None:
@@ -20,7 +34,7 @@ def reference(b: Binder, op: Op, reason: str = NOT_FAST) -> None:
     """
     if b.dtype != "float32":
         b.dtype = "float32"
-        return KERNELS.of(op)(b, op)
+        return b.bind_one(op)
     fetch = [_fetcher(b, getattr(op, field)) for field in (*op.inputs, *op.updates)]
     store = [_writer(b, getattr(op, field)) for field in (*op.outputs, *op.updates)]
     kernel = kernels.KERNELS.of(op)
@@ -31,9 +45,6 @@ def reference(b: Binder, op: Op, reason: str = NOT_FAST) -> None:
             put(value)
 
     return b.host(op, run, kernel.function, {"reason": reason})
-
-
-KERNELS.fall_back(reference, kernels.KERNELS)
 
 
 def _fetcher(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[], Any]:
@@ -62,7 +73,7 @@ def _writer(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[A
     if field.role == "state" and field.dtype == "float32":
         array = b.home(field).array(field.shape)
     elif field.dtype == "float32":
-        array = b.output(field, Descriptor.of(field.shape)).array(field.shape)
+        array = b.output(field).array(field.shape)
     else:
         array = b.array(field)
 

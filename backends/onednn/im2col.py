@@ -12,20 +12,19 @@ from ...graph.geometry import Window
 from ...graph.graph import Shape
 from ...graph.ops import Col2im, Im2col
 from .bind import Binder, binds
-from .fallback import reference
+from .fallback import NoFastKernel
 from .memory import Descriptor
 
 
 @binds(Im2col)
 def im2col(b: Binder, op: Im2col) -> None:
     n, c, h, w = op.x.shape
-    rows = Descriptor.of(op.columns.shape)
     if op.window == Window((1, 1)):
-        b.alias(op.columns, b.want(op.x, Descriptor.of(op.x.shape, "nhwc")).view(rows))
-        return
+        last = b.want(op.x, Descriptor.of(op.x.shape, "nhwc"))
+        return b.alias(op.columns, last.view(Descriptor.of(op.columns.shape)))
     places = gather_indices((c, h, w), op.window)
     x = b.plain(op.x).array((n, c * h * w))
-    columns = b.output(op.columns, rows).array((n, places.size))
+    columns = b.output(op.columns).array((n, places.size))
     # One more than the pixels: the zero that stands for all outside the picture.
     pixels = b.scratch_array((n, c * h * w + 1))
 
@@ -33,16 +32,15 @@ def im2col(b: Binder, op: Im2col) -> None:
         pixels[:, :-1], pixels[:, -1] = x, 0.0
         pixels.take(places, axis=1, out=columns, mode="clip")
 
-    b.host(op, gather, "take", {"window": str(op.window)})
+    return b.host(op, gather, "take", {"window": str(op.window)})
 
 
 @binds(Col2im)
 def col2im(b: Binder, op: Col2im) -> None:
     if op.window != Window((1, 1)):
-        return reference(b, op)
+        raise NoFastKernel
     layout = Descriptor.of(op.x.shape, "nhwc")
     b.alias(op.x, b.plain(op.columns).view(layout))
-    return None
 
 
 def gather_indices(picture: Shape, window: Window) -> NDArray[np.intp]:

@@ -6,7 +6,6 @@ import numpy as np
 
 from ...graph.ops import Metrics, SoftmaxCrossEntropy, SoftmaxCrossEntropyBackward
 from .bind import Binder, binds
-from .memory import Descriptor
 
 
 @binds(SoftmaxCrossEntropy)
@@ -14,8 +13,8 @@ def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
     """In float64: the library's log-softmax is off by up to 4e-6, always to the same side."""
     n, k = op.x.shape
     x, target = b.plain(op.x).array((n, k)), b.array(op.target)
-    log_p = b.output(op.log_p, Descriptor.of(op.log_p.shape)).array((n, k))
-    loss = b.output(op.loss, Descriptor.of((1,))).array()
+    log_p = b.output(op.log_p).array((n, k))
+    loss = b.output(op.loss).array()
     # One column per sample: NumPy is several times as fast along long rows.
     shifted, powers = (b.scratch_array((k, n), np.float64) for _ in range(2))
     top, total, right = (b.scratch_array((n,), np.float64) for _ in range(3))
@@ -50,7 +49,7 @@ def softmax_cross_entropy_backward(b: Binder, op: SoftmaxCrossEntropyBackward) -
     """In float64, where e^log_p - 1 keeps its digits however sure the network is."""
     n, k = op.dx.shape
     log_p, target = b.plain(op.log_p).array(), b.array(op.target)
-    dx = b.output(op.dx, Descriptor.of(op.dx.shape)).array()
+    dx = b.output(op.dx).array()
     wide = b.scratch_array((n * k,), np.float64)
     first = np.arange(n) * k
     mean = op.reduction == "mean"

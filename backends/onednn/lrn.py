@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from ...graph.graph import Tensor
 from ...graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
-from .bind import Binder, attempt, binds
+from .bind import Binder, binds
 from .constants import (
     DIFF_DST,
     DIFF_SRC,
@@ -20,21 +20,19 @@ from .constants import (
     WORKSPACE,
 )
 from .convolution import candidate_layouts
-from .fallback import reference
+from .fallback import needed
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc
+from .primitive import PrimitiveDesc, first_fast
 
 Forward = Lrn | DivisiveNorm
 Backward = LrnBackward | DivisiveNormBackward
 
 
-def _algorithm(op: Forward | Backward) -> int:
+def _arguments(op: Forward | Backward, layout: Descriptor, count: int) -> tuple[Any, ...]:
+    """The algorithm, this layout for so many tensors, and the formula's numbers."""
     across = isinstance(op, (Lrn, LrnBackward))
-    return LRN_ACROSS_CHANNELS if across else LRN_WITHIN_CHANNEL
-
-
-def _numbers(op: Forward | Backward) -> tuple[int, float, float, float]:
-    return op.size, op.alpha, op.beta, op.k
+    algorithm = LRN_ACROSS_CHANNELS if across else LRN_WITHIN_CHANNEL
+    return (algorithm, *[layout] * count, op.size, op.alpha, op.beta, op.k)
 
 
 def _layouts(b: Binder, x: Tensor, size: int) -> list[Descriptor]:
@@ -51,17 +49,8 @@ def _layouts(b: Binder, x: Tensor, size: int) -> list[Descriptor]:
 def _forward_desc(
     op: Forward | Backward, prop: int, layouts: Iterable[Descriptor]
 ) -> PrimitiveDesc | None:
-    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
-        return lambda: (prop, _algorithm(op), layout, layout, *_numbers(op), None)
-
-    candidates = [candidate(layout) for layout in layouts]
-    return attempt("lrn_forward", candidates, {"size": op.size})
-
-
-def _backward_desc(op: Backward, hint: PrimitiveDesc) -> PrimitiveDesc | None:
-    layout = hint.descriptor(SRC)
-    backward = (_algorithm(op), layout, layout, layout, *_numbers(op), hint, None)
-    return attempt("lrn_backward", [lambda: backward], {"size": op.size})
+    candidates = [(prop, *_arguments(op, layout, 2), None) for layout in layouts]
+    return first_fast("lrn_forward", candidates, {"size": op.size})
 
 
 def _pair(b: Binder, op: Backward) -> tuple[PrimitiveDesc, PrimitiveDesc] | None:
@@ -70,9 +59,10 @@ def _pair(b: Binder, op: Backward) -> tuple[PrimitiveDesc, PrimitiveDesc] | None
         if isinstance(op, LrnBackward) and _is_wrong(op, layout):
             continue
         hint = _forward_desc(op, FORWARD_TRAINING, [layout])
-        desc = _backward_desc(op, hint) if hint is not None else None
-        if hint is not None and desc is not None:
-            return hint, desc
+        if hint is not None:
+            backward = (*_arguments(op, hint.descriptor(SRC), 3), hint, None)
+            if desc := first_fast("lrn_backward", [backward], {"size": op.size}):
+                return hint, desc
     return None
 
 
@@ -93,41 +83,24 @@ def _is_wrong(op: LrnBackward, layout: Descriptor) -> bool:
 def lrn(b: Binder, op: Forward) -> None:
     # Of this one: the next normalisation's backward reads y too, as its x.
     readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Backward) and r.y == op.y]
+    workspace = None
     if readers:
-        found = _pair(b, readers[0])
-        desc = found[0] if found is not None else None
-    else:
-        desc = _forward_desc(op, FORWARD_INFERENCE, _layouts(b, op.x, op.size))
-    if desc is None:
-        return reference(b, op)
-    layout = desc.descriptor(SRC)
-    arguments = {SRC: b.want(op.x, layout), DST: b.output(op.y, layout)}
-    if readers:
+        desc, _ = needed(_pair(b, readers[0]))
         workspace = _workspace(b, desc)
-        if workspace is not None:
-            arguments[WORKSPACE] = workspace
         b.forwards[op.y] = (desc, workspace)
-    return b.primitive(op, desc, arguments, {"size": op.size})
+    else:
+        desc = needed(_forward_desc(op, FORWARD_INFERENCE, _layouts(b, op.x, op.size)))
+    b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, {"size": op.size}, {WORKSPACE: workspace})
 
 
 @binds(DivisiveNormBackward, narrow=True)
 @binds(LrnBackward, narrow=True)
 def lrn_backward(b: Binder, op: Backward) -> None:
-    found = _pair(b, op)
-    if found is None:
-        return reference(b, op)
-    hint, desc = found
+    hint, desc = needed(_pair(b, op))
     known = b.forwards.get(op.y)
-    workspace = known[1] if known is not None else _forward_again(b, op, hint)
-    layout = desc.descriptor(SRC)
-    arguments = {
-        SRC: b.want(op.x, layout),
-        DIFF_DST: b.want(op.dy, layout),
-        DIFF_SRC: b.output(op.dx, layout),
-    }
-    if workspace is not None:
-        arguments[WORKSPACE] = workspace
-    return b.primitive(op, desc, arguments, {"size": op.size})
+    further = {WORKSPACE: known[1] if known is not None else _forward_again(b, op, hint)}
+    inputs = {SRC: op.x, DIFF_DST: op.dy}
+    b.tensors(op, desc, inputs, {DIFF_SRC: op.dx}, {"size": op.size}, further)
 
 
 def _workspace(b: Binder, desc: PrimitiveDesc) -> Memory | None:

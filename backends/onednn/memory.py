@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ctypes import POINTER, byref, c_int, c_int64
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...common.native import Owned
-from ...graph.graph import Shape
+from ...graph.graph import Shape, Tensor
 from .constants import (
     DATA_TYPE_NAMES,
     DATA_TYPES,
@@ -60,32 +61,27 @@ class Descriptor(Owned):
     def of(cls, shape: Shape, layout: str = "plain", dtype: str = "float32") -> Descriptor:
         """layout: "plain" (row-major), "any" (the library chooses), or a name such as nhwc."""
         tag = {"plain": PLAIN_TAGS[len(shape)], "any": TAG_ANY}.get(layout) or LAYOUT_TAGS[layout]
-        handle = library().create(
-            "memory_desc_create_with_tag",
-            len(shape),
-            Dims(*shape),
-            DATA_TYPES[dtype],
-            tag,
-            shown={"shape": shape, "layout": layout, "dtype": dtype},
-        )
-        return cls(handle, library().destroyer("memory_desc"))
+        shown = {"shape": shape, "layout": layout, "dtype": dtype}
+        numbers = len(shape), Dims(*shape), DATA_TYPES[dtype], tag
+        return cls._made("create_with_tag", *numbers, shown=shown)
 
     @classmethod
     def clone(cls, borrowed: int) -> Descriptor:
         """An own copy of a descriptor that belongs to a primitive descriptor."""
-        handle = library().create("memory_desc_clone", borrowed)
+        return cls._made("clone", borrowed)
+
+    @classmethod
+    def _made(
+        cls, function: str, *arguments: Any, shown: Mapping[str, object] | None = None
+    ) -> Descriptor:
+        handle = library().create(f"memory_desc_{function}", *arguments, shown=shown)
         return cls(handle, library().destroyer("memory_desc"))
 
     def part(self, shape: Shape, offsets: Shape) -> Descriptor:
         """The layout of a part of this one, in the same bytes; DnnlError if it cuts a block."""
-        handle = library().create(
-            "memory_desc_create_submemory",
-            self.handle,
-            Dims(*shape),
-            Dims(*offsets),
-            shown={"of": self, "shape": shape, "offsets": offsets},
-        )
-        return Descriptor(handle, library().destroyer("memory_desc"))
+        shown = {"of": self, "shape": shape, "offsets": offsets}
+        dims = Dims(*shape), Dims(*offsets)
+        return self._made("create_submemory", self.handle, *dims, shown=shown)
 
     def __eq__(self, other: object) -> bool:
         """Whether both lay out memory alike; strides of dimensions of size 1 do not count."""
@@ -163,11 +159,21 @@ class Memory(Owned):
         """A zeroed row-major memory."""
         return cls(Descriptor.of(shape, "plain", dtype))
 
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """The part of the buffer that the descriptor lays out."""
+        return self.buffer[: self.descriptor.nbytes]
+
     def view(self, descriptor: Descriptor) -> Memory:
         """The same bytes under another descriptor."""
         return Memory(descriptor, self.buffer)
 
     def array(self, shape: Shape | None = None, dtype: Any = np.float32) -> NDArray[Any]:
         """The buffer as an array: right only if the layout is row-major. Not a copy."""
-        flat: NDArray[Any] = self.buffer[: self.descriptor.nbytes].view(dtype)
+        flat: NDArray[Any] = self.bytes.view(dtype)
         return flat if shape is None else flat.reshape(shape)
+
+
+def channel_shape(tensor: Tensor) -> Shape:
+    """(1, C, 1, ...): how a tensor of one value per channel is spread over ``tensor``."""
+    return (1, tensor.shape[1], *[1] * (len(tensor.shape) - 2))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...graph.graph import Tensor
 from ...graph.ops import MuonUpdate
-from .arenas import flat, stretches
+from .arenas import flats, stretches
 from .bind import Binder, binds
 from .constants import DST, SRC, WEIGHTS
 from .memory import Descriptor, Memory
@@ -21,19 +21,16 @@ from .updates import add, scalar
 @binds(MuonUpdate)
 def muon_update(b: Binder, op: MuonUpdate) -> None:
     one = scalar(b, 1.0)
-    for members in stretches(
-        b.store, op.parameters, op.gradients, op.buffers, alike=lambda i: True
-    ):
-        g = flat(b.store, [op.gradients[i] for i in members])
-        v = flat(b.store, [op.buffers[i] for i in members])
+    for members in stretches(b.store, op.parameters, op.gradients, op.buffers):
+        g, v = flats(b.store, members, op.gradients, op.buffers)
         add(b, op, (v, scalar(b, op.momentum)), (g, one), v)
         u = v
         if op.nesterov:
             u = b.scratch(v.descriptor)
             add(b, op, (g, one), (v, scalar(b, op.momentum)), u)
-        begin = b.store.place(op.buffers[members[0]])[1]
+        begin = b.store.spans[op.buffers[members[0]]][1]
         for i in members:
-            _, start, stop = b.store.place(op.buffers[i])
+            _, start, stop = b.store.spans[op.buffers[i]]
             _step(b, op, i, u.buffer[start - begin : stop - begin])
 
 
@@ -47,7 +44,7 @@ def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -
     b.primitive(op, reorder_desc(u.descriptor, plain.descriptor), {SRC: u, DST: plain})
     _newton_schulz(b, op, plain, parameter)
     # As long as the parameter with its padding, which stays zero.
-    p = flat(b.store, [parameter])
+    p = b.store.flat([parameter])
     direct = b.constant(p.descriptor, 0.0)
     turned = b.scratch(u.descriptor, direct.buffer)
     b.primitive(op, reorder_desc(plain.descriptor, turned.descriptor), {SRC: plain, DST: turned})

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ctypes as C
-from collections.abc import Mapping, Sequence
-from ctypes import byref, c_char_p, c_void_p
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from ctypes import Array, byref, c_char_p, c_float, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
+from ...common.errors import DnnlError
 from ...common.native import Owned
+from ...graph.graph import Graph, Op
+from ..base import BoundCall
 from .constants import (
     ARGUMENT_NAMES,
     DST,
+    FORWARD_INFERENCE,
+    FORWARD_TRAINING,
     QUERY_EXEC_ARG_MD,
     QUERY_IMPL_INFO,
     SCRATCHPAD_USER,
@@ -25,7 +32,7 @@ Link = tuple[int, float, float] | tuple[int, Descriptor] | tuple[float]
 class Attributes(Owned):
     """dnnl_primitive_attr_t: run-time scales of arguments, then post-operations in this order.
 
-    ``accumulate``: dst = accumulate * dst + result. ``chain``, one after the other: elementwise
+    ``chain``, one after the other: elementwise
     (algorithm, alpha, beta), binary (algorithm, descriptor) with a second source, or (scale,), to
     which scale * dst is added. ``own_scratchpad``: the scratchpad is an argument of the call, not
     memory of the library's.
@@ -34,7 +41,6 @@ class Attributes(Owned):
     def __init__(
         self,
         scales: Sequence[int] = (),
-        accumulate: float | None = None,
         chain: Sequence[Link] = (),
         own_scratchpad: bool = False,
     ) -> None:
@@ -45,8 +51,6 @@ class Attributes(Owned):
         if own_scratchpad:
             lib.call("primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
         post = Owned(lib.create("post_ops_create"), lib.destroyer("post_ops"))
-        if accumulate is not None:
-            lib.call("post_ops_append_sum", post.handle, accumulate, 0, 0)
         for each in chain:
             if len(each) == 1:
                 lib.call("post_ops_append_sum", post.handle, each[0], 0, 0)
@@ -120,6 +124,52 @@ class Primitive(Owned):
             ARGUMENT_NAMES.get(argument, str(argument)): str(memory.descriptor)
             for argument, memory in self.arguments.items()
         }
+
+
+def first_fast(
+    kind: str, candidates: Iterable[tuple[Any, ...]], shown: Mapping[str, object]
+) -> PrimitiveDesc | None:
+    """Of the first arguments for which oneDNN has more than reference code, None if of none."""
+    for arguments in candidates:
+        with suppress(DnnlError):
+            desc = PrimitiveDesc(kind, *arguments, shown=shown)
+            if not desc.is_reference:
+                return desc
+    return None
+
+
+def forward_kind(graph: Graph) -> int:
+    """Whether a section trains, as the library asks for it."""
+    trains = any(o.phase in ("backward", "update") for op in graph.ops for o in op.origin)
+    return FORWARD_TRAINING if trains else FORWARD_INFERENCE
+
+
+def handles(descriptors: Sequence[Descriptor]) -> Array[c_void_p]:
+    """Theirs alone: the descriptors must live until the library has read them."""
+    return (c_void_p * len(descriptors))(*[each.handle for each in descriptors])
+
+
+def sum_arguments(layout: Descriptor, count: int) -> tuple[Any, ...]:
+    """Those of the descriptor of a sum of so many terms."""
+    scales = (c_float * count)(*[1.0] * count)
+    return layout, count, scales, handles([layout] * count), None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One entry of an executable's list: ``function(*arguments)`` returns a dnnl status or None."""
+
+    function: Callable[..., int | None]
+    arguments: tuple[Any, ...]
+    call: BoundCall
+    primitive: Primitive | None = None
+
+
+def on_host(
+    op: Op, function: Callable[[], None], name: str, details: Mapping[str, str] | None
+) -> Step:
+    """What NumPy does, by a function without arguments."""
+    return Step(function, (), BoundCall(op, "numpy", name, "", details or {}))
 
 
 def reorder_desc(source: Descriptor, target: Descriptor) -> PrimitiveDesc:

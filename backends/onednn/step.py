@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...common.errors import DatasetError
 from ...graph.graph import Tensor
 from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
-from .arenas import flat, stretches
+from .arenas import flats, stretches
 from .bind import Binder, binds
 from .constants import (
     BINARY_ADD,
@@ -24,6 +24,7 @@ from .constants import (
 )
 from .memory import Descriptor, Memory
 from .primitive import Attributes, PrimitiveDesc, reorder_desc
+from .updates import multiply
 
 
 @binds(GatherBatch)
@@ -70,7 +71,7 @@ def rows_of_step(b: Binder, op: GatherBatch) -> Callable[[], NDArray[np.int32]]:
 def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
     """x = pixels * scale + shift, 0 for a missing sample; raw: uint8; None: x has them."""
     n, channels = op.x.shape[:2]
-    x = b.output(op.x, Descriptor.of(op.x.shape))
+    x = b.output(op.x)
     target = b.array(op.target)
     if raw is not None:
         b.primitive(op, reorder_desc(raw.descriptor, x.descriptor), {SRC: raw, DST: x})
@@ -85,9 +86,9 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
         spread = (1, channels, *[1] * (len(shape) - 2))
         scale, shift = (b.constant(Descriptor.of(spread), v) for v in (op.scale, op.shift))
         chain = Attributes(chain=((BINARY_ADD, shift.descriptor),))
-        multiply = (BINARY_MUL, seen.descriptor, scale.descriptor, seen.descriptor, chain)
+        scaled = (BINARY_MUL, seen.descriptor, scale.descriptor, seen.descriptor, chain)
         memories = {SRC: seen, SRC_1: scale, DST: seen, POST_OP_0 | SRC_1: shift}
-        b.primitive(op, PrimitiveDesc("binary", *multiply), memories, {"post_op": "add"})
+        b.primitive(op, PrimitiveDesc("binary", *scaled), memories, {"post_op": "add"})
     values = x.array((n, op.x.size // n))
 
     def blank() -> None:
@@ -101,7 +102,7 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
 @binds(GlobalNorm)
 def global_norm(b: Binder, op: GlobalNorm) -> None:
     values = [memory.array() for memory in _flats(b, op.gradients)]
-    norm = b.output(op.norm, Descriptor.of((1,))).array()
+    norm = b.output(op.norm).array()
 
     def run() -> None:
         norm[0] = np.sqrt(sum(np.dot(one, one) for one in values))
@@ -119,15 +120,12 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
 
     b.host(op, choose, "minimum")
     for part in _flats(b, op.gradients):
-        multiply = (BINARY_MUL, part.descriptor, factor.descriptor, part.descriptor, None)
-        memories = {SRC: part, SRC_1: factor, DST: part}
-        b.primitive(op, PrimitiveDesc("binary", *multiply), memories)
+        multiply(b, op, part, factor)
 
 
 def _flats(b: Binder, gradients: Sequence[Tensor]) -> list[Memory]:
     """The stretches of the arena that gradients lie in."""
-    found = stretches(b.store, gradients, alike=lambda i: True)
-    return [flat(b.store, [gradients[i] for i in members]) for members in found]
+    return [flats(b.store, members, gradients)[0] for members in stretches(b.store, gradients)]
 
 
 @binds(Advance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,61 +15,41 @@ from .memory import ALIGNMENT, Descriptor, Memory, aligned
 from .primitive import copy
 
 
-class Arena:
-    """Tensors one behind the other in one buffer, each in its layout, 64-byte aligned.
-
-    Padding is zero and stays zero under every update, so one call may run over the whole buffer.
-    """
-
-    def __init__(self, tensors: Sequence[Tensor], layouts: Mapping[Tensor, Descriptor]) -> None:
-        self.spans: dict[Tensor, tuple[int, int]] = {}
-        end = 0
-        for tensor in tensors:
-            nbytes = -(-layouts[tensor].nbytes // ALIGNMENT) * ALIGNMENT
-            self.spans[tensor] = (end, end + nbytes)
-            end += nbytes
-        self.buffer = aligned(end)
-        self.memories = {
-            tensor: Memory(layouts[tensor], self.buffer[start:stop])
-            for tensor, (start, stop) in self.spans.items()
-        }
-
-    def flat(self, tensors: Sequence[Tensor]) -> Memory:
-        """One row-major memory over neighbours, padding included."""
-        start, stop = self.spans[tensors[0]][0], self.spans[tensors[-1]][1]
-        if stop - start != sum(b - a for a, b in (self.spans[t] for t in tensors)):
-            raise ShapeError("an update runs over tensors that do not lie side by side")
-        return Memory(Descriptor.of(((stop - start) // 4,)), self.buffer[start:stop])
-
-
 @dataclass
 class Store:
-    """Memories of float32 tensors, arrays of the others, and the data sets by reference."""
+    """Memories of float32 tensors, arrays of the others, and the data sets by reference.
+
+    An arena is a buffer in which tensors lie one behind the other, each in its layout, 64-byte
+    aligned. Padding is zero and stays zero under every update, so one call may run over all of it.
+    ``spans``: the arena that holds a tensor, and its first and last byte there.
+    """
 
     memories: dict[Tensor, Memory] = field(default_factory=dict)
     arrays: dict[Tensor, NDArray[np.generic]] = field(default_factory=dict)
-    arenas: dict[str, Arena] = field(default_factory=dict)
-    owners: dict[Tensor, str] = field(default_factory=dict)
+    arenas: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    spans: dict[Tensor, tuple[str, int, int]] = field(default_factory=dict)
 
     def add_arena(
         self, name: str, tensors: Sequence[Tensor], layouts: Mapping[Tensor, Descriptor]
     ) -> None:
-        arena = Arena(tensors, layouts)
-        self.arenas[name] = arena
-        self.memories.update(arena.memories)
-        self.owners.update(dict.fromkeys(tensors, name))
+        end = 0
+        for tensor in tensors:
+            start, end = end, end - (-layouts[tensor].nbytes // ALIGNMENT) * ALIGNMENT
+            self.spans[tensor] = name, start, end
+        self.arenas[name] = aligned(end)
+        for tensor in tensors:
+            _, start, stop = self.spans[tensor]
+            self.memories[tensor] = Memory(layouts[tensor], self.arenas[name][start:stop])
 
-    def place(self, tensor: Tensor) -> tuple[str, int, int]:
-        """The arena that holds a tensor, and its first and last byte there."""
-        name = self.owners[tensor]
-        return name, *self.arenas[name].spans[tensor]
-
-    def arena_of(self, tensors: Iterable[Tensor]) -> Arena:
-        """The arena that holds all the tensors."""
-        names = {self.owners[t] for t in tensors}
-        if len(names) != 1:
+    def flat(self, tensors: Sequence[Tensor]) -> Memory:
+        """One row-major memory over neighbours of one arena, padding included."""
+        names, starts, stops = zip(*(self.spans[tensor] for tensor in tensors), strict=True)
+        if len(set(names)) != 1:
             raise ShapeError("an update runs over tensors of different arenas")
-        return self.arenas[names.pop()]
+        if starts[1:] != stops[:-1]:
+            raise ShapeError("an update runs over tensors that do not lie side by side")
+        buffer = self.arenas[names[0]][starts[0] : stops[-1]]
+        return Memory(Descriptor.of((buffer.nbytes // 4,)), buffer)
 
 
 def store_plain(memory: Memory, tensor: Tensor, array: Array) -> None:

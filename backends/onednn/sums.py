@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...graph.graph import Op
-from .bind import Binder, attempt
+from .bind import Binder
 from .constants import AVERAGE_WITH_PADDING, DST, FORWARD_INFERENCE, SRC
 from .library import Dims
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc
+from .primitive import PrimitiveDesc, first_fast
 
 SHORT = 16
 FEW = 4096
@@ -107,7 +107,7 @@ def _desc(seen: tuple[int, int, int]) -> PrimitiveDesc | None:
     slide = (Dims(1, window), Dims(1, window), Dims(0, 0), Dims(0, 0))
     beyond = Dims(0, count * window - terms)
     arguments = (FORWARD_INFERENCE, AVERAGE_WITH_PADDING, source, target, *slide, beyond, None)
-    return attempt("pooling_forward", [lambda: arguments], {"terms": terms})
+    return first_fast("pooling_forward", [arguments], {"terms": terms})
 
 
 def pool(

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ...graph.graph import Graph
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
-from .convolution import candidate_layouts, default_layout, layer_of
+from .convolution import Convolution, candidate_layouts, default_layout, layer_of, tensors_of
 
 Seconds = Callable[[Graph, Mapping[str, str], int], float]
 # A change must win by more than the noise of a short timing.
 GAIN = 0.98
+CHOICES = {Conv2d: "", Conv2dBackwardFilter: "/filter", Conv2dBackwardData: "/data"}
 BUDGET_SECONDS = 10.0
 REPEATS = 5
 # Long steps are measured well by fewer runs.
@@ -27,12 +28,9 @@ def default_choices(graphs: Iterable[Graph]) -> dict[str, str]:
     """A layout for every convolution without a trial."""
     choices: dict[str, str] = {}
     for op in (op for graph in graphs for op in graph.ops):
-        if isinstance(op, Conv2d):
-            choices[layer_of(op)] = default_layout(op.x.shape[1])
-        elif isinstance(op, Conv2dBackwardFilter):
-            choices[f"{layer_of(op)}/filter"] = default_layout(op.x.shape[1])
-        elif isinstance(op, Conv2dBackwardData):
-            choices[f"{layer_of(op)}/data"] = default_layout(op.dx.shape[1])
+        if isinstance(op, Convolution):
+            name = layer_of(op) + CHOICES[type(op)]
+            choices[name] = default_layout(tensors_of(op)[0].shape[1])
     return choices
 
 

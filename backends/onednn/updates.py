@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ...graph.graph import Op, Tensor
 from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, SgdUpdate
 from ...graph.ops.updates import ParameterUpdate
-from .arenas import flat, stretches
+from .arenas import flats, stretches
 from .bind import Binder, binds
 from .constants import (
     ATTR_SCALES,
@@ -44,38 +45,27 @@ def add(
     right: Scaled,
     target: Memory,
     accumulate: float | None = None,
+    algorithm: int = BINARY_ADD,
 ) -> None:
-    """target = left * scale + right * scale (+ accumulate * target), one pass over memory."""
-    _binary(b, op, BINARY_ADD, left, right, target, accumulate)
+    """target = left * scale + right * scale (+ accumulate * target), one pass over memory.
 
-
-def _binary(
-    b: Binder,
-    op: Op,
-    algorithm: int,
-    left: Scaled,
-    right: Scaled,
-    target: Memory,
-    accumulate: float | None = None,
-) -> None:
-    attributes = Attributes(scales=(SRC, SRC_1), accumulate=accumulate)
-    first, second = left[0], right[0]
-    arguments = (
-        algorithm,
-        first.descriptor,
-        second.descriptor,
-        target.descriptor,
-        attributes,
-    )
-    memories = {
-        SRC: first,
-        SRC_1: second,
-        DST: target,
-        ATTR_SCALES | SRC: left[1],
-        ATTR_SCALES | SRC_1: right[1],
-    }
+    algorithm: what takes the place of the first sum.
+    """
+    (first, scale), (second, scale_1) = left, right
+    chain = () if accumulate is None else ((accumulate,),)
+    attributes = Attributes(scales=(SRC, SRC_1), chain=chain)
+    layouts = (memory.descriptor for memory in (first, second, target))
+    memories = {SRC: first, SRC_1: second, DST: target}
+    memories |= {ATTR_SCALES | SRC: scale, ATTR_SCALES | SRC_1: scale_1}
     details = {} if accumulate is None else {"post_op": f"sum {accumulate}"}
-    b.primitive(op, PrimitiveDesc("binary", *arguments), memories, details)
+    b.primitive(op, PrimitiveDesc("binary", algorithm, *layouts, attributes), memories, details)
+
+
+def multiply(b: Binder, op: Op, x: Memory, factor: Memory) -> None:
+    """x = factor x; factor: one number."""
+    layout = x.descriptor
+    desc = PrimitiveDesc("binary", BINARY_MUL, layout, factor.descriptor, layout, None)
+    b.primitive(op, desc, {SRC: x, SRC_1: factor, DST: x})
 
 
 def _update_stretches(
@@ -118,12 +108,11 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     b.host(op, set_rate, "multiply", shown)
     for keep, members in zip(keeps, found, strict=True):
         decay, factor = op.weight_decay[members[0]], op.factor(members[0])
-        p = flat(b.store, [op.parameters[i] for i in members])
-        g = flat(b.store, [op.gradients[i] for i in members])
+        p, g = flats(b.store, members, op.parameters, op.gradients)
         if not op.momentum:
             add(b, op, (p, keep), (g, minus_lr[factor]), p)
             continue
-        v = flat(b.store, [op.buffers[i] for i in members])
+        (v,) = flats(b.store, members, op.buffers)
         if decay:
             add(b, op, (p, scalar(b, decay)), (g, one), v, accumulate=op.momentum)
         else:
@@ -160,23 +149,20 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
     shown = {"weight_decay": str([op.weight_decay[i] for i, *_ in found])}
     b.host(op, set_rates, "power", shown)
     for n, members in enumerate(found):
-        p = flat(b.store, [op.parameters[i] for i in members])
-        g = flat(b.store, [op.gradients[i] for i in members])
-        m = flat(b.store, [op.means[i] for i in members])
-        v = flat(b.store, [op.squares[i] for i in members])
+        p, g, m, v = flats(b.store, members, op.parameters, op.gradients, op.means, op.squares)
         scratch = b.scratch(p.descriptor)
         if decay := op.weight_decay[members[0]]:
             if op.decoupled:
-                b.primitive(op, _times(p, keep[n]), {SRC: p, SRC_1: keep[n], DST: p})
+                multiply(b, op, p, keep[n])
             else:
                 add(b, op, (p, scalar(b, decay)), (g, one), scratch)
                 g = scratch
         add(b, op, (m, first[0]), (g, first[1]), m)
-        _binary(b, op, BINARY_MUL, (g, second), (g, one), v, accumulate=op.beta2)
+        add(b, op, (g, second), (g, one), v, accumulate=op.beta2, algorithm=BINARY_MUL)
         root = (FORWARD_INFERENCE, ELTWISE_SQRT, v.descriptor, scratch.descriptor, 0.0, 0.0, None)
         b.primitive(op, PrimitiveDesc("eltwise_forward", *root), {SRC: v, DST: scratch})
         add(b, op, (scratch, one), (eps[n], one), scratch)
-        _binary(b, op, BINARY_DIV, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0)
+        add(b, op, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0, algorithm=BINARY_DIV)
 
 
 @binds(ElementwiseUpdate)
@@ -186,11 +172,11 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
     families = op.families().values()
     found = _update_stretches(b, op, *families, start=op.start)
     pieces = []
-    for i, *rest in found:
-        kinds = (op.parameters, op.gradients, *families)
-        flats = [flat(b.store, [kind[k] for k in (i, *rest)]).array() for kind in kinds]
-        for at in range(0, len(flats[0]), _PIECE):
-            pieces.append((i, [values[at : at + _PIECE] for values in flats]))
+    for members in found:
+        whole = flats(b.store, members, op.parameters, op.gradients, *families)
+        values = [memory.array() for memory in whole]
+        for at in range(0, len(values[0]), _PIECE):
+            pieces.append((members[0], [each[at : at + _PIECE] for each in values]))
 
     def run() -> None:
         now, rate = int(step[0]), rates()
@@ -201,10 +187,6 @@ def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
     shown = {name: str(value) for name, value in vars(op.formula).items()}
     shown["weight_decay"] = str([op.weight_decay[i] for i, *_ in found])
     b.host(op, run, "add", shown)
-
-
-def _times(x: Memory, factor: Memory) -> PrimitiveDesc:
-    return PrimitiveDesc("binary", BINARY_MUL, x.descriptor, factor.descriptor, x.descriptor, None)
 
 
 @binds(Average)
@@ -221,12 +203,11 @@ def average(b: Binder, op: Average) -> None:
 
     b.host(op, set_decay, "subtract")
     first = len(b.steps)
-    for members in stretches(b.store, op.values, op.averages, alike=lambda i: True):
-        a = flat(b.store, [op.averages[i] for i in members])
-        p = flat(b.store, [op.values[i] for i in members])
+    for members in stretches(b.store, op.values, op.averages):
+        a, p = flats(b.store, members, op.averages, op.values)
         add(b, op, (a, keep), (p, new), a)
         if op.pull:
-            b.host(op, _copy(a, p), "copyto")
+            b.host(op, partial(np.copyto, p.array(), a.array()), "copyto")
     _only_if(b, first, due)
 
 
@@ -240,20 +221,12 @@ def _only_if(b: Binder, first: int, due: list[bool]) -> None:
         b.steps[i] = replace(entry, function=guarded(entry.function))
 
 
-def _copy(source: Memory, target: Memory) -> Callable[[], None]:
-    values, place = source.array(), target.array()
-    return lambda: np.copyto(place, values)
-
-
 @binds(Accumulate)
 def accumulate(b: Binder, op: Accumulate) -> None:
     step = b.array(op.step)
     found = [
-        (
-            flat(b.store, [op.gradients[i] for i in members]).array(),
-            flat(b.store, [op.sums[i] for i in members]).array(),
-        )
-        for members in stretches(b.store, op.gradients, op.sums, alike=lambda i: True)
+        [memory.array() for memory in flats(b.store, members, op.gradients, op.sums)]
+        for members in stretches(b.store, op.gradients, op.sums)
     ]
     scratch = b.scratch_array((max(g.size for g, _ in found),))
 

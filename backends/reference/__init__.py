@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from . import (
+from . import (  # noqa: F401
     augment,
     classic,
     combine,
-    im2col,
     linear,
     losses,
     norm,
@@ -15,17 +14,3 @@ from . import (
     step,
     updates,
 )
-
-__all__ = [
-    "augment",
-    "classic",
-    "combine",
-    "im2col",
-    "linear",
-    "losses",
-    "norm",
-    "pointwise",
-    "pool",
-    "step",
-    "updates",
-]

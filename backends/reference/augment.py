@@ -23,7 +23,7 @@ from ...graph.ops import AverageViews, GatherAugmented, Views
 from ..base import Array
 from .kernels import kernel
 from .resample import drawn_words, resampled, sources
-from .step import Arrays, picked_rows
+from .step import Arrays, picked_rows, scaled
 
 Integers = NDArray[np.signedinteger[Any]]
 Masks = NDArray[np.bool_]
@@ -36,17 +36,12 @@ def gather_augmented(
     op: GatherAugmented, images: Array, labels: Array, order: Array, step: Array
 ) -> Arrays:
     rows = picked_rows(op, images, labels, order, step)
-    missing = rows < 0
-    found = np.where(missing, 0, rows)
+    found = np.maximum(rows, 0)
     epoch = int(step[0]) // (len(order) // len(rows))
     drawn = decisions(op, found, epoch)
     floating = np.float64 if stages(op.augment)[1] else np.uint8
     pictures = augmented(op, images, found, epoch, drawn, np.empty(op.x.shape, floating))
-    # Always in float64, rounded once: the arguments do not say which precision is wanted.
-    scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
-    x = pictures * scale + shift
-    x[missing] = 0.0
-    return x, np.where(missing, np.int32(-1), labels[rows])
+    return scaled(op, pictures, labels, rows)
 
 
 @kernel(Views, "take")
@@ -63,7 +58,7 @@ def views(op: Views, x: Array) -> Array:
 @kernel(AverageViews, "tensordot")
 def average_views(op: AverageViews, x: Array) -> Array:
     weights = np.array(op.weights, x.dtype)
-    return np.asarray(np.tensordot(weights, x.reshape(len(op.weights), *op.y.shape), 1))
+    return np.tensordot(weights, x.reshape(len(op.weights), *op.y.shape), 1)
 
 
 # ---------------------------------------------------------------- what is drawn
@@ -75,15 +70,13 @@ def decisions(op: GatherAugmented, samples: Array, epoch: int) -> list[Array]:
     Whole numbers (a corner, 0 or 1) for those that move whole pixels; fractions in (0, 1) for maps
     of the plane; nothing (k = 0) for elastic, whose noise is drawn where it is used.
     """
-    height, width = op.x.shape[2:]
-    return [
-        _decision(each, key, samples, epoch, height, width)
-        for each, key in zip(op.augment, op.keys, strict=True)
-    ]
+    picture = op.x.shape[2], op.x.shape[3]
+    keyed = zip(op.augment, op.keys, strict=True)
+    return [_decision(each, key, samples, epoch, picture) for each, key in keyed]
 
 
 def _decision(
-    each: Augmentation, key: Key, samples: Array, epoch: int, height: int, width: int
+    each: Augmentation, key: Key, samples: Array, epoch: int, picture: tuple[int, int]
 ) -> Array:
     if isinstance(each, Elastic):
         return np.zeros((len(samples), 0))
@@ -96,7 +89,7 @@ def _decision(
     if isinstance(each, RandomCrop):
         return _below(words[:, :2], (2 * each.padding + 1,) * 2)
     if isinstance(each, Cutout):
-        return _below(words[:, :2], (height - each.size + 1, width - each.size + 1))
+        return _below(words[:, :2], (picture[0] - each.size + 1, picture[1] - each.size + 1))
     return (words[:, :2] + 0.5) * 2.0**-32
 
 
@@ -109,12 +102,7 @@ def _below(words: NDArray[np.uint32], sizes: tuple[int, int]) -> Integers:
 
 
 def augmented(
-    op: GatherAugmented,
-    images: Array,
-    rows: Array,
-    epoch: int,
-    drawn: Sequence[Array],
-    out: Array,
+    op: GatherAugmented, images: Array, rows: Array, epoch: int, drawn: Sequence[Array], out: Array
 ) -> Array:
     """out = the augmented pixels of images[rows]; drawn: of these rows.
 
@@ -129,12 +117,7 @@ def augmented(
 
 
 def _augment(
-    op: GatherAugmented,
-    images: Array,
-    rows: Array,
-    epoch: int,
-    drawn: Sequence[Array],
-    out: Array,
+    op: GatherAugmented, images: Array, rows: Array, epoch: int, drawn: Sequence[Array], out: Array
 ) -> None:
     before, resampling, after = stages(op.augment)
     if not resampling:
@@ -178,10 +161,8 @@ def _followed(op: GatherAugmented, drawn: Sequence[Array], indices: range, n: in
         if isinstance(each, RandomCrop):
             way.y, y_inside = _cropped(each, way.y, values[:, 0], height)
             way.x, x_inside = _cropped(each, way.x, values[:, 1], width)
-            way.y_inside, way.x_inside = (
-                _both(way.y_inside, y_inside),
-                _both(way.x_inside, x_inside),
-            )
+            way.y_inside = _both(way.y_inside, y_inside)
+            way.x_inside = _both(way.x_inside, x_inside)
         elif isinstance(each, Cutout):
             rows = _within(way.y, values[:, 0], each.size, way.y_inside)
             columns = _within(way.x, values[:, 1], each.size, way.x_inside)
@@ -222,14 +203,8 @@ def _moved(op: GatherAugmented, source: Array, rows: Array, way: _Followed, out:
     index = start[:, :, None] + within.reshape(len(rows), 1, -1)
     # "clip" writes to ``out`` without a buffer; no index is outside.
     source.reshape(-1).take(index, out=out.reshape(index.shape), mode="clip")
-    inside = None
-    if way.y_inside is not None:
-        inside = way.y_inside[:, None, :, None]
-    if way.x_inside is not None:
-        columns = way.x_inside[:, None, None, :]
-        inside = columns if inside is None else inside & columns
-    if inside is not None:
-        out *= inside
+    if way.y_inside is not None and way.x_inside is not None:
+        out *= way.y_inside[:, None, :, None] & way.x_inside[:, None, None, :]
     fill = np.array(op.fill, source.dtype)[:, None, None]
     for rows_in, columns_in in way.cut:
         square = rows_in[:, None, :, None] & columns_in[:, None, None, :]

@@ -41,14 +41,14 @@ def pad2d_backward(op: Pad2dBackward, dy: Array) -> Array:
 
 @kernel(ChannelScale, "multiply")
 def channel_scale(op: ChannelScale, x: Array, s: Array) -> Array:
-    return np.asarray(along_channels(op.factor * s, x.ndim) * x)
+    return along_channels(op.factor * s, x) * x
 
 
 @kernel(ChannelScaleBackward, "multiply, sum")
 def channel_scale_backward(
     op: ChannelScaleBackward, x: Array, s: Array, dy: Array
 ) -> tuple[Array, Array]:
-    return along_channels(op.factor * s, x.ndim) * dy, op.factor * over_channels(dy * x)
+    return along_channels(op.factor * s, x) * dy, op.factor * over_channels(dy * x)
 
 
 @kernel(ConnectFilters, "put")
@@ -60,7 +60,7 @@ def connect_filters(op: ConnectFilters, weights: Array) -> Array:
 
 @kernel(ConnectFiltersBackward, "take")
 def connect_filters_backward(op: ConnectFiltersBackward, dfilters: Array) -> Array:
-    return np.asarray(dfilters[_connected(op.pairs)])
+    return dfilters[_connected(op.pairs)]
 
 
 @lru_cache

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from ...graph.ops import Add, Concat, PadChannels, Slice
 from ..base import Array
 from .kernels import kernel
-from .pointwise import activate
+from .pointwise import activated
 
 
 @kernel(Add, "add")
 def add(op: Add, terms: tuple[Array, ...]) -> Array:
-    y = terms[0] + terms[1]
-    for term in terms[2:]:
-        y = y + term
-    return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
+    return activated(op, reduce(np.add, terms))
 
 
 @kernel(Concat, "concatenate")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ..base import Array
@@ -59,14 +57,6 @@ def erf(x: Array) -> Array:
     size = np.minimum(np.abs(x.astype(np.float64)), 6.0)
     near = np.minimum(size, _NEAR)
     square = near * near
-    small = near * _polynomial(_NEAR_P, square) / _polynomial(_NEAR_Q, square)
-    large = 1.0 - np.exp(-size * size) * _polynomial(_FAR_P, size) / _polynomial(_FAR_Q, size)
+    small = near * np.polyval(_NEAR_P, square) / np.polyval(_NEAR_Q, square)
+    large = 1.0 - np.exp(-size * size) * np.polyval(_FAR_P, size) / np.polyval(_FAR_Q, size)
     return np.copysign(np.where(size <= _NEAR, small, large), x).astype(x.dtype)
-
-
-def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
-    total = np.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        total *= x
-        total += coefficient
-    return total

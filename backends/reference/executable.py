@@ -35,16 +35,10 @@ class ReferenceExecutable:
         self.graphs = dict(graphs)
         self.notices = tuple(notices)
         self._floating = floating
-        self._held = {
-            tensor
-            for graph in graphs.values()
-            for tensor in (*graph.tensors(), *graph.results.values())
-        }
-        self._values: dict[Tensor, Array] = {
-            tensor: np.zeros(tensor.shape, self._dtype(tensor))
-            for tensor in self._held
-            if tensor.role == "state"
-        }
+        every = graphs.values()
+        self._held = {t for graph in every for t in (*graph.tensors(), *graph.results.values())}
+        states = (tensor for tensor in self._held if tensor.role == "state")
+        self._values: dict[Tensor, Array] = {t: np.zeros(t.shape, self._dtype(t)) for t in states}
 
     def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
         """Run the section's operations in order, this many times."""
@@ -104,8 +98,7 @@ class ReferenceExecutable:
 
     def poison(self) -> None:
         """What was computed is gone, so that reading it before it is computed anew is an error."""
-        kept = {t: value for t, value in self._values.items() if t.role in EXTERNAL}
-        self._values = kept
+        self._values = {t: value for t, value in self._values.items() if t.role in EXTERNAL}
 
     def close(self) -> None:
         self._values.clear()

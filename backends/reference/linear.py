@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph.geometry import Window
-from ...graph.ops import BiasAdd, BiasGrad, Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, MatMul
+from ...graph.ops import (
+    BiasAdd,
+    BiasGrad,
+    Col2im,
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Im2col,
+    MatMul,
+)
 from ..base import Array
 from .kernels import kernel
-from .pointwise import activate
-from .windows import cropped, padded, positions, windows
+from .pointwise import activated
+from .windows import padded, spread, windows
 
 # Terms that a product adds up in the precision of its factors, before float64 takes over.
 SHORT = 256
@@ -19,7 +28,7 @@ def _product(left: Array, right: Array) -> Array:
     """left @ right; a long sum in pieces, for BLAS adds one term after the other in float32."""
     length = left.shape[1]
     if length <= 2 * SHORT:
-        return np.asarray(left @ right)
+        return left @ right
     total = np.zeros((left.shape[0], right.shape[1]))
     for at in range(0, length, SHORT):
         total += left[:, at : at + SHORT] @ right[at : at + SHORT]
@@ -33,14 +42,14 @@ def matmul(op: MatMul, a: Array, b: Array, bias: Array | None = None) -> tuple[A
     c = _product(left, right)
     if bias is not None:
         c = c + bias
-    if op.activation is not None:
-        c = activate(op.activation, c, op.activation_alpha)
-    return c, None if op.bias_grad is None else left.sum(1, np.float64).astype(c.dtype)
+    return activated(op, c), None if op.bias_grad is None else left.sum(1, np.float64).astype(
+        c.dtype
+    )
 
 
 @kernel(BiasAdd, "add")
 def bias_add(op: BiasAdd, x: Array, b: Array) -> Array:
-    return x + along_channels(b, x.ndim)
+    return x + along_channels(b, x)
 
 
 @kernel(BiasGrad, "sum")
@@ -53,8 +62,8 @@ def conv2d(op: Conv2d, x: Array, w: Array, bias: Array | None = None) -> Array:
     columns = unfold(x, op.window, op.groups)
     y = (by_group(w, op.groups) @ columns).reshape(op.y.shape)
     if bias is not None:
-        y = y + along_channels(bias, y.ndim)
-    return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
+        y = y + along_channels(bias, y)
+    return activated(op, y)
 
 
 @kernel(Conv2dBackwardData, "matmul")
@@ -74,6 +83,20 @@ def conv2d_backward_filter(
     return dw, None if op.bias_grad is None else over_channels(dy)
 
 
+@kernel(Im2col, "sliding_window_view")
+def im2col(op: Im2col, x: Array) -> Array:
+    seen = windows(padded(x, op.window), op.window)
+    return seen.transpose(0, 2, 3, 1, 4, 5).reshape(op.columns.shape)
+
+
+@kernel(Col2im, "add")
+def col2im(op: Col2im, columns: Array) -> Array:
+    n, c, h, w = op.x.shape
+    output = op.window.output(h, w)
+    shares = columns.reshape(n, *output, c, op.window.area).transpose(4, 0, 3, 1, 2)
+    return spread(shares, op.window, op.x.shape, output, columns.dtype)
+
+
 def unfold(x: Array, window: Window, groups: int) -> Array:
     """im2col: x: (N, C, H, W) -> (N, groups, C / groups kh kw, P Q), a copy in matmul's order."""
     seen = windows(padded(x, window), window).transpose(0, 1, 4, 5, 2, 3)
@@ -88,13 +111,9 @@ def fold(
 
     columns: (N, groups, C / groups kh kw, P Q), picture: (N, C, H, W), output: (N, O, P, Q).
     """
-    n, c, h, w = picture
-    shares = columns.reshape(n, c, window.area, *output[2:])
-    top, bottom, left, right = window.padding
-    out = np.zeros((n, c, top + h + bottom, left + w + right), columns.dtype)
-    for k, seen in enumerate(positions(out, window, (output[2], output[3]))):
-        seen += shares[:, :, k]
-    return cropped(out, window)
+    n, c, rows, across = *picture[:2], *output[2:]
+    shares = columns.reshape(n, c, window.area, rows, across).transpose(2, 0, 1, 3, 4)
+    return spread(shares, window, picture, (rows, across), columns.dtype)
 
 
 def by_group(w: Array, groups: int) -> Array:
@@ -108,11 +127,16 @@ def pixels(y: Array, groups: int) -> Array:
     return y.reshape(n, groups, o // groups, rows * columns)
 
 
-def along_channels(b: Array, ndim: int) -> Array:
-    """b: (C,) so that it broadcasts along axis 1 of an array of this many axes."""
-    return b.reshape(-1, *(1,) * (ndim - 2))
+def along_channels(b: Array, x: Array) -> Array:
+    """b: (C,) so that it broadcasts along axis 1 of x."""
+    return b.reshape(-1, *(1,) * (x.ndim - 2))
 
 
 def over_channels(dy: Array) -> Array:
     """The sum over all axes but 1; dy: (N, C) or (N, C, H, W) -> (C,)."""
-    return np.asarray(dy.sum((0, *range(2, dy.ndim)), np.float64), dy.dtype)
+    return np.asarray(dy.sum(other_axes(dy), np.float64), dy.dtype)
+
+
+def other_axes(x: Array) -> tuple[int, ...]:
+    """All axes but that of the channels."""
+    return (0, *range(2, x.ndim))

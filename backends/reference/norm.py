@@ -21,33 +21,24 @@ from ...graph.ops import (
 )
 from ..base import Array
 from .kernels import kernel
-from .pointwise import DERIVATIVES, activate
+from .linear import along_channels, other_axes
+from .pointwise import DERIVATIVES, activated
+
+Forward = Lrn | DivisiveNorm
+Backward = LrnBackward | DivisiveNormBackward
 
 # ---------------------------------------------------------------- batch norm
 
 
-def _axes(x: Array) -> tuple[int, ...]:
-    return (0, *range(2, x.ndim))
-
-
-def _spread(values: Array, x: Array) -> Array:
-    """(C,) as (1, C, 1, ...), to meet x."""
-    return values.reshape(1, -1, *[1] * (x.ndim - 2))
-
-
 def _centred(x: Array, mean: Array) -> Array:
     """x - mean, subtracted in the precision of the mean, kept in that of x."""
-    return np.subtract(x, _spread(mean, x), out=np.empty_like(x), casting="same_kind")
+    return np.subtract(x, along_channels(mean, x), out=np.empty_like(x), casting="same_kind")
 
 
 def _affine(x: Array, factor: Array, weight: Array | None, bias: Array | None) -> Array:
     scale = factor if weight is None else factor * weight
-    y = x * _spread(scale.astype(x.dtype), x)
-    return y if bias is None else np.asarray(y + _spread(bias, x))
-
-
-def _activated(op: BatchNorm | BatchNormInference, y: Array) -> Array:
-    return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
+    y = x * along_channels(scale.astype(x.dtype), x)
+    return y if bias is None else y + along_channels(bias, x)
 
 
 @kernel(BatchNorm, "mean, multiply")
@@ -60,9 +51,9 @@ def batch_norm(
     running_var: Array,
 ) -> tuple[Array, ...]:
     # Sums over a whole batch: in float32 they would lose digits that the formula does not.
-    mean = x.mean(_axes(x), np.float64)
+    mean = x.mean(other_axes(x), np.float64)
     deviation = _centred(x, mean)
-    var = np.square(deviation).mean(_axes(x), np.float64)
+    var = np.square(deviation).mean(other_axes(x), np.float64)
     inverse_std = 1.0 / np.sqrt(var + op.eps)
     y = _affine(deviation, inverse_std, weight, bias)
     count = x.size // x.shape[1]
@@ -73,10 +64,7 @@ def batch_norm(
         (1.0 - m) * running_mean + m * mean,
         (1.0 - m) * running_var + m * var * count / (count - 1),
     )
-    return (
-        _activated(op, y),
-        *(array.astype(x.dtype) for array in statistics),
-    )
+    return activated(op, y), *(array.astype(x.dtype) for array in statistics)
 
 
 @kernel(BatchNormInference, "multiply")
@@ -89,8 +77,8 @@ def batch_norm_inference(
     running_var: Array,
 ) -> Array:
     inverse_std = 1.0 / np.sqrt(running_var + op.eps)
-    y = _affine(x - _spread(running_mean, x), inverse_std, weight, bias)
-    return _activated(op, y)
+    y = _affine(x - along_channels(running_mean, x), inverse_std, weight, bias)
+    return activated(op, y)
 
 
 @kernel(BatchNormBackward, "mean, multiply")
@@ -104,7 +92,7 @@ def batch_norm_backward(
     bias: Array | None,
     y: Array | None,
 ) -> tuple[Array, Array, Array]:
-    h = (x - _spread(mean, x)) * _spread(inverse_std, x)
+    h = (x - along_channels(mean, x)) * along_channels(inverse_std, x)
     g = dy
     if op.activation == "relu" and y is not None:
         g = np.where(y > 0, dy, 0.0)
@@ -114,11 +102,11 @@ def batch_norm_backward(
         if op.activation in FROM_OUTPUT and y is not None:
             value = y
         g = DERIVATIVES[op.activation](value, op.activation_alpha) * dy
-    db = g.sum(_axes(x), np.float64)
-    dw = (g * h).sum(_axes(x), np.float64)
+    db = g.sum(other_axes(x), np.float64)
+    dw = (g * h).sum(other_axes(x), np.float64)
     count = x.size // x.shape[1]
     dw, db, slope, offset = (a.astype(x.dtype) for a in (dw, db, dw / count, db / count))
-    centred = g - _spread(offset, x) - h * _spread(slope, x)
+    centred = g - along_channels(offset, x) - h * along_channels(slope, x)
     return _affine(centred, inverse_std, weight, None), dw, db
 
 
@@ -140,37 +128,27 @@ def _along(x: Array, size: int, axis: int) -> Array:
     return np.moveaxis(_near_channels(turned, size), 1, axis)
 
 
-def _near_pixels(x: Array, size: int) -> Array:
-    """The sum over the size x size pixels around each one, those inside the picture."""
-    return _along(_along(x, size, 2), size, 3)
-
-
-@kernel(Lrn, "power")
-def lrn(op: Lrn, x: Array) -> Array:
-    s = op.k + (op.alpha / op.size) * _near_channels(x * x, op.size)
-    return np.asarray(x * s**-op.beta)
-
-
-@kernel(LrnBackward, "power")
-def lrn_backward(op: LrnBackward, x: Array, y: Array, dy: Array) -> Array:
-    share = op.alpha / op.size
-    s = op.k + share * _near_channels(x * x, op.size)
-    reached = _near_channels(dy * y / s, op.size)
-    return np.asarray(dy * s**-op.beta - (2.0 * share * op.beta) * x * reached)
+def _near(op: Forward | Backward, values: Array) -> tuple[float, Array]:
+    """alpha's share of each value near a pixel, and the sum of the values near each."""
+    if isinstance(op, Lrn | LrnBackward):
+        return op.alpha / op.size, _near_channels(values, op.size)
+    return op.alpha / op.size**2, _along(_along(values, op.size, 2), op.size, 3)
 
 
 @kernel(DivisiveNorm, "power")
-def divisive_norm(op: DivisiveNorm, x: Array) -> Array:
-    s = op.k + (op.alpha / op.size**2) * _near_pixels(x * x, op.size)
-    return np.asarray(x * s**-op.beta)
+@kernel(Lrn, "power")
+def lrn(op: Forward, x: Array) -> Array:
+    share, squares = _near(op, x * x)
+    return x * (op.k + share * squares) ** -op.beta
 
 
 @kernel(DivisiveNormBackward, "power")
-def divisive_norm_backward(op: DivisiveNormBackward, x: Array, y: Array, dy: Array) -> Array:
-    share = op.alpha / op.size**2
-    s = op.k + share * _near_pixels(x * x, op.size)
-    reached = _near_pixels(dy * y / s, op.size)
-    return np.asarray(dy * s**-op.beta - (2.0 * share * op.beta) * x * reached)
+@kernel(LrnBackward, "power")
+def lrn_backward(op: Backward, x: Array, y: Array, dy: Array) -> Array:
+    share, squares = _near(op, x * x)
+    s = op.k + share * squares
+    _, reached = _near(op, dy * y / s)
+    return dy * s**-op.beta - (2.0 * share * op.beta) * x * reached
 
 
 # ---------------------------------------------------------------- dropout
@@ -189,4 +167,4 @@ def dropout(op: Dropout, x: Array, step: Array) -> tuple[Array, Array]:
 
 @kernel(DropoutBackward, "multiply")
 def dropout_backward(op: DropoutBackward, dy: Array, mask: Array) -> Array:
-    return np.asarray(dy * mask * op.scale)
+    return dy * mask * op.scale

@@ -7,7 +7,19 @@ from math import pi, sqrt
 
 import numpy as np
 
-from ...graph.ops import Activation, ActivationBackward, Reshape, Scale, Softmax, SoftmaxBackward
+from ...graph.ops import (
+    Activation,
+    ActivationBackward,
+    Add,
+    BatchNorm,
+    BatchNormInference,
+    Conv2d,
+    MatMul,
+    Reshape,
+    Scale,
+    Softmax,
+    SoftmaxBackward,
+)
 from ..base import Array
 from .erf import erf
 from .kernels import kernel
@@ -65,6 +77,11 @@ def activate(kind: str, x: Array, alpha: float) -> Array:
     return FUNCTIONS[kind](x, alpha)
 
 
+def activated(op: MatMul | Conv2d | Add | BatchNorm | BatchNormInference, y: Array) -> Array:
+    """f(y) with the activation that a rewrite has given to the operation, y if there is none."""
+    return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
+
+
 def sigmoid(x: Array) -> Array:
     """1 / (1 + e^-x), by e^-|x|, which cannot overflow."""
     e = np.exp(-np.abs(x))
@@ -78,7 +95,7 @@ def softplus(x: Array) -> Array:
 
 def phi(x: Array) -> Array:
     """The density of the standard normal distribution."""
-    return np.asarray(np.exp(-0.5 * x * x) * (1.0 / sqrt(2.0 * pi)))
+    return np.exp(-0.5 * x * x) * (1.0 / sqrt(2.0 * pi))
 
 
 def normal_cdf(x: Array) -> Array:
@@ -93,7 +110,7 @@ def gelu_argument(x: Array) -> Array:
 
 def scaled_tanh(x: Array) -> Array:
     """1.7159 tanh(2 x / 3), LeCun et al. 1998, appendix A: f(1) = 1, f(-1) = -1 nearly."""
-    return np.asarray(SCALED_TANH * np.tanh(x * (2.0 / 3.0)))
+    return SCALED_TANH * np.tanh(x * (2.0 / 3.0))
 
 
 def silu_derivative(x: Array) -> Array:
@@ -104,7 +121,7 @@ def silu_derivative(x: Array) -> Array:
 def gelu_tanh_derivative(x: Array) -> Array:
     u = 2.0 * gelu_argument(x)
     slope = sqrt(2.0 / pi) * (2.0 + 6.0 * 0.044715 * x * x)
-    return np.asarray(sigmoid(u) * (1.0 + x * sigmoid(-u) * slope))
+    return sigmoid(u) * (1.0 + x * sigmoid(-u) * slope)
 
 
 def scaled_tanh_derivative(y: Array) -> Array:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from ...graph.geometry import Window
 from ...graph.ops import Pool2d, Pool2dBackward
 from ..base import Array
 from .kernels import kernel
-from .windows import cropped, padded, positions
+from .windows import padded, positions, spread
 
 
 @kernel(Pool2d, "maximum, add")
@@ -28,21 +30,23 @@ def pool2d(op: Pool2d, x: Array) -> Array:
 @kernel(Pool2dBackward, "add")
 def pool2d_backward(op: Pool2dBackward, x: Array | None, y: Array | None, dy: Array) -> Array:
     output = op.dy.shape[2], op.dy.shape[3]
-    dx = padded(np.zeros(op.dx.shape, dy.dtype), op.window)
     if op.kind == "avg":
         share = dy / inside(op.window, op.dx.shape, output, dy)
-        for target in positions(dx, op.window, output):
-            target += share
-        return cropped(dx, op.window)
-    assert x is not None
-    seen = positions(padded(x, op.window, -np.inf), op.window, output)
-    free = np.ones(op.dy.shape, np.bool_)
-    for value, target in zip(seen, positions(dx, op.window, output), strict=True):
-        # Window pixels come in row-major order: the first that equals the maximum takes all.
+        shares = iter([share] * op.window.area)
+    else:
+        assert x is not None
+        assert y is not None
+        shares = _of_maxima(positions(padded(x, op.window, -np.inf), op.window, output), y, dy)
+    return spread(shares, op.window, op.dx.shape, output, dy.dtype)
+
+
+def _of_maxima(seen: Iterable[Array], y: Array, dy: Array) -> Iterator[Array]:
+    """dy where the window's pixel is its first that equals the maximum: they come row by row."""
+    free = np.ones(dy.shape, np.bool_)
+    for value in seen:
         first = free & (value == y)
-        target += np.where(first, dy, 0.0)
+        yield np.where(first, dy, 0.0)
         free &= ~first
-    return cropped(dx, op.window)
 
 
 def inside(window: Window, picture: tuple[int, ...], output: tuple[int, int], like: Array) -> Array:

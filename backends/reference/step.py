@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from ...common.errors import DatasetError
-from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
+from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
 from ..base import Array
 from .kernels import kernel
 
@@ -19,12 +19,16 @@ def gather_batch(
     op: GatherBatch, images: Array, labels: Array, order: Array, step: Array
 ) -> Arrays:
     rows = picked_rows(op, images, labels, order, step)
-    missing = rows < 0
+    return scaled(op, images[np.maximum(rows, 0)], labels, rows)
+
+
+def scaled(op: GatherBatch, pixels: Array, labels: Array, rows: Array) -> Arrays:
+    """pixels * scale + shift, zeros where there is no sample, and the labels."""
     # Always in float64, rounded once: the arguments do not say which precision is wanted.
     scale, shift = (np.array(each).reshape(-1, 1, 1) for each in (op.scale, op.shift))
-    x = images[np.where(missing, 0, rows)] * scale + shift
-    x[missing] = 0.0
-    return x, np.where(missing, np.int32(-1), labels[rows])
+    x = pixels * scale + shift
+    x[rows < 0] = 0.0
+    return x, np.where(rows < 0, np.int32(-1), labels[rows])
 
 
 def picked_rows(op: GatherBatch, images: Array, labels: Array, order: Array, step: Array) -> Array:
@@ -51,28 +55,6 @@ def global_norm(op: GlobalNorm, gradients: Arrays) -> Array:
 def clip_by_norm(op: ClipByNorm, norm: Array, gradients: Arrays) -> Arrays:
     factor = min(1.0, op.max_norm / float(norm[0])) if norm[0] > 0 else 1.0
     return tuple(g * factor for g in gradients)
-
-
-@kernel(SgdUpdate, "subtract")
-def sgd_update(
-    op: SgdUpdate,
-    gradients: Arrays,
-    rates: Array,
-    step: Array,
-    parameters: Arrays,
-    buffers: Arrays,
-) -> tuple[Arrays, Arrays]:
-    moved, kept = [], []
-    for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
-        lr = rates[int(step[0])] * op.factor(i)
-        if op.weight_decay[i]:
-            g = g + op.weight_decay[i] * p
-        if op.momentum:
-            v = op.momentum * buffers[i] + g
-            kept.append(v)
-            g = g + op.momentum * v if op.nesterov else v
-        moved.append(p - lr * g)
-    return tuple(moved), tuple(kept)
 
 
 @kernel(Advance, "add")

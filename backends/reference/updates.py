@@ -2,42 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
 
-from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, MuonUpdate
+from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, MuonUpdate, SgdUpdate
+from ...graph.ops.updates import ParameterUpdate
 from ..base import Array
-from .kernels import kernel
+from .kernels import Function, kernel
+from .step import Arrays
 
-Arrays = tuple[Array, ...]
+
+def update(op: type[ParameterUpdate], function: str) -> Callable[[Function], Function]:
+    """Enter the decorated function as the kernel of an update of each parameter by itself.
+
+    It gets the operation, the parameter's number, its rate, the step, the parameter, its gradient
+    and its state, and returns the new parameter and state.
+    """
+
+    def enter(one: Function) -> Function:
+        @kernel(op, function)
+        def every(
+            op: ParameterUpdate, gradients: Arrays, rates: Array, step: Array, *changing: Arrays
+        ) -> tuple[Arrays, ...]:
+            now = int(step[0])
+            parameters, *states = (family for family in changing if family)
+            members = enumerate(zip(parameters, gradients, *states, strict=True))
+            changed = [one(op, i, rates[now] * op.factor(i), now, *each) for i, each in members]
+            found = zip(*changed, strict=True)
+            return tuple(next(found) if family else () for family in changing)
+
+        return one
+
+    return enter
 
 
-@kernel(AdamUpdate, "sqrt")
+@update(SgdUpdate, "subtract")
+def sgd_update(
+    op: SgdUpdate, i: int, lr: float, now: int, p: Array, g: Array, v: Array | None = None
+) -> Arrays:
+    if op.weight_decay[i]:
+        g = g + op.weight_decay[i] * p
+    if v is None:
+        return (p - lr * g,)
+    v = op.momentum * v + g
+    return p - lr * (g + op.momentum * v if op.nesterov else v), v
+
+
+@update(AdamUpdate, "sqrt")
 def adam_update(
-    op: AdamUpdate,
-    gradients: Arrays,
-    rates: Array,
-    step: Array,
-    parameters: Arrays,
-    means: Arrays,
-    squares: Arrays,
-) -> tuple[Arrays, Arrays, Arrays]:
-    moved, first, second = [], [], []
-    for i, (p, g, m, v) in enumerate(zip(parameters, gradients, means, squares, strict=True)):
-        lr = rates[int(step[0])] * op.factor(i)
-        if op.weight_decay[i] and op.decoupled:
-            p = p - lr * op.weight_decay[i] * p
-        elif op.weight_decay[i]:
-            g = g + op.weight_decay[i] * p
-        t = int(step[0]) - op.start[i] + 1
-        m = op.beta1 * m + (1.0 - op.beta1) * g
-        v = op.beta2 * v + (1.0 - op.beta2) * g * g
-        unbiased = lr / (1.0 - op.beta1**t)
-        moved.append(p - unbiased * m / (np.sqrt(v) / sqrt(1.0 - op.beta2**t) + op.eps))
-        first.append(m)
-        second.append(v)
-    return tuple(moved), tuple(first), tuple(second)
+    op: AdamUpdate, i: int, lr: float, now: int, p: Array, g: Array, m: Array, v: Array
+) -> Arrays:
+    if op.weight_decay[i] and op.decoupled:
+        p = p - lr * op.weight_decay[i] * p
+    elif op.weight_decay[i]:
+        g = g + op.weight_decay[i] * p
+    t = now - op.start[i] + 1
+    m = op.beta1 * m + (1.0 - op.beta1) * g
+    v = op.beta2 * v + (1.0 - op.beta2) * g * g
+    unbiased = lr / (1.0 - op.beta1**t)
+    return p - unbiased * m / (np.sqrt(v) / sqrt(1.0 - op.beta2**t) + op.eps), m, v
 
 
 @kernel(ElementwiseUpdate, "add")
@@ -56,29 +81,19 @@ def elementwise_update(
     return moved, kept
 
 
-@kernel(MuonUpdate, "matmul")
+@update(MuonUpdate, "matmul")
 def muon_update(
-    op: MuonUpdate,
-    gradients: Arrays,
-    rates: Array,
-    step: Array,
-    parameters: Arrays,
-    buffers: Arrays,
-) -> tuple[Arrays, Arrays]:
-    moved, kept = [], []
-    for i, (p, g, v) in enumerate(zip(parameters, gradients, buffers, strict=True)):
-        lr = rates[int(step[0])] * op.factor(i)
-        v = op.momentum * v + g
-        u = g + op.momentum * v if op.nesterov else v
-        norm = np.linalg.norm(p)
-        # A filter of zeros has no direction to keep.
-        if op.rescale and norm > 0:
-            p = p * (sqrt(len(p)) / norm)
-        if op.weight_decay[i]:
-            p = p - lr * op.weight_decay[i] * p
-        moved.append(p - lr * newton_schulz(op, u.reshape(len(u), -1)).reshape(u.shape))
-        kept.append(v)
-    return tuple(moved), tuple(kept)
+    op: MuonUpdate, i: int, lr: float, now: int, p: Array, g: Array, v: Array
+) -> Arrays:
+    v = op.momentum * v + g
+    u = g + op.momentum * v if op.nesterov else v
+    norm = np.linalg.norm(p)
+    # A filter of zeros has no direction to keep.
+    if op.rescale and norm > 0:
+        p = p * (sqrt(len(p)) / norm)
+    if op.weight_decay[i]:
+        p = p - lr * op.weight_decay[i] * p
+    return p - lr * newton_schulz(op, u.reshape(len(u), -1)).reshape(u.shape), v
 
 
 def newton_schulz(op: MuonUpdate, u: Array) -> Array:

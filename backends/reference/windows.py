@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -26,6 +27,16 @@ def cropped(x: Array, window: Window) -> Array:
     """Undo ``padded``."""
     top, bottom, left, right = window.padding
     return x[:, :, top : x.shape[2] - bottom, left : x.shape[3] - right]
+
+
+def spread(
+    shares: Iterable[Array], window: Window, picture: tuple[int, ...], output: Pair, dtype: Any
+) -> Array:
+    """A picture of zeros to which a share (N, C, P, Q) is added where each window pixel sees it."""
+    out = padded(np.zeros(picture, dtype), window)
+    for share, seen in zip(shares, positions(out, window, output), strict=True):
+        seen += share
+    return cropped(out, window)
 
 
 def windows(x: Array, window: Window) -> Array:

@@ -1,4 +1,4 @@
-"""Config models of what is declared elsewhere: the options of a constructor become fields."""
+"""Config models of what is declared elsewhere: the options of a kind become fields."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config_models(
 ) -> dict[str, type[M]]:
     """A model for each kind, called by its name in camel case and ``suffix``.
 
-    types: the config types that replace the types of objects that a constructor takes.
+    types: the config types that replace the types of objects that a kind takes.
     """
     return {kind: _model(kind, each, base, types or {}, suffix) for kind, each in kinds.items()}
 

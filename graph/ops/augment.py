@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ...common.errors import ShapeError
 from ...common.random import Key
 from ..augmentations import Augmentation, disorder
-from ..graph import Op, Tensor
-from .rules import need
+from ..graph import In, Op, Out
 from .step import GatherBatch
 
 
-@dataclass(frozen=True, kw_only=True)
 class GatherAugmented(GatherBatch):
     """x[i] = augmented(images[r]) * scale + shift; all else as GatherBatch.
 
@@ -34,7 +31,7 @@ class GatherAugmented(GatherBatch):
     def check(self) -> None:
         super().check()
         _, channels, height, width = self.x.shape
-        need(self, len(self.keys) == len(self.augment) and len(self.fill) == channels, self.x)
+        self.need(len(self.keys) == len(self.augment) and len(self.fill) == channels, self.x)
         for each in self.augment:
             if reason := each.misfit(height, width):
                 raise ShapeError(f"{self.label()}: {each.kind}: {reason}, {height}x{width}")
@@ -60,38 +57,30 @@ class View:
     right: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Views(Op):
     """y[v N + i] = view v of x[i]; x: (N, C, H, W), y: (V N, C, H, W)."""
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
+    x: In
+    y: Out
     views: tuple[View, ...]
 
     def check(self) -> None:
         n, channels, height, width = self.x.shape
         count = len(self.views)
-        need(self, self.y.shape == (count * n, channels, height, width), self.x, self.y)
+        self.need(self.y.shape == (count * n, channels, height, width), self.x, self.y)
         for view in self.views:
             fits = abs(view.down) < height and abs(view.right) < width
-            need(self, fits, self.x)
+            self.need(fits, self.x)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AverageViews(Op):
     """y[i] = sum over v of weights[v] x[v N + i]; x: (V N, K), y: (N, K)."""
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
+    flops_each = 2
+    x: In
+    y: Out
     weights: tuple[float, ...]
 
     def check(self) -> None:
         n, *rest = self.y.shape
-        need(self, self.x.shape == (len(self.weights) * n, *rest), self.x, self.y)
-
-    def flops(self) -> int:
-        return 2 * self.x.size
+        self.need(self.x.shape == (len(self.weights) * n, *rest), self.x, self.y)

@@ -1,26 +1,32 @@
 """The formulas of losses or optimizers that share an operation, each in its own file.
 
-A formula is a frozen dataclass whose fields are its options. It is written twice: in NumPy, for the
-backends of a CPU, and as ``cuda``, functions in CUDA C++ that a kernel of ours calls and in which
-every option is a constant with the same name.
+Every class that derives from Formula is a frozen dataclass, whose fields are its options. It is
+written twice: in NumPy, for the backends of a CPU, and as ``cuda``, functions in CUDA C++ that a
+kernel of ours calls and in which every option is a constant with the same name.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import dataclass_transform
 
 Array = NDArray[Any]
 
 
+@dataclass_transform(frozen_default=True)
 class Formula(ABC):
     """``name`` is what operations with this formula are called."""
 
     cuda: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
     @property
     def name(self) -> str:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from ..graph import ITEM_SIZE, Op, Tensor
+from ..graph import In, InOut, Op, Out, Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
 class Fused(Op):
     """``given``, then ``parts``, run in order; what only they use never leaves the kernel.
 
@@ -19,14 +15,11 @@ class Fused(Op):
     updates, so it may run beside the others.
     """
 
-    inputs: ClassVar = ("sources",)
-    outputs: ClassVar = ("results",)
-    updates: ClassVar = ("states",)
     kind: str
     parts: tuple[Op, ...]
-    sources: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
-    states: tuple[Tensor, ...] = ()
+    sources: tuple[In, ...]
+    results: tuple[Out, ...]
+    states: tuple[InOut, ...] = ()
     given: tuple[Op, ...] = ()
     bf16: tuple[Tensor, ...] = ()
     beside: bool = False
@@ -37,10 +30,6 @@ class Fused(Op):
 
     def flops(self) -> int:
         return sum(part.flops() for part in self.parts)
-
-    def bytes(self) -> int:
-        seen = (*self.sources, *self.results, *self.states, *self.states)
-        return sum(t.size * ITEM_SIZE[t.dtype] for t in seen)
 
     @property
     def name(self) -> str:

@@ -1,16 +1,11 @@
-"""Dense and convolution: matrix products, filters, biases."""
+"""Dense and convolution: matrix products, filters, biases, pictures unrolled to matrices."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from ..geometry import Window
-from ..graph import Op, Tensor
-from .rules import need, same
+from ..graph import In, Op, Out, Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
 class MatMul(Op):
     """c = f(op(a) op(b) + bias), op the transpose if asked for; the gemm of a dense layer.
 
@@ -18,17 +13,15 @@ class MatMul(Op):
     bias_grad: (M,) is the sum of op(a) over K: with a = dy it is the gradient of the bias.
     """
 
-    inputs: ClassVar = ("a", "b", "bias")
-    outputs: ClassVar = ("c", "bias_grad")
-    a: Tensor
-    b: Tensor
-    c: Tensor
+    a: In
+    b: In
+    c: Out
     transpose_a: bool = False
     transpose_b: bool = False
-    bias: Tensor | None = None
+    bias: In | None = None
     activation: str | None = None
     activation_alpha: float = 0.0
-    bias_grad: Tensor | None = None
+    bias_grad: Out | None = None
 
     @property
     def mnk(self) -> tuple[int, int, int]:
@@ -38,11 +31,11 @@ class MatMul(Op):
     def check(self) -> None:
         m, n, k = self.mnk
         b = self.b.shape[::-1] if self.transpose_b else self.b.shape
-        need(self, b == (k, n) and self.c.shape == (m, n), self.a, self.b, self.c)
+        self.need(b == (k, n) and self.c.shape == (m, n), self.a, self.b, self.c)
         if self.bias is not None:
-            need(self, self.bias.shape == (n,), self.bias, self.c)
+            self.need(self.bias.shape == (n,), self.bias, self.c)
         if self.bias_grad is not None:
-            need(self, self.bias_grad.shape == (m,), self.bias_grad, self.a)
+            self.need(self.bias_grad.shape == (m,), self.bias_grad, self.a)
 
     def flops(self) -> int:
         m, n, k = self.mnk
@@ -50,52 +43,41 @@ class MatMul(Op):
         return 2 * m * n * k + extra * m * n + (m * k if self.bias_grad is not None else 0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BiasAdd(Op):
     """y = x + b along axis 1; x, y: (N, C) or (N, C, H, W), b: (C,)."""
 
-    inputs: ClassVar = ("x", "b")
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    b: Tensor
-    y: Tensor
+    flops_each = 1
+    x: In
+    b: In
+    y: Out
 
     def check(self) -> None:
-        same(self, self.x, self.y)
-        need(self, self.b.shape == (self.x.shape[1],), self.x, self.b)
-
-    def flops(self) -> int:
-        return self.x.size
+        self.same(self.x, self.y)
+        self.need(self.b.shape == (self.x.shape[1],), self.x, self.b)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BiasGrad(Op):
     """db = sum of dy over all axes but 1; dy: (N, C) or (N, C, H, W), db: (C,)."""
 
-    inputs: ClassVar = ("dy",)
-    outputs: ClassVar = ("db",)
-    dy: Tensor
-    db: Tensor
+    flops_each = 1
+    dy: In
+    db: Out
 
     def check(self) -> None:
-        need(self, self.db.shape == (self.dy.shape[1],), self.dy, self.db)
-
-    def flops(self) -> int:
-        return self.dy.size
+        self.need(self.db.shape == (self.dy.shape[1],), self.dy, self.db)
 
 
 def _check_conv(op: Op, x: Tensor, w: Tensor, y: Tensor, window: Window, groups: int) -> None:
     n, c, h, width = x.shape
     filters, inner, *kernel = w.shape
     fits = inner * groups == c and filters % groups == 0 and tuple(kernel) == window.kernel
-    need(op, fits and y.shape == (n, filters, *window.output(h, width)), x, w, y)
+    op.need(fits and y.shape == (n, filters, *window.output(h, width)), x, w, y)
 
 
 def _conv_flops(w: Tensor, y: Tensor) -> int:
     return 2 * y.size * w.size // w.shape[0]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Conv2d(Op):
     """y = f(x * w + bias): y[n,o,p,q] = sum over c,i,j of w[o,c,i,j] x[n,c,p s + i d,q s + j d].
 
@@ -103,36 +85,31 @@ class Conv2d(Op):
     or none; stride s and dilation d are the window's.
     """
 
-    inputs: ClassVar = ("x", "w", "bias")
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    w: Tensor
-    y: Tensor
+    x: In
+    w: In
+    y: Out
     window: Window
     groups: int = 1
-    bias: Tensor | None = None
+    bias: In | None = None
     activation: str | None = None
     activation_alpha: float = 0.0
 
     def check(self) -> None:
         _check_conv(self, self.x, self.w, self.y, self.window, self.groups)
         if self.bias is not None:
-            need(self, self.bias.shape == (self.y.shape[1],), self.bias, self.y)
+            self.need(self.bias.shape == (self.y.shape[1],), self.bias, self.y)
 
     def flops(self) -> int:
         extra = (self.bias is not None) + (self.activation is not None)
         return _conv_flops(self.w, self.y) + extra * self.y.size
 
 
-@dataclass(frozen=True, kw_only=True)
 class Conv2dBackwardData(Op):
     """dx = J(x)^T dy of Conv2d: each dy pixel spread over its window through w; shapes as there."""
 
-    inputs: ClassVar = ("dy", "w")
-    outputs: ClassVar = ("dx",)
-    dy: Tensor
-    w: Tensor
-    dx: Tensor
+    dy: In
+    w: In
+    dx: Out
     window: Window
     groups: int = 1
 
@@ -143,24 +120,60 @@ class Conv2dBackwardData(Op):
         return _conv_flops(self.w, self.dy)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Conv2dBackwardFilter(Op):
     """dw = J(w)^T dy of Conv2d: x correlated with dy; bias_grad: (O,) = dy summed over N, P, Q."""
 
-    inputs: ClassVar = ("x", "dy")
-    outputs: ClassVar = ("dw", "bias_grad")
-    x: Tensor
-    dy: Tensor
-    dw: Tensor
+    x: In
+    dy: In
+    dw: Out
     window: Window
     groups: int = 1
-    bias_grad: Tensor | None = None
+    bias_grad: Out | None = None
 
     def check(self) -> None:
         _check_conv(self, self.x, self.dw, self.dy, self.window, self.groups)
         if self.bias_grad is not None:
-            need(self, self.bias_grad.shape == (self.dy.shape[1],), self.bias_grad, self.dy)
+            self.need(self.bias_grad.shape == (self.dy.shape[1],), self.bias_grad, self.dy)
 
     def flops(self) -> int:
         extra = self.dy.size if self.bias_grad is not None else 0
         return _conv_flops(self.dw, self.dy) + extra
+
+
+def _check_unrolled(op: Op, x: Tensor, columns: Tensor, window: Window) -> None:
+    n, c, h, w = x.shape
+    rows, across = window.output(h, w)
+    op.need(columns.shape == (n * rows * across, c * window.area), x, columns)
+
+
+class Im2col(Op):
+    """columns[(n,p,q), (c,i,j)] = x[n,c, p s + i d, q s + j d], zero outside the picture.
+
+    x: (N, C, H, W), columns: (N P Q, C kh kw): every row is what the window sees at one place, so
+    that columns W^T with W: (O, C kh kw) is the convolution (Chellapilla et al. 2006). A window of
+    1x1 only turns pictures into rows of pixels.
+    """
+
+    x: In
+    columns: Out
+    window: Window
+
+    def check(self) -> None:
+        _check_unrolled(self, self.x, self.columns, self.window)
+
+
+class Col2im(Op):
+    """The transpose of Im2col: x[n,c,h,w] = sum of all columns that Im2col would copy it to.
+
+    A window of 1x1 only turns rows of pixels into pictures.
+    """
+
+    columns: In
+    x: Out
+    window: Window
+
+    def check(self) -> None:
+        _check_unrolled(self, self.x, self.columns, self.window)
+
+    def flops(self) -> int:
+        return self.columns.size if self.window.area > 1 else 0

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from ..graph import Op, Tensor
+from ..graph import In, InOut, Op, Out, Tensor
 from .formulas import Array, RowFormula, one_hot
-from .rules import need, same
 
 Reduction = Literal["mean", "sum"]
 
 
 def _check_loss(op: Op, x: Tensor, target: Tensor) -> None:
-    need(op, len(x.shape) == 2 and target.shape == x.shape[:1], x, target)
+    op.need(len(x.shape) == 2 and target.shape == x.shape[:1], x, target)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RowLoss(Op):
     """loss = mean or sum over n of formula(x[n], target[n]).
 
     x: (N, K), target: (N,) int32, loss: (1,).
     """
 
-    inputs: ClassVar = ("x", "target")
-    outputs: ClassVar = ("loss",)
-    x: Tensor
-    target: Tensor
-    loss: Tensor
+    x: In
+    target: In
+    loss: Out
     formula: RowFormula
     reduction: Reduction = "mean"
 
@@ -39,24 +34,21 @@ class RowLoss(Op):
 
     def check(self) -> None:
         _check_loss(self, self.x, self.target)
-        need(self, self.loss.shape == (1,), self.loss)
+        self.need(self.loss.shape == (1,), self.loss)
 
     def flops(self) -> int:
         return self.formula.flops[0] * self.x.size
 
 
-@dataclass(frozen=True, kw_only=True)
 class RowLossBackward(Op):
     """dx[n] = formula's derivative at x[n], divided by the count of samples if it is a mean.
 
     dx: (N, K), zero where masked.
     """
 
-    inputs: ClassVar = ("x", "target")
-    outputs: ClassVar = ("dx",)
-    x: Tensor
-    target: Tensor
-    dx: Tensor
+    x: In
+    target: In
+    dx: Out
     formula: RowFormula
     reduction: Reduction = "mean"
 
@@ -66,13 +58,12 @@ class RowLossBackward(Op):
 
     def check(self) -> None:
         _check_loss(self, self.x, self.target)
-        same(self, self.x, self.dx)
+        self.same(self.x, self.dx)
 
     def flops(self) -> int:
         return self.formula.flops[1] * self.x.size
 
 
-@dataclass(frozen=True)
 class CrossEntropy(RowFormula):
     """-sum over k of q[k] x[k], x the logarithms of probabilities; q: see ``one_hot``."""
 
@@ -99,51 +90,40 @@ class CrossEntropy(RowFormula):
 
     def gradient(self, x: Array, target: Array) -> Array:
         # In float64, so that q is rounded only together with its weight.
-        return np.asarray(-one_hot(target, np.empty(x.shape), self.label_smoothing))
+        return -one_hot(target, np.empty(x.shape), self.label_smoothing)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SoftmaxCrossEntropy(Op):
     """log_p = log softmax(x); loss as CrossEntropy. x, log_p: (N, K), loss: (1,)."""
 
-    inputs: ClassVar = ("x", "target")
-    outputs: ClassVar = ("log_p", "loss")
-    x: Tensor
-    target: Tensor
-    log_p: Tensor
-    loss: Tensor
+    flops_each = 5
+    x: In
+    target: In
+    log_p: Out
+    loss: Out
     label_smoothing: float = 0.0
     reduction: Reduction = "mean"
 
     def check(self) -> None:
         _check_loss(self, self.x, self.target)
-        same(self, self.x, self.log_p)
-
-    def flops(self) -> int:
-        return 5 * self.x.size
+        self.same(self.x, self.log_p)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SoftmaxCrossEntropyBackward(Op):
     """dx = p - q, divided by the count of samples if the loss is a mean; log_p, dx: (N, K)."""
 
-    inputs: ClassVar = ("log_p", "target")
-    outputs: ClassVar = ("dx",)
-    log_p: Tensor
-    target: Tensor
-    dx: Tensor
+    flops_each = 3
+    log_p: In
+    target: In
+    dx: Out
     label_smoothing: float = 0.0
     reduction: Reduction = "mean"
 
     def check(self) -> None:
         _check_loss(self, self.log_p, self.target)
-        same(self, self.log_p, self.dx)
-
-    def flops(self) -> int:
-        return 3 * self.dx.size
+        self.same(self.log_p, self.dx)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Metrics(Op):
     """sums += (loss summed over samples, right answers, samples), masked samples left out.
 
@@ -151,17 +131,13 @@ class Metrics(Op):
     loss operation made it, sums: (3,) float64.
     """
 
-    inputs: ClassVar = ("scores", "target", "loss")
-    updates: ClassVar = ("sums",)
-    scores: Tensor
-    target: Tensor
-    loss: Tensor
-    sums: Tensor
+    flops_each = 1
+    scores: In
+    target: In
+    loss: In
+    sums: InOut
     reduction: Reduction = "mean"
 
     def check(self) -> None:
         _check_loss(self, self.scores, self.target)
-        need(self, self.sums.shape == (3,), self.sums)
-
-    def flops(self) -> int:
-        return self.scores.size
+        self.need(self.sums.shape == (3,), self.sums)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from ..graph import Op, Tensor
+from ..graph import In, InOut, Op, Out, Tensor
 from .pointwise import ACTIVATIONS, FROM_OUTPUT
-from .rules import need, same
 
 
 def _check_channels(op: Op, x: Tensor, *tensors: Tensor | None) -> None:
     for tensor in tensors:
         if tensor is not None:
-            need(op, tensor.shape == (x.shape[1],), x, tensor)
+            op.need(tensor.shape == (x.shape[1],), x, tensor)
 
 
 def _check_activation(op: Op, kind: str | None, x: Tensor) -> None:
-    need(op, kind is None or kind in ACTIVATIONS, x)
+    op.need(kind is None or kind in ACTIVATIONS, x)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchNorm(Op):
     """y = f(weight (x - mean) inverse_std + bias), statistics over all axes but 1 of this batch.
 
@@ -32,25 +27,22 @@ class BatchNorm(Op):
     rewrite alone; None: f(h) = h. (Ioffe and Szegedy 2015, algorithm 1)
     """
 
-    inputs: ClassVar = ("x", "weight", "bias")
-    outputs: ClassVar = ("y", "mean", "inverse_std")
-    updates: ClassVar = ("running_mean", "running_var")
-    x: Tensor
-    y: Tensor
-    mean: Tensor
-    inverse_std: Tensor
-    running_mean: Tensor
-    running_var: Tensor
+    x: In
+    y: Out
+    mean: Out
+    inverse_std: Out
+    running_mean: InOut
+    running_var: InOut
     momentum: float
     eps: float
-    weight: Tensor | None = None
-    bias: Tensor | None = None
+    weight: In | None = None
+    bias: In | None = None
     activation: str | None = None
     activation_alpha: float = 0.0
 
     def check(self) -> None:
-        same(self, self.x, self.y)
-        need(self, self.x.size > self.x.shape[1], self.x)
+        self.same(self.x, self.y)
+        self.need(self.x.size > self.x.shape[1], self.x)
         _check_channels(self, self.x, self.weight, self.bias, self.mean, self.inverse_std)
         _check_channels(self, self.x, self.running_mean, self.running_var)
         _check_activation(self, self.activation, self.x)
@@ -59,24 +51,22 @@ class BatchNorm(Op):
         return (7 + (self.activation is not None)) * self.x.size
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchNormInference(Op):
     """y = f(weight (x - running_mean) / sqrt(running_var + eps) + bias); shapes as in BatchNorm."""
 
-    inputs: ClassVar = ("x", "weight", "bias", "running_mean", "running_var")
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
-    running_mean: Tensor
-    running_var: Tensor
+    inputs = ("x", "weight", "bias", "running_mean", "running_var")
+    x: In
+    y: Out
+    running_mean: In
+    running_var: In
     eps: float
-    weight: Tensor | None = None
-    bias: Tensor | None = None
+    weight: In | None = None
+    bias: In | None = None
     activation: str | None = None
     activation_alpha: float = 0.0
 
     def check(self) -> None:
-        same(self, self.x, self.y)
+        self.same(self.x, self.y)
         _check_channels(self, self.x, self.weight, self.bias, self.running_mean, self.running_var)
         _check_activation(self, self.activation, self.x)
 
@@ -84,7 +74,6 @@ class BatchNormInference(Op):
         return (2 + (self.activation is not None)) * self.x.size
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchNormBackward(Op):
     """dx = weight inverse_std (g - mean of g - h mean of g h), with h = (x - mean) inverse_std.
 
@@ -94,30 +83,28 @@ class BatchNormBackward(Op):
     weight h + bias, forward's value before f: then ``bias`` is forward's, None for 0.
     """
 
-    inputs: ClassVar = ("x", "dy", "mean", "inverse_std", "weight", "bias", "y")
-    outputs: ClassVar = ("dx", "dw", "db")
-    x: Tensor
-    dy: Tensor
-    mean: Tensor
-    inverse_std: Tensor
-    dx: Tensor
+    x: In
+    dy: In
+    mean: In
+    inverse_std: In
+    dx: Out
     eps: float
-    weight: Tensor | None = None
-    bias: Tensor | None = None
-    dw: Tensor | None = None
-    db: Tensor | None = None
-    y: Tensor | None = None
+    weight: In | None = None
+    bias: In | None = None
+    dw: Out | None = None
+    db: Out | None = None
+    y: In | None = None
     activation: str | None = None
     activation_alpha: float = 0.0
 
     def check(self) -> None:
-        same(self, self.x, self.dy, self.dx)
+        self.same(self.x, self.dy, self.dx)
         _check_channels(self, self.x, self.mean, self.inverse_std, self.weight, self.bias)
         _check_channels(self, self.x, self.dw, self.db)
         _check_activation(self, self.activation, self.x)
-        need(self, self.activation not in FROM_OUTPUT or self.y is not None, self.x)
+        self.need(self.activation not in FROM_OUTPUT or self.y is not None, self.x)
         if self.y is not None:
-            same(self, self.x, self.y)
+            self.same(self.x, self.y)
 
     def flops(self) -> int:
         if self.activation is None:
@@ -126,13 +113,35 @@ class BatchNormBackward(Op):
         return (12 if self.activation in FROM_OUTPUT else 14) * self.x.size
 
 
-def _check_sized(op: Op, size: int, *tensors: Tensor) -> None:
-    same(op, *tensors)
-    need(op, len(tensors[0].shape) == 4 and size % 2 == 1, *tensors)
+class _LocalNorm(Op):
+    x: In
+    y: Out
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+    def check(self) -> None:
+        super().check()
+        self.need(len(self.x.shape) == 4 and self.size % 2 == 1, self.x, self.y)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lrn(Op):
+class _LocalNormBackward(Op):
+    x: In
+    y: In
+    dy: In
+    dx: Out
+    size: int
+    alpha: float
+    beta: float
+    k: float
+
+    def check(self) -> None:
+        super().check()
+        self.need(len(self.x.shape) == 4 and self.size % 2 == 1, *self.reads(), self.dx)
+
+
+class Lrn(_LocalNorm):
     """y = x s^-beta, s[c] = k + (alpha / size) sum of x[c']^2 over the channels near c.
 
     Near are the ``size`` (odd) channels c - size // 2 .. c + size // 2 that exist: at the ends
@@ -140,46 +149,18 @@ class Lrn(Op):
     3.3, with cuDNN's division of alpha by the size (cudnnLRNCrossChannelForward).
     """
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
-    size: int
-    alpha: float
-    beta: float
-    k: float
-
-    def check(self) -> None:
-        _check_sized(self, self.size, self.x, self.y)
-
     def flops(self) -> int:
         return (self.size + 4) * self.x.size
 
 
-@dataclass(frozen=True, kw_only=True)
-class LrnBackward(Op):
+class LrnBackward(_LocalNormBackward):
     """dx = dy s^-beta - (2 alpha beta / size) x sum of dy y / s over the same channels; as Lrn."""
-
-    inputs: ClassVar = ("x", "y", "dy")
-    outputs: ClassVar = ("dx",)
-    x: Tensor
-    y: Tensor
-    dy: Tensor
-    dx: Tensor
-    size: int
-    alpha: float
-    beta: float
-    k: float
-
-    def check(self) -> None:
-        _check_sized(self, self.size, self.x, self.y, self.dy, self.dx)
 
     def flops(self) -> int:
         return (2 * self.size + 8) * self.x.size
 
 
-@dataclass(frozen=True, kw_only=True)
-class DivisiveNorm(Op):
+class DivisiveNorm(_LocalNorm):
     """y = x s^-beta, s[p,q] = k + (alpha / size^2) sum of x[p',q']^2 over the pixels near (p, q).
 
     Near are the size x size (odd) pixels around (p, q) of the same channel that lie inside the
@@ -191,45 +172,17 @@ class DivisiveNorm(Op):
     instead of max(c, sigma).
     """
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
-    size: int
-    alpha: float
-    beta: float
-    k: float
-
-    def check(self) -> None:
-        _check_sized(self, self.size, self.x, self.y)
-
     def flops(self) -> int:
         return (self.size**2 + 4) * self.x.size
 
 
-@dataclass(frozen=True, kw_only=True)
-class DivisiveNormBackward(Op):
+class DivisiveNormBackward(_LocalNormBackward):
     """dx = dy s^-beta - (2 alpha beta / size^2) x sum of dy y / s over the same pixels."""
-
-    inputs: ClassVar = ("x", "y", "dy")
-    outputs: ClassVar = ("dx",)
-    x: Tensor
-    y: Tensor
-    dy: Tensor
-    dx: Tensor
-    size: int
-    alpha: float
-    beta: float
-    k: float
-
-    def check(self) -> None:
-        _check_sized(self, self.size, self.x, self.y, self.dy, self.dx)
 
     def flops(self) -> int:
         return (2 * self.size**2 + 8) * self.x.size
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dropout(Op):
     """mask = 1 where word >= threshold, else 0; y = scale x mask.
 
@@ -241,38 +194,26 @@ class Dropout(Op):
     mask: as x, uint8; step: (1,) int64. (Srivastava et al. 2014, with the scaling in training)
     """
 
-    inputs: ClassVar = ("x", "step")
-    outputs: ClassVar = ("y", "mask")
-    x: Tensor
-    step: Tensor
-    y: Tensor
-    mask: Tensor
+    flops_each = 1
+    x: In
+    step: In
+    y: Out
+    mask: Out
     key: tuple[int, int]
     threshold: int
     scale: float
     parts: int = 1
 
     def check(self) -> None:
-        same(self, self.x, self.y, self.mask)
-        need(self, self.step.shape == (1,), self.step)
-
-    def flops(self) -> int:
-        return self.x.size
+        self.same(self.x, self.y, self.mask)
+        self.need(self.step.shape == (1,), self.step)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DropoutBackward(Op):
     """dx = scale dy mask, the mask of forward."""
 
-    inputs: ClassVar = ("dy", "mask")
-    outputs: ClassVar = ("dx",)
-    dy: Tensor
-    mask: Tensor
-    dx: Tensor
+    flops_each = 1
+    dy: In
+    mask: In
+    dx: Out
     scale: float
-
-    def check(self) -> None:
-        same(self, self.dy, self.mask, self.dx)
-
-    def flops(self) -> int:
-        return self.dy.size

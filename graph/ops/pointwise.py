@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from ..geometry import Window
-from ..graph import Op, Tensor
-from .rules import need, same
+from ..graph import In, Op, Out, Tensor
 
 PoolKind = Literal["max", "avg"]
 
@@ -18,20 +16,17 @@ ACTIVATIONS = (*FROM_OUTPUT[:-1], "softplus", "silu", "gelu", "gelu_tanh", "scal
 
 def _check_pool(op: Op, x: Tensor, y: Tensor, window: Window) -> None:
     n, c, h, w = x.shape
-    need(op, y.shape == (n, c, *window.output(h, w)), x, y)
+    op.need(y.shape == (n, c, *window.output(h, w)), x, y)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pool2d(Op):
     """y = max, or mean over the pixels inside the picture, of x in each window.
 
     x: (N, C, H, W), y: (N, C, P, Q). Padding never wins a maximum.
     """
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
+    x: In
+    y: Out
     window: Window
     kind: PoolKind
 
@@ -42,31 +37,28 @@ class Pool2d(Op):
         return self.y.size * self.window.area
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pool2dBackward(Op):
     """max: dx at the first maximum of each window += dy; avg: dy / count over the window.
 
     x, y: forward's input and output, needed for max alone; dy: as y, dx: as x.
     """
 
-    inputs: ClassVar = ("x", "y", "dy")
-    outputs: ClassVar = ("dx",)
-    dy: Tensor
-    dx: Tensor
+    inputs = ("x", "y", "dy")
+    dy: In
+    dx: Out
     window: Window
     kind: PoolKind
-    x: Tensor | None = None
-    y: Tensor | None = None
+    x: In | None = None
+    y: In | None = None
 
     def check(self) -> None:
         _check_pool(self, self.dx, self.dy, self.window)
-        need(self, self.kind == "avg" or (self.x is not None and self.y is not None), self.dx)
+        self.need(self.kind == "avg" or (self.x is not None and self.y is not None), self.dx)
 
     def flops(self) -> int:
         return self.dy.size * (1 if self.kind == "max" else self.window.area)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Activation(Op):
     """y = f(x), elementwise, any shape.
 
@@ -76,103 +68,64 @@ class Activation(Op):
     1.7159 tanh(2 x / 3).
     """
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
+    flops_each = 1
+    x: In
+    y: Out
     kind: str
     alpha: float = 0.0
 
     def check(self) -> None:
-        same(self, self.x, self.y)
-        need(self, self.kind in ACTIVATIONS, self.x)
-
-    def flops(self) -> int:
-        return self.x.size
+        super().check()
+        self.need(self.kind in ACTIVATIONS, self.x)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ActivationBackward(Op):
     """dx = f'(x) dy; ``value`` is forward's output for kinds in FROM_OUTPUT, else its input."""
 
-    inputs: ClassVar = ("value", "dy")
-    outputs: ClassVar = ("dx",)
-    value: Tensor
-    dy: Tensor
-    dx: Tensor
+    flops_each = 2
+    value: In
+    dy: In
+    dx: Out
     kind: str
     alpha: float = 0.0
 
-    def check(self) -> None:
-        same(self, self.value, self.dy, self.dx)
 
-    def flops(self) -> int:
-        return 2 * self.dy.size
-
-
-@dataclass(frozen=True, kw_only=True)
 class Reshape(Op):
     """y = x in row-major (C, H, W) order under another shape of the same size."""
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
+    x: In
+    y: Out
 
     def check(self) -> None:
-        need(self, self.x.size == self.y.size, self.x, self.y)
+        self.need(self.x.size == self.y.size, self.x, self.y)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Scale(Op):
     """y = factor x, any shape."""
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
+    flops_each = 1
+    x: In
+    y: Out
     factor: float
 
-    def check(self) -> None:
-        same(self, self.x, self.y)
 
-    def flops(self) -> int:
-        return self.x.size
-
-
-@dataclass(frozen=True, kw_only=True)
 class Softmax(Op):
     """y[n,c] = e^x[n,c] / sum over k of e^x[n,k], or its logarithm; x, y: (N, C) or (N, C, H, W).
 
     The logarithm is x - log sum e^x, finite where the probability itself is too small for a float.
     """
 
-    inputs: ClassVar = ("x",)
-    outputs: ClassVar = ("y",)
-    x: Tensor
-    y: Tensor
+    flops_each = 4
+    x: In
+    y: Out
     log: bool = False
 
-    def check(self) -> None:
-        same(self, self.x, self.y)
 
-    def flops(self) -> int:
-        return 4 * self.x.size
-
-
-@dataclass(frozen=True, kw_only=True)
 class SoftmaxBackward(Op):
     """dx = y (dy - sum over axis 1 of y dy), y forward's output; of the log dy - e^y sum of dy."""
 
-    inputs: ClassVar = ("y", "dy")
-    outputs: ClassVar = ("dx",)
-    y: Tensor
-    dy: Tensor
-    dx: Tensor
+    flops_each = 4
+    y: In
+    dy: In
+    dx: Out
     log: bool = False
-
-    def check(self) -> None:
-        same(self, self.y, self.dy, self.dx)
-
-    def flops(self) -> int:
-        return 4 * self.y.size

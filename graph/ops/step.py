@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from ..graph import Op, Tensor
-from .rules import need
+from ..graph import In, InOut, Op, Out, Tensor
 from .updates import ParameterUpdate
 
 
-@dataclass(frozen=True, kw_only=True)
 class GatherBatch(Op):
     """x[i] = images[r] * scale + shift, target[i] = labels[r], r = order[N (step mod steps) + i].
 
@@ -19,22 +14,20 @@ class GatherBatch(Op):
     of zeros with target -1.
     """
 
-    inputs: ClassVar = ("images", "labels", "order", "step")
-    outputs: ClassVar = ("x", "target")
-    images: Tensor
-    labels: Tensor
-    order: Tensor
-    step: Tensor
-    x: Tensor
-    target: Tensor
+    images: In
+    labels: In
+    order: In
+    step: In
+    x: Out
+    target: Out
     scale: tuple[float, ...]
     shift: tuple[float, ...]
 
     def check(self) -> None:
         n = self.x.shape[0]
-        need(self, self.images.shape[1:] == self.x.shape[1:], self.images, self.x)
-        need(self, self.order.size % n == 0 and self.target.shape == (n,), self.order, self.target)
-        need(self, len(self.scale) == len(self.shift) == self.x.shape[1], self.x)
+        self.need(self.images.shape[1:] == self.x.shape[1:], self.images, self.x)
+        self.need(self.order.size % n == 0 and self.target.shape == (n,), self.order, self.target)
+        self.need(len(self.scale) == len(self.shift) == self.x.shape[1], self.x)
 
     def flops(self) -> int:
         return 2 * self.x.size
@@ -43,34 +36,28 @@ class GatherBatch(Op):
         return self.x.size + self.x.nbytes + 3 * self.target.nbytes
 
 
-@dataclass(frozen=True, kw_only=True)
 class GlobalNorm(Op):
     """norm = sqrt(sum of all squares over all gradients); norm: (1,)."""
 
-    inputs: ClassVar = ("gradients",)
-    outputs: ClassVar = ("norm",)
-    gradients: tuple[Tensor, ...]
-    norm: Tensor
+    gradients: tuple[In, ...]
+    norm: Out
 
     def check(self) -> None:
-        need(self, self.norm.shape == (1,), self.norm)
+        self.need(self.norm.shape == (1,), self.norm)
 
     def flops(self) -> int:
         return 2 * sum(g.size for g in self.gradients)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClipByNorm(Op):
     """g *= min(1, max_norm / norm) for every gradient (Pascanu et al. 2013, algorithm 1)."""
 
-    inputs: ClassVar = ("norm",)
-    updates: ClassVar = ("gradients",)
-    norm: Tensor
-    gradients: tuple[Tensor, ...]
+    norm: In
+    gradients: tuple[InOut, ...]
     max_norm: float
 
     def check(self) -> None:
-        need(self, self.norm.shape == (1,), self.norm)
+        self.need(self.norm.shape == (1,), self.norm)
 
     def flops(self) -> int:
         return sum(g.size for g in self.gradients)
@@ -79,7 +66,6 @@ class ClipByNorm(Op):
         return 2 * sum(g.nbytes for g in self.gradients)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SgdUpdate(ParameterUpdate):
     """g' = g + wd p; v = m v + g'; p -= lr (g' + m v with Nesterov, else v); plain: p -= lr g'.
 
@@ -87,9 +73,7 @@ class SgdUpdate(ParameterUpdate):
     dampening 0.
     """
 
-    inputs: ClassVar = ("gradients", "rates", "step")
-    updates: ClassVar = ("parameters", "buffers")
-    buffers: tuple[Tensor, ...]
+    buffers: tuple[InOut, ...]
     momentum: float = 0.0
     nesterov: bool = False
 
@@ -98,25 +82,19 @@ class SgdUpdate(ParameterUpdate):
 
     def check(self) -> None:
         super().check()
-        need(self, bool(self.momentum) or not self.buffers, *self.buffers)
+        self.need(bool(self.momentum) or not self.buffers, *self.buffers)
 
     def flops(self) -> int:
-        each = 2 + (2 if self.momentum else 0) + (2 if self.nesterov else 0)
-        decayed = sum(
-            2 * p.size for p, wd in zip(self.parameters, self.weight_decay, strict=True) if wd
-        )
-        return each * self.size() + decayed
+        return self.flops_decaying(2 + 2 * bool(self.momentum) + 2 * self.nesterov)
 
     def bytes(self) -> int:
         return 4 * self.size() * (5 if self.momentum else 3)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Advance(Op):
     """step += 1; step: (1,) int64."""
 
-    updates: ClassVar = ("step",)
-    step: Tensor
+    step: InOut
 
     def check(self) -> None:
-        need(self, self.step.shape == (1,), self.step)
+        self.need(self.step.shape == (1,), self.step)

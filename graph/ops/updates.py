@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from ..graph import Op, Tensor
+from ..graph import In, InOut, Op, Tensor
 from .formulas import UpdateFormula
-from .rules import need, same
 
 
-@dataclass(frozen=True, kw_only=True)
 class ParameterUpdate(Op):
     """What all optimizers share: the step's rate is lr = rates[step] * lr_factor.
 
@@ -19,10 +16,10 @@ class ParameterUpdate(Op):
     weight_decay, lr_factor: one number per parameter; an empty lr_factor stands for ones.
     """
 
-    gradients: tuple[Tensor, ...]
-    rates: Tensor
-    step: Tensor
-    parameters: tuple[Tensor, ...]
+    gradients: tuple[In, ...]
+    rates: In
+    step: In
+    parameters: tuple[InOut, ...]
     weight_decay: tuple[float, ...]
     lr_factor: tuple[float, ...] = ()
 
@@ -38,17 +35,19 @@ class ParameterUpdate(Op):
         """The number of trained values."""
         return sum(p.size for p in self.parameters)
 
+    def flops_decaying(self, each: int) -> int:
+        """``each`` for every value, and two more for one that weight decay is added to."""
+        decays = zip(self.parameters, self.weight_decay, strict=True)
+        return each * self.size() + sum(2 * p.size for p, decay in decays if decay)
+
     def check(self) -> None:
         count = len(self.parameters)
         for tensors in (self.gradients, *self.families().values()):
-            need(self, len(tensors) == count, *self.parameters, *tensors)
-            for parameter, tensor in zip(self.parameters, tensors, strict=True):
-                same(self, parameter, tensor)
-        need(self, len(self.weight_decay) == count, *self.parameters)
-        need(self, len(self.lr_factor) in (0, count), *self.parameters)
+            self.paired(self.parameters, tensors)
+        self.need(len(self.weight_decay) == count, *self.parameters)
+        self.need(len(self.lr_factor) in (0, count), *self.parameters)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AdamUpdate(ParameterUpdate):
     """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, p -= lr m' / (sqrt(v') + eps).
 
@@ -58,10 +57,8 @@ class AdamUpdate(ParameterUpdate):
     Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2).
     """
 
-    inputs: ClassVar = ("gradients", "rates", "step")
-    updates: ClassVar = ("parameters", "means", "squares")
-    means: tuple[Tensor, ...]
-    squares: tuple[Tensor, ...]
+    means: tuple[InOut, ...]
+    squares: tuple[InOut, ...]
     start: tuple[int, ...]
     beta1: float = 0.9
     beta2: float = 0.999
@@ -73,17 +70,15 @@ class AdamUpdate(ParameterUpdate):
 
     def check(self) -> None:
         super().check()
-        need(self, len(self.start) == len(self.parameters), *self.parameters)
+        self.need(len(self.start) == len(self.parameters), *self.parameters)
 
     def flops(self) -> int:
-        decayed = zip(self.parameters, self.weight_decay, strict=True)
-        return 13 * self.size() + sum(2 * p.size for p, wd in decayed if wd)
+        return self.flops_decaying(13)
 
     def bytes(self) -> int:
         return 7 * 4 * self.size()
 
 
-@dataclass(frozen=True, kw_only=True)
 class ElementwiseUpdate(ParameterUpdate):
     """p, states = formula(p, g, states, lr, wd, t) for every number of every parameter.
 
@@ -91,9 +86,7 @@ class ElementwiseUpdate(ParameterUpdate):
     per parameter, family after family.
     """
 
-    inputs: ClassVar = ("gradients", "rates", "step")
-    updates: ClassVar = ("parameters", "states")
-    states: tuple[Tensor, ...]
+    states: tuple[InOut, ...]
     start: tuple[int, ...]
     formula: UpdateFormula
 
@@ -108,18 +101,16 @@ class ElementwiseUpdate(ParameterUpdate):
     def check(self) -> None:
         super().check()
         count = len(self.parameters)
-        need(self, len(self.start) == count, *self.parameters)
-        need(self, len(self.states) == count * len(self.formula.families), *self.states)
+        self.need(len(self.start) == count, *self.parameters)
+        self.need(len(self.states) == count * len(self.formula.families), *self.states)
 
     def flops(self) -> int:
-        decayed = zip(self.parameters, self.weight_decay, strict=True)
-        return self.formula.flops * self.size() + sum(2 * p.size for p, wd in decayed if wd)
+        return self.flops_decaying(self.formula.flops)
 
     def bytes(self) -> int:
         return (3 + 2 * len(self.formula.families)) * 4 * self.size()
 
 
-@dataclass(frozen=True, kw_only=True)
 class MuonUpdate(ParameterUpdate):
     """v = m v + g, u = g + m v (Nesterov) or v; p = sqrt(O) p / |p|, then p -= lr NS(u).
 
@@ -130,11 +121,9 @@ class MuonUpdate(ParameterUpdate):
     the update. Keller Jordan et al. 2024, "Muon"; the rescaling is that of his CIFAR-10 recipe.
     """
 
-    inputs: ClassVar = ("gradients", "rates", "step")
-    updates: ClassVar = ("parameters", "buffers")
     COEFFICIENTS: ClassVar = (3.4445, -4.775, 2.0315)
     EPS: ClassVar = 1e-7
-    buffers: tuple[Tensor, ...]
+    buffers: tuple[InOut, ...]
     momentum: float = 0.95
     nesterov: bool = True
     iterations: int = 5
@@ -145,7 +134,7 @@ class MuonUpdate(ParameterUpdate):
 
     def check(self) -> None:
         super().check()
-        need(self, all(len(p.shape) >= 2 for p in self.parameters), *self.parameters)
+        self.need(all(len(p.shape) >= 2 for p in self.parameters), *self.parameters)
 
     def flops(self) -> int:
         return sum(self._flops(p) for p in self.parameters)
@@ -160,7 +149,6 @@ class MuonUpdate(ParameterUpdate):
         return (5 + 2 + 3 * self.iterations) * 4 * self.size()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Average(Op):
     """a = d a + (1 - d) p with d = decays[step]; with ``pull`` then p = a. If d < 0, nothing.
 
@@ -169,18 +157,14 @@ class Average(Op):
     (Zhang et al. 2019), whose slow weights are the averages.
     """
 
-    inputs: ClassVar = ("decays", "step")
-    updates: ClassVar = ("averages", "values")
-    decays: Tensor
-    step: Tensor
-    averages: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
+    decays: In
+    step: In
+    averages: tuple[InOut, ...]
+    values: tuple[InOut, ...]
     pull: bool = False
 
     def check(self) -> None:
-        need(self, len(self.averages) == len(self.values), *self.averages, *self.values)
-        for average, value in zip(self.averages, self.values, strict=True):
-            same(self, average, value)
+        self.paired(self.averages, self.values)
 
     def flops(self) -> int:
         return 3 * sum(p.size for p in self.values)
@@ -189,26 +173,21 @@ class Average(Op):
         return (4 if self.pull else 3) * sum(p.nbytes for p in self.values)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Accumulate(Op):
     """s = scale g + s, or scale g alone in the first of the ``parts`` of a batch.
 
     step: (1,) int64 counts parts, so the first has step mod parts = 0. sums: one per gradient.
     """
 
-    inputs: ClassVar = ("gradients", "step")
-    updates: ClassVar = ("sums",)
-    gradients: tuple[Tensor, ...]
-    step: Tensor
-    sums: tuple[Tensor, ...]
+    gradients: tuple[In, ...]
+    step: In
+    sums: tuple[InOut, ...]
     parts: int
     scale: float = 1.0
 
     def check(self) -> None:
-        need(self, len(self.gradients) == len(self.sums), *self.gradients, *self.sums)
-        for gradient, total in zip(self.gradients, self.sums, strict=True):
-            same(self, gradient, total)
-        need(self, self.parts >= 1, *self.sums)
+        self.paired(self.gradients, self.sums)
+        self.need(self.parts >= 1, *self.sums)
 
     def flops(self) -> int:
         return 2 * sum(g.size for g in self.gradients)

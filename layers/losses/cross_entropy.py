@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from ...common.options import Share
-from ...graph.ops import CrossEntropy, Reduction
+from ...graph.ops import CrossEntropy, RowFormula
 from .loss import Loss
 
 
@@ -17,14 +17,8 @@ class CrossEntropyLoss(Loss):
 
     kind = "cross_entropy"
     softmax = True
+    label_smoothing: Annotated[Share, "Share of the target spread evenly over all classes."] = 0.0
 
-    def __init__(
-        self,
-        *,
-        label_smoothing: Annotated[
-            Share, "Share of the target spread evenly over all classes."
-        ] = 0.0,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
-        self.formula = CrossEntropy(label_smoothing)
+    @property
+    def formula(self) -> RowFormula:
+        return CrossEntropy(self.label_smoothing)

@@ -5,15 +5,12 @@ The softmax is part of the loss: a final ``softmax`` layer of the network is mer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
 
 
-@dataclass(frozen=True)
 class OneMinusP(RowFormula):
     """1 - x[t], x probabilities."""
 
@@ -30,7 +27,6 @@ class OneMinusP(RowFormula):
         return -one_hot(target, x)
 
 
-@dataclass(frozen=True)
 class SquaredDistance(RowFormula):
     """sum over k of x[k] (k - t)^2, x probabilities."""
 

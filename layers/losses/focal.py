@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
 from ...common.options import NotNegative
-from ...graph.ops import Reduction
 from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
 
 
-@dataclass(frozen=True)
 class Focal(RowFormula):
     """-(1 - p)^focusing log p, p the probability of the target, x[t] its logarithm."""
 
@@ -46,7 +43,7 @@ class Focal(RowFormula):
 
     def _miss(self, log_p: Array) -> Array:
         """1 - p, kept above 0, where powers below 1 have no slope."""
-        return np.asarray(np.maximum(-np.expm1(log_p), 1e-30))
+        return np.maximum(-np.expm1(log_p), 1e-30)
 
 
 class FocalLoss(Loss):
@@ -57,15 +54,11 @@ class FocalLoss(Loss):
 
     kind = "focal"
     softmax = True
+    focusing: Annotated[
+        NotNegative,
+        "The larger, the less weight on samples that are already right; 0: equal weights.",
+    ] = 2.0
 
-    def __init__(
-        self,
-        *,
-        focusing: Annotated[
-            NotNegative,
-            "The larger, the less weight on samples that are already right; 0: equal weights.",
-        ] = 2.0,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
-        self.formula = Focal(focusing)
+    @property
+    def formula(self) -> RowFormula:
+        return Focal(self.focusing)

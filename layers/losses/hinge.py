@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 
 from ...common.options import Positive
 from ...graph.ops.formulas import Array, RowFormula, one_hot
-from ...graph.ops.losses import Reduction
 from .loss import Loss
 
 
-@dataclass(frozen=True)
 class MultiMargin(RowFormula):
     """(1 / K) sum over k != t of m[k]^p, m[k] = max(0, margin - x[t] + x[k]); p is 1 or 2.
 
@@ -68,13 +65,9 @@ class HingeLoss(Loss):
 
     kind = "hinge"
     unbounded = True
+    margin: Annotated[Positive, "How far the right score should be above the others."] = 1.0
+    power: Annotated[Literal[1, 2], "1, or 2 for the squared hinge."] = 1
 
-    def __init__(
-        self,
-        *,
-        margin: Annotated[Positive, "How far the right score should be above the others."] = 1.0,
-        power: Annotated[Literal[1, 2], "1, or 2 for the squared hinge."] = 1,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
-        self.formula = MultiMargin(margin, power)
+    @property
+    def formula(self) -> RowFormula:
+        return MultiMargin(self.margin, self.power)

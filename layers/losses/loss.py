@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import dataclass_transform
 
 from ...common.errors import ShapeError
 from ...graph.graph import Graph, Shape, Tensor
@@ -20,9 +23,12 @@ from ...graph.ops import (
 from ..layer import Layer
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False)
+@dataclass(eq=False, kw_only=True)
 class Loss(ABC):
     """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph.
 
+    Every class that derives from this one is a dataclass, with its options as fields.
     ``formula``: the loss of a sample. ``softmax``: the loss applies a softmax to the scores,
     so that a softmax at the end of the network is merged with it, and the softmax of the scores
     gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is shown
@@ -33,10 +39,15 @@ class Loss(ABC):
     softmax: ClassVar[bool] = False
     unbounded: ClassVar[bool] = False
     gradient: ClassVar[str] = "loss.dx"
-    formula: RowFormula
+    reduction: Reduction = "mean"
 
-    def __init__(self, *, reduction: Reduction = "mean") -> None:
-        self.reduction = reduction
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, kw_only=True)(cls)
+
+    @property
+    @abstractmethod
+    def formula(self) -> RowFormula:
+        """The formula with the options of the loss."""
 
     def check(self, output_shape: Shape, classes: int) -> None:
         """Raise ShapeError if the network's output is not one score per class."""
@@ -62,24 +73,19 @@ class Loss(ABC):
         if of != "scores":
             x = graph.tensor(f"loss.{of}", scores.shape)
             graph.add(Softmax(x=scores, y=x, log=of == "log_p"))
-        loss = graph.tensor("loss", (1,))
         graph.keep("loss", x=x, target=target)
-        graph.add(
-            RowLoss(x=x, target=target, loss=loss, formula=self.formula, reduction=self.reduction)
+        loss, formula = graph.tensor("loss", (1,)), self.formula
+        return graph.add(
+            RowLoss(x=x, target=target, loss=loss, formula=formula, reduction=self.reduction)
         )
-        return loss
 
     def backward(self, graph: Graph) -> Tensor:
         """Add the gradient of the loss with respect to the scores, and return it: (N, K)."""
-        x, target, of = graph.kept("loss")["x"], graph.kept("loss")["target"], self.formula.of
-        dx = slopes = graph.tensor(self.gradient, x.shape)
-        if of != "scores":
-            slopes = graph.tensor(f"loss.d{of}", x.shape)
-        graph.add(
-            RowLossBackward(
-                x=x, target=target, dx=slopes, formula=self.formula, reduction=self.reduction
-            )
-        )
+        kept, formula, of = graph.kept("loss"), self.formula, self.formula.of
+        x = kept["x"]
+        dx = graph.tensor(self.gradient, x.shape)
+        slopes = dx if of == "scores" else graph.tensor(f"loss.d{of}", x.shape)
+        graph.add(RowLossBackward(**kept, dx=slopes, formula=formula, reduction=self.reduction))
         if of != "scores":
             graph.add(SoftmaxBackward(y=x, dy=slopes, dx=dx, log=of == "log_p"))
         return dx
@@ -89,7 +95,6 @@ class Loss(ABC):
         # Training may have several sections, one after the other.
         owner = "train" if graph.training else graph.name
         sums = graph.tensor(f"{owner}.sums", (3,), "float64", "state")
-        graph.add(
+        return graph.add(
             Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction)
         )
-        return sums

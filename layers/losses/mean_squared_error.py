@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...graph.ops.formulas import Array, RowFormula, one_hot
 from .loss import Loss
 
 
-@dataclass(frozen=True)
 class MeanSquaredError(RowFormula):
     """(1 / K) sum over k of (x[k] - [k = t])^2."""
 

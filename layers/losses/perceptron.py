@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from .loss import Loss
 PERCEPTRON_ERROR = "loss.error"
 
 
-@dataclass(frozen=True)
 class PerceptronError(RowFormula):
     """sum over k of |x[k] - [k = t]|: the number of wrong units if x is 0 or 1, as from Heaviside.
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
 from ...common.options import NotNegative
 from ...graph.ops.formulas import Array, RowFormula, one_hot
-from ...graph.ops.losses import Reduction
 from .loss import Loss
 
 
-@dataclass(frozen=True)
 class MapCriterion(RowFormula):
     """-x[t] + log(e^-j + sum over k of e^x[k]), x the negative penalties of RBF units.
 
@@ -44,7 +41,7 @@ class MapCriterion(RowFormula):
 
     def gradient(self, x: Array, target: Array) -> Array:
         dx = -one_hot(target, x)
-        return np.asarray(dx + np.exp(x - self._log_sum(x)) if self.competition else dx)
+        return dx + np.exp(x - self._log_sum(x)) if self.competition else dx
 
     def _log_sum(self, x: Array) -> Array:
         """The logarithm; less the largest exponent, so that nothing overflows: (N, 1)."""
@@ -63,15 +60,11 @@ class RbfMapLoss(Loss):
 
     kind = "rbf_map"
     softmax = True
+    j: Annotated[NotNegative, "Beyond it, penalties of wrong classes hardly increase."] = 10.0
+    competition: Annotated[
+        bool, "false omits the logarithm and leaves only the right class's penalty."
+    ] = True
 
-    def __init__(
-        self,
-        *,
-        j: Annotated[NotNegative, "Beyond it, penalties of wrong classes hardly increase."] = 10.0,
-        competition: Annotated[
-            bool, "false omits the logarithm and leaves only the right class's penalty."
-        ] = True,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__(reduction=reduction)
-        self.formula = MapCriterion(j, competition)
+    @property
+    def formula(self) -> RowFormula:
+        return MapCriterion(self.j, self.competition)

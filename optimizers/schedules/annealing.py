@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,7 +25,6 @@ from ...common.options import (
 from .schedule import Length, Rates, Schedule, between
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Ending(Schedule):
     """A schedule of t / T, T being the training's length unless it is given."""
 
@@ -46,7 +44,6 @@ class _Ending(Schedule):
         return self.max_steps is None and self.max_epochs is None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Poly(_Ending):
     """lr_t = lr * (1 - t / T) ** power, 0 from T on."""
 
@@ -54,10 +51,9 @@ class Poly(_Ending):
     power: Annotated[Positive, "The exponent; 1 is a straight line."] = 1.0
 
     def rates(self, lr: float, length: Length) -> Rates:
-        return np.asarray(lr * (1.0 - self.part(length)) ** self.power)
+        return lr * (1.0 - self.part(length)) ** self.power
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cosine(_Ending):
     """lr_t = min_lr + (lr - min_lr) * (1 + cos(pi * t / T)) / 2, min_lr from T on.
 
@@ -79,7 +75,6 @@ class Cosine(_Ending):
         return self.min_lr == 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class OneCycle(Schedule):
     """Up from start_factor * lr to lr, then down to end_factor * lr at the training's end.
 
@@ -116,7 +111,7 @@ _Step = Annotated[int, Interval(ge=0, le=LARGEST)]
 
 
 def _points(own: str) -> Check:
-    """Points in one of three units, one for each factor."""
+    """Rising points in one of three units, one for each factor."""
 
     def test(points: Any, others: Mapping[str, Any]) -> None:
         units = [others.get(key) for key in ("at", "at_epochs")]
@@ -130,11 +125,11 @@ def _points(own: str) -> Check:
             raise OptionError(f"give either {given[0]} or {own}, not both")
         if "factors" in others and len(points) != len(others["factors"]):
             raise OptionError(f"expected a point for each of {len(others['factors'])} factors")
+        rising("points").test(points, others)
 
     return Check(test)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Piecewise(Schedule):
     """lr times a factor that is interpolated linearly between points.
 
@@ -146,24 +141,21 @@ class Piecewise(Schedule):
     at: Annotated[
         Listed[_Step] | None,
         _points("at"),
-        rising("points"),
         "The points in steps, rising.",
     ] = None
     at_epochs: Annotated[
         Listed[NotNegative] | None,
         _points("at_epochs"),
-        rising("points"),
         "The points in epochs.",
     ] = None
     at_fractions: Annotated[
         Listed[Fraction] | None,
         _points("at_fractions"),
-        rising("points"),
         "The points as shares of the training's steps, rounded down.",
     ] = None
 
     def rates(self, lr: float, length: Length) -> Rates:
-        return np.asarray(lr * np.interp(length.t, self._steps(length), self.factors))
+        return lr * np.interp(length.t, self._steps(length), self.factors)
 
     def _steps(self, length: Length) -> list[int]:
         if self.at is not None:

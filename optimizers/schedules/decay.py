@@ -5,7 +5,6 @@ Source: Jia et al. 2014, ``SolverParameter.lr_policy``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -15,7 +14,6 @@ from ...common.options import NotNegative
 from .schedule import Length, Rates, Schedule
 
 
-@dataclass(frozen=True, kw_only=True)
 class Exp(Schedule):
     """lr_t = lr * gamma ** t."""
 
@@ -23,10 +21,9 @@ class Exp(Schedule):
     gamma: Annotated[float, Interval(gt=0, le=1), "Factor of every step; near 1, such as 0.9999."]
 
     def rates(self, lr: float, length: Length) -> Rates:
-        return np.asarray(lr * self.gamma**length.t)
+        return lr * self.gamma**length.t
 
 
-@dataclass(frozen=True, kw_only=True)
 class Inv(Schedule):
     """lr_t = lr * (1 + gamma * t) ** -power."""
 
@@ -35,10 +32,9 @@ class Inv(Schedule):
     power: Annotated[NotNegative, "The exponent."]
 
     def rates(self, lr: float, length: Length) -> Rates:
-        return np.asarray(lr * (1.0 + self.gamma * length.t) ** -self.power)
+        return lr * (1.0 + self.gamma * length.t) ** -self.power
 
 
-@dataclass(frozen=True, kw_only=True)
 class Compounding(Schedule):
     """lr_t = lr * product over i = 1..t of 1 / (1 + decay * i).
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import dataclass_transform
 
 Rates = NDArray[np.float64]
 
@@ -64,15 +65,22 @@ class Warmup:
 
     def factors(self, length: Length) -> Rates:
         part = np.minimum(length.t / length.steps(self.steps, self.epochs), 1.0)
-        return np.asarray(self.start_factor + (1.0 - self.start_factor) * part)
+        return self.start_factor + (1.0 - self.start_factor) * part
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Schedule(ABC):
-    """A learning rate for every step; options that end in ``_epochs`` are converted to steps."""
+    """A learning rate for every step; what derives from it is a frozen dataclass of options.
+
+    Those that end in ``_epochs`` are converted to steps.
+    """
 
     kind: ClassVar[str]
     warmup: Warmup | None = None
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     @abstractmethod
     def rates(self, lr: float, length: Length) -> Rates:

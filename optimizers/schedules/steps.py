@@ -6,7 +6,6 @@ Source: Jia et al. 2014, ``SolverParameter.lr_policy``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from ...common.options import (
 from .schedule import Length, Rates, Schedule, in_steps
 
 
-@dataclass(frozen=True, kw_only=True)
 class Fixed(Schedule):
     """lr_t = lr."""
 
@@ -38,7 +36,6 @@ class Fixed(Schedule):
         return np.full(length.total_steps, lr)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Step(Schedule):
     """lr_t = lr * gamma ** floor(t / step_size)."""
 
@@ -51,7 +48,7 @@ class Step(Schedule):
 
     def rates(self, lr: float, length: Length) -> Rates:
         size = length.steps(self.step_size, self.step_size_epochs)
-        return np.asarray(lr * self.gamma ** np.floor(length.t / size))
+        return lr * self.gamma ** np.floor(length.t / size)
 
 
 def _read_factors(value: Any) -> Any:
@@ -77,7 +74,6 @@ def _one_each(gamma: Any, others: Mapping[str, Any]) -> None:
         raise OptionError(f"expected one number, or {len(changes)} numbers, one for each milestone")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Multistep(Schedule):
     """lr_t = lr * gamma ** (number of milestones <= t), or the product of that many gammas."""
 

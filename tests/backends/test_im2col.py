@@ -93,7 +93,7 @@ def test_what_it_becomes() -> None:
     assert Conv2d not in kinds
     assert [kind for kind in kinds if kind in (Im2col, MatMul, Col2im)] == [Im2col, MatMul, Col2im]
     assert graph.ops[0].columns.shape == (2 * 6 * 6, 3 * 3 * 3)
-    assert layer.weight.tensor.shape == (4, 3, 3, 3)
+    assert layer.weight.shape == (4, 3, 3, 3)
 
 
 def test_groups_are_refused() -> None:

@@ -36,6 +36,23 @@ ONE_LINE = [
         "x.yaml:1:17: layers.0.relu.slope: unknown key; the layer 'relu' takes name",
     ),
     (
+        "layers: [dense: {units: 0}]",
+        "x.yaml:1:25: layers.0.dense.units: expected a number of at least 1 (got 0)",
+    ),
+    (
+        "layers: [conv2d: {filters: 0, kernel_size: 3}]",
+        "x.yaml:1:28: layers.0.conv2d.filters: expected a number of at least 1 (got 0)",
+    ),
+    (
+        "layers: [conv2d: {filters: 4, kernel_size: 3, groups: 0}]",
+        "x.yaml:1:55: layers.0.conv2d.groups: expected a number of at least 1 (got 0)",
+    ),
+    (
+        "layers: [pad2d: {padding: -1}]",
+        "x.yaml:1:27: layers.0.pad2d.padding: expected a whole number of at least 0 "
+        "or a pair [height, width] (got -1)",
+    ),
+    (
         "layers: [dense: 10]",
         "x.yaml:1:17: layers.0.dense: expected the options of 'dense' as a mapping (got 10)",
     ),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 from dnnstack.common.errors import ShapeError
-from dnnstack.graph.graph import Graph, Origin, Tensor
+from dnnstack.graph.graph import Graph, In, InOut, Op, Origin, Out, Tensor
 from dnnstack.graph.ops import Activation, Advance, BiasAdd
 
 
@@ -109,3 +111,29 @@ def test_rewriting_keeps_what_a_section_is_for(graph: Graph) -> None:
     assert (graph.training, graph.seed, graph.parts) == (False, 0, 1)
     rewritten = trained.with_ops([])
     assert (rewritten.training, rewritten.seed, rewritten.parts) == (True, 7, 3)
+
+
+class Mixed(Op):
+    """One field of every kind."""
+
+    some: tuple[In, ...]
+    y: Out
+    optional: In | None = None
+    state: InOut
+    name_of_input: str = "In"
+
+
+class Turned(Mixed):
+    inputs = ("optional", "some")
+
+
+def test_fields_say_what_is_read_and_written() -> None:
+    a, b, c, d = (Tensor(name, (1,)) for name in "abcd")
+    names = Mixed.inputs, Mixed.outputs, Mixed.updates
+    assert names == (("some", "optional"), ("y",), ("state",))
+    op = Mixed(some=(a, b), y=c, state=d)
+    assert (op.reads(), op.writes()) == ((a, b, d), (c, d))
+    turned = Turned(some=(a,), y=c, state=d, optional=b)
+    assert (turned.reads(), turned.writes()) == ((b, a, d), (c, d))
+    with pytest.raises(FrozenInstanceError):
+        op.y = a  # type: ignore[misc]

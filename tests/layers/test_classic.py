@@ -128,7 +128,7 @@ def test_table_1_of_the_paper() -> None:
 def test_each_weight_starts_in_the_range_of_its_own_filter() -> None:
     """+-2.4 / inputs: 75, 100 or 150 of them."""
     layer = Conv2dLayer("c3", (6, 14, 14), filters=16, kernel_size=5, connections="lenet5")
-    fans = layer.weight.fan_in
+    fans = layer.parameters()[0].fan_in
     assert fans == tuple(25 * len(LENET5[o]) for o, _ in layer.pairs)
     from dnnstack.common import random
     from dnnstack.layers.initializers import Initializer
@@ -188,11 +188,9 @@ WRONG: list[tuple[str, Shape, dict[str, Any], str]] = [
 ]
 CONNECTIONS: list[tuple[Any, str]] = [
     ("lenet5", "connections has 16 lists of input maps, but there are 2 filters"),
-    ("lenet6", "unknown connections 'lenet6'; one of: lenet5"),
     ([[0], [1], [2]], "has 3 lists .* 2 filters; give one list for each filter"),
     ([[0], [3]], r"filter 1: \[3\] names a map that does not exist; the input has the maps 0 to 2"),
     ([[0], [1, 1]], "filter 1: expected each map once"),
-    ([[0], []], "filter 1: expected each map once"),
 ]
 
 

@@ -75,24 +75,6 @@ def test_batch_norm_of_one_value_a_channel_says_what_to_do() -> None:
     BatchNormLayer("bn", PICTURE).forward(graph, graph.tensor("x", (1, *PICTURE), role="input"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        (BatchNormLayer, {"momentum": 0.0}, r"momentum must be in \(0, 1\]"),
-        (BatchNormLayer, {"eps": 0.0}, "eps above 0"),
-        (LrnLayer, {"size": 4}, "size must be odd, from 1 to 15, got 4"),
-        (LcnLayer, {"size": 17}, "size must be odd, from 1 to 15, got 17"),
-        (LrnLayer, {"k": 0.0}, "k 1e-05, got"),
-        (LcnLayer, {"beta": 0.0}, "beta 0.01"),
-        (DropoutLayer, {"rate": 1.0}, "rate must be at least 0 and less than 1, got 1"),
-        (DropoutLayer, {"rate": -0.1}, "got -0.1"),
-    ],
-)
-def test_options_that_cannot_be(kind: type, options: dict[str, float], message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
-        kind("name", PICTURE, **options)
-
-
 @pytest.mark.parametrize("kind", [LrnLayer, LcnLayer])
 def test_local_response_wants_pictures(kind: type) -> None:
     with pytest.raises(ShapeError, match="expects a picture"):

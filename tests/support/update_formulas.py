@@ -12,7 +12,6 @@ from dnnstack.optimizers.adagrad import AdagradUpdate
 from dnnstack.optimizers.rules import ElementwiseRule
 
 
-@dataclass(frozen=True)
 class AdadeltaUpdate(UpdateFormula):
     """v = rho v + (1 - rho) g^2; d = sqrt(u + eps) / sqrt(v + eps) g; u as v, of d; p -= lr d."""
 
@@ -43,7 +42,6 @@ class AdadeltaUpdate(UpdateFormula):
         p -= lr * delta
 
 
-@dataclass(frozen=True)
 class SignUpdate(UpdateFormula):
     """p = (1 - lr wd) p - lr sign(g)."""
 

@@ -19,11 +19,12 @@ from ....graph.ops import (
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
+from ....graph.rewrites import origins, replace_ops
 from ..binding.bind import Binder
 from ..libraries.kernels import Defines, f32, i32
 from ..libraries.layout import Layout
 from ..libraries.runtime import cupy
-from .pattern import defines, launches, origins, part, replace_ops, united
+from .pattern import defines, launches, part, single, united
 
 TAIL, GRADIENTS = "dense_tail", "dense_tail_gradients"
 FILE = "dense_tail.cu"
@@ -131,30 +132,24 @@ class _Tail:
 
 def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
     """The tail that ends in this loss, if nothing else reads its inner tensors."""
-    out = graph.producer(entropy.x)
-    if not isinstance(out, MatMul) or not _is_dense(out) or out.activation is not None:
+    out = _dense(graph.producer(entropy.x))
+    hidden = _dense(graph.producer(out.a)) if out else None
+    back = single(graph.consumers(entropy.log_p), SoftmaxCrossEntropyBackward)
+    if not out or not hidden or not back or out.activation or not _tail_fits(out):
         return None
-    hidden = graph.producer(out.a)
-    if not isinstance(hidden, MatMul) or not _is_dense(hidden):
-        return None
-    if hidden.activation not in KINDS or not _tail_fits(out):
-        return None
-    back = _only(graph, entropy.log_p, SoftmaxCrossEntropyBackward)
-    if not isinstance(back, SoftmaxCrossEntropyBackward):
+    if hidden.activation not in KINDS:
         return None
     products = graph.consumers(back.dx)
     weight = next((op for op in products if isinstance(op, MatMul) and op.transpose_a), None)
     data = next((op for op in products if isinstance(op, MatMul) and op is not weight), None)
     if weight is None or data is None or len(products) != 2 or data.b != out.b:
         return None
-    slope = _only(graph, data.c, ActivationBackward)
+    slope = single(graph.consumers(data.c), ActivationBackward)
     metrics = tuple(op for op in graph.consumers(entropy.x) if isinstance(op, Metrics))
-    if not isinstance(slope, ActivationBackward) or slope.value != out.a:
+    if slope is None or slope.value != out.a or len(metrics) > 1:
         return None
-    seen = [out, weight, slope], [entropy, *metrics]
-    if not _same(graph.consumers(out.a), seen[0]) or not _same(graph.consumers(entropy.x), seen[1]):
-        return None
-    if not _same(graph.consumers(entropy.loss), metrics) or len(metrics) > 1:
+    readers = {out.a: (out, weight, slope), entropy.x: (entropy, *metrics), entropy.loss: metrics}
+    if not all(_same(graph.consumers(tensor), ops) for tensor, ops in readers.items()):
         return None
     first = _bias_gradient(graph, slope.dx, hidden)
     if first is None or (weight.bias_grad is None) != (out.bias is None):
@@ -165,8 +160,12 @@ def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
     return _Tail(hidden, out, entropy, metrics, back, weight, data, slope, first)
 
 
-def _is_dense(op: MatMul) -> bool:
-    return op.transpose_b and not op.transpose_a and op.b.role == "parameter"
+def _dense(op: Op | None) -> MatMul | None:
+    """The operation, if it is the product of a dense layer."""
+    match op:
+        case MatMul(transpose_a=False, transpose_b=True, b=Tensor(role="parameter")):
+            return op
+    return None
 
 
 def _tail_fits(out: MatMul) -> bool:
@@ -180,12 +179,6 @@ def _bias_gradient(graph: Graph, dpre: Tensor, hidden: MatMul) -> MatMul | None:
         if isinstance(op, MatMul) and op.transpose_a and op.a == dpre:
             return op if (op.bias_grad is None) == (hidden.bias is None) else None
     return None
-
-
-def _only(graph: Graph, tensor: Tensor, kind: type[Op]) -> Op | None:
-    """The tensor's single reader, if it is of this kind."""
-    readers = graph.consumers(tensor)
-    return readers[0] if len(readers) == 1 and isinstance(readers[0], kind) else None
 
 
 def _same(found: Iterable[Op], wanted: Iterable[Op]) -> bool:

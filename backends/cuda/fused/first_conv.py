@@ -11,12 +11,13 @@ from ....graph.ops import (
     Pool2d,
     Pool2dBackward,
 )
+from ....graph.rewrites import replace_ops
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
 from ..libraries.kernels import i32
 from ..libraries.layout import Layout, plain
 from ..libraries.runtime import cupy
-from .pattern import defines, launches, part, replace_ops, united
+from .pattern import defines, launches, part, single, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
 FILE = "first_conv.cu"
@@ -95,22 +96,17 @@ def _gradient_chain(
     graph: Graph, conv: Conv2d, pool: Pool2d, backward: list[Op]
 ) -> tuple[Tensor, tuple[Op, ...]] | None:
     """The pooled gradient and the operations from it to the filters', or None if others join."""
-    if len(backward) != 1 or not isinstance(backward[0], Pool2dBackward):
-        return None
-    back = backward[0]
-    ends = graph.consumers(back.dx)
-    if len(ends) != 1 or not isinstance(ends[0], Conv2dBackwardFilter):
-        return None
-    if (ends[0].bias_grad is None) != (conv.bias is None):
+    back = single(backward, Pool2dBackward)
+    filters = single(graph.consumers(back.dx), Conv2dBackwardFilter) if back else None
+    if not back or not filters or (filters.bias_grad is None) != (conv.bias is None):
         return None
     if conv.activation is None:
-        return back.dy, (back, ends[0])
-    mask = graph.producer(back.dy)
-    masks = isinstance(mask, ActivationBackward) and mask.kind == "relu" and mask.value == pool.y
-    if not masks or graph.consumers(back.dy) != [back]:
-        return None
-    assert isinstance(mask, ActivationBackward)
-    return mask.dy, (mask, back, ends[0])
+        return back.dy, (back, filters)
+    match graph.producer(back.dy):
+        case ActivationBackward(kind="relu", value=pool.y) as mask:
+            if graph.consumers(back.dy) == [back]:
+                return mask.dy, (mask, back, filters)
+    return None
 
 
 # ---------------------------------------------------------------- the launches

@@ -6,14 +6,16 @@ it belongs to the meaning, not to the count of operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from ....graph.graph import Op, Origin, Tensor
+from ....graph.graph import Op, Tensor
 from ....graph.ops import Fused
+from ....graph.rewrites import origins
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import Defines
 
+OpT = TypeVar("OpT", bound=Op)
 Launch = Callable[[Binder, Fused], None]
 LAUNCHES: dict[str, Launch] = {}
 
@@ -70,13 +72,6 @@ def united(
     return Fused(kind=kind, parts=parts, given=given, states=states, **(found | fields))
 
 
-def origins(ops: Iterable[Op]) -> tuple[Origin, ...]:
-    return tuple(dict.fromkeys(origin for op in ops for origin in op.origin))
-
-
-def replace_ops(ops: list[Op], old: list[Op], new: Op, at: Op | None = None) -> None:
-    """Put ``new`` in the place of ``at``, by default the last of ``old``; remove all of these."""
-    gone = {id(op) for op in old}
-    place = max(i for i, op in enumerate(ops) if (op is at if at is not None else id(op) in gone))
-    ops[place] = new
-    ops[:] = [op for op in ops if op is new or id(op) not in gone]
+def single(readers: Sequence[Op], kind: type[OpT]) -> OpT | None:
+    """The single one of them, if it is of this kind."""
+    return readers[0] if len(readers) == 1 and isinstance(readers[0], kind) else None

@@ -52,7 +52,7 @@ def allocated(monkeypatch) -> Iterator[list[weakref.ref]]:
 
 def unaccounted(executable: OneDnnExecutable, allocated: list[weakref.ref]) -> int:
     """Buffers that live but are neither shared, constant, given from outside, nor written anew."""
-    known = {arena.buffer.ctypes.data for arena in executable._store.arenas.values()}
+    known = {arena.ctypes.data for arena in executable._store.arenas.values()}
     known |= {m.buffer.ctypes.data for m in executable._store.memories.values()}
     for binder in executable._sections.values():
         outside = [m for t, m in binder.memories.items() if t.role in EXTERNAL]
