@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
+from .image_set import unreadable
 from .picture_files import SUFFIXES
 
 _LOG = logging.getLogger("dnnstack.datasets")
@@ -110,7 +111,7 @@ def _walk(
             else:
                 others += 1
     except OSError as error:
-        raise DatasetError(f"{folder}: cannot be read ({error.strerror or error})") from None
+        raise unreadable(folder, error) from None
     return others
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
+from .image_set import unreadable
 
 _UNSIGNED_BYTE = 0x08
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -45,7 +46,7 @@ def read_idx(path: Path, item_shape: tuple[int, ...]) -> tuple[NDArray[np.uint8]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DatasetError(f"{path}: damaged gzip file ({error}); {_AGAIN}") from None
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise unreadable(path, error) from None
 
 
 def _parse(
