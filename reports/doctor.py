@@ -89,20 +89,13 @@ def _requirement(line: str) -> tuple[str, str]:
 
 
 def _package(name: str, wanted: str) -> Finding:
+    advice = f"python3 -m pip install '{name}{wanted}'"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding(
-            "Python", name, "missing", "missing", f"python3 -m pip install '{name}{wanted}'"
-        )
+        return Finding("Python", name, "missing", "missing", advice)
     if not _within(version, wanted):
-        return Finding(
-            "Python",
-            name,
-            f"{version}, tested with {wanted}",
-            "note",
-            f"python3 -m pip install '{name}{wanted}'",
-        )
+        return Finding("Python", name, f"{version}, tested with {wanted}", "note", advice)
     return Finding("Python", name, version)
 
 
