@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..reports.device_text import device_line
 from ..reports.machine_load import Others, Watch
 from . import completion, console, downloading, options, progress
 from .signals import StopSignals
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
     from ..configs import LoadedConfig
     from ..training.records.resume import Resume
 
@@ -98,7 +98,7 @@ def train(
         machine = loaded.config.run
         progress.remark(_config_line(loaded))
         backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
-        progress.remark(device_line(backend))
+        progress.remark(_device_line(backend))
         if resume is not None and loaded.overridden("run", "precision"):
             # The precision of a checkpoint may fall back to fp32; one given here may not.
             backend.precision(machine.precision)
@@ -183,6 +183,12 @@ def _is_latest(run: Path) -> bool:
         return find_run(None, Path("runs")).samefile(run)
     except CheckpointError:
         return False
+
+
+def _device_line(backend: Backend) -> str:
+    """The backend, with the versions and settings on which its bits depend."""
+    versions = ", ".join(f"{name} {version}" for name, version in backend.versions().items())
+    return f"device      {backend.name}: {versions}"
 
 
 def _config_line(loaded: LoadedConfig) -> str:

@@ -64,21 +64,21 @@ class DataReport:
         return _scaled(bytes_mean, bytes_std, self.scaling.scale, self.scaling.shift)
 
     def to_json(self) -> dict[str, Any]:
-        seen = self.seen
+        seen_mean, seen_std = self.seen
         return {
             "dataset": self.dataset,
             "root": str(self.root),
             "files": [{**vars(file), "path": str(file.path)} for file in self.files],
-            "shape": list(self.shape),
-            "classes": list(self.images.classes),
+            "shape": self.shape,
+            "classes": self.images.classes,
             "splits": {
                 part: {"count": int(counts.sum()), "class_counts": counts.tolist()}
                 for part, counts in self.counts.items()
             },
-            "mean": list(self.mean),
-            "std": list(self.std),
-            "seen_mean": list(seen[0]),
-            "seen_std": list(seen[1]),
+            "mean": self.mean,
+            "std": self.std,
+            "seen_mean": seen_mean,
+            "seen_std": seen_std,
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,8 +16,7 @@ from ..graph.rewrites import OWN_KERNELS, REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.network import Network
-from ..training.sections import evaluation, expected_sections, samples_needed
-from .device_memory import gpu_memory
+from ..training.sections import Sections, evaluation, expected_sections, samples_needed
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
@@ -104,15 +104,11 @@ class NetworkSummary:
         return sum(row.forward_flops for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
+        sizes = ("batch_size", "parts", "evaluation_batch_size")
+        own = ("config", "dataset", "input_shape", "classes", *sizes)
         return {
-            "config": self.config,
-            "dataset": self.dataset,
-            "input_shape": list(self.input_shape),
-            "classes": list(self.classes),
-            "batch_size": self.batch_size,
-            "parts": self.parts,
-            "evaluation_batch_size": self.evaluation_batch_size,
-            "layers": [{**vars(row), "output_shape": list(row.output_shape)} for row in self.rows],
+            **{key: getattr(self, key) for key in own},
+            "layers": [vars(row) for row in self.rows],
             "parameters": self.parameters,
             "statistics": self.statistics,
             "forward_flops_per_picture": self.forward_flops,
@@ -163,16 +159,15 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
         step_flops=first.parts * _flops(train) + sum(map(_flops, updates)),
         training=max(needs, key=lambda need: need.total),
         evaluation=_memory([rewritten(test, usual)], network),
-        gpu=gpu_memory(config, sections),
+        gpu=_gpu_memory(config, sections),
     )
 
 
 def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
     stored = _stored(plain, train)
-    flops: dict[str, int] = {}
+    flops: Counter[str] = Counter()
     for op in network.infer_graph(1).ops:
-        name = op.origin[0].layer
-        flops[name] = flops.get(name, 0) + op.flops()
+        flops[op.origin[0].layer] += op.flops()
 
     def row(name: str, kind: str, shape: Shape, layer: Layer | None = None) -> Row:
         # The layers of a composite have their own rows.
@@ -185,9 +180,9 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
             output_shape=shape,
             parameters=sum(t.size for t in tensors),
             statistics=sum(s.tensor.size for s in own.statistics()) if own is not None else 0,
-            forward_flops=flops.get(name, 0),
+            forward_flops=flops[name],
             weight_bytes=sum(t.nbytes for t in tensors),
-            activation_bytes=stored.get(name, 0),
+            activation_bytes=stored[name],
         )
 
     return (
@@ -200,17 +195,13 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
     )
 
 
-def _stored(plain: Graph, train: Graph) -> dict[str, int]:
+def _stored(plain: Graph, train: Graph) -> Counter[str]:
     """Bytes that forward keeps for backward, by the layer that makes them in the plain graph."""
-    stored: dict[str, int] = {}
-    for op in train.ops:
-        if not _is_forward(op):
-            continue
+    stored: Counter[str] = Counter()
+    for op in filter(_is_forward, train.ops):
         for tensor in _own(op):
-            source = plain.producer(tensor) or op
-            origin = source.origin[0]
-            name = _INPUT if origin.phase == "data" else origin.layer
-            stored[name] = stored.get(name, 0) + tensor.nbytes
+            origin = (plain.producer(tensor) or op).origin[0]
+            stored[_INPUT if origin.phase == "data" else origin.layer] += tensor.nbytes
     return stored
 
 
@@ -235,6 +226,20 @@ def _memory(graphs: Sequence[Graph], network: Network) -> Memory:
             else:
                 sums["activations" if _is_forward(op) else "activation_gradients"] += tensor.nbytes
     return Memory(**sums)
+
+
+def _gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
+    """The memory plan that compiling these sections for CUDA checks, computed without a GPU.
+
+    ``residency: auto`` counts as ``device``: whether batches are streamed depends on the memory
+    that is free when training starts.
+    """
+    from ..backends.cuda.backend import CudaBackend
+    from ..backends.cuda.memory_plan import plan_memory
+
+    names = CudaBackend.rewrites if config.run.fusion else ()
+    graphs = {name: rewritten(graph, names) for name, graph in sections.graphs().items()}
+    return plan_memory(graphs, config.run.precision, config.data.residency == "stream")
 
 
 def _is_forward(op: Op) -> bool:
