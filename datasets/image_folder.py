@@ -20,6 +20,7 @@ import numpy as np
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes, sha256_file
+from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, list_pictures
 from .decoded import Arrays, Images, decoded, read_once
 from .download import Downloads
@@ -205,7 +206,7 @@ def _check_room(folder: Path, count: int, shape: tuple[int, int, int]) -> None:
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if wanted > there:
         raise DatasetError(
-            f"{folder}: {count} pictures of {'x'.join(map(str, shape))} take {wanted / 2**30:.0f} "
+            f"{folder}: {count} pictures of {shape_text(shape)} take {wanted / 2**30:.0f} "
             f"GiB, and this machine has {there / 2**30:.0f} GiB of memory; choose a smaller size, "
             "or fewer pictures"
         )

@@ -76,6 +76,14 @@ def read_picture(
     return Picture(planes, tuple(steps))
 
 
+def as_image(planes: NDArray[np.uint8]) -> PilImage:
+    """(C, H, W) as a picture of Pillow's, grey or in colours."""
+    from PIL import Image
+
+    pixels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
+    return Image.fromarray(np.ascontiguousarray(pixels))
+
+
 def scaled(
     image: PilImage, height: int, width: int, whole: bool, steps: list[str]
 ) -> NDArray[np.uint8]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, get_args
 
 from ..common.errors import DatasetError
 from ..common.files import cache_dir
+from ..common.text import suggested
 from .cifar_files import CIFAR_10, CIFAR_100
 from .download import Downloads
 from .image_folder import ImageFolder
@@ -110,12 +110,11 @@ def _dataset(name: str, options: Options | None = None) -> Dataset:
     """The data set with these options, whose values the schema of configs checks."""
     chosen = _DATASETS.get(name)
     if chosen is None:
-        close = difflib.get_close_matches(name.lower(), names(), n=1)
-        guess = f"did you mean '{close[0]}'? Known" if close else "known"
-        raise DatasetError(f"unknown dataset '{name}'; {guess}: {', '.join(names())}")
-    known = [field.name for field in fields(chosen) if field.default is not MISSING]
+        known = f"{suggested(name.lower(), names(), 'known')}: {', '.join(names())}"
+        raise DatasetError(f"unknown dataset '{name}'; {known}")
+    own = [field.name for field in fields(chosen) if field.default is not MISSING]
     for option in options or {}:
-        if option not in known:
-            listed = f"its options are {', '.join(known)}" if known else "it has no options"
+        if option not in own:
+            listed = f"its options are {', '.join(own)}" if own else "it has no options"
             raise DatasetError(f"dataset '{name}' has no option '{option}'; {listed}")
     return replace(chosen, **(options or {}))

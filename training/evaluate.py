@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..backends.base import Backend
 from ..common.errors import DatasetError
+from ..common.text import shape_text
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
 from .assemble import describe_data, load_data
 from .records.trained import Trained
@@ -176,9 +177,10 @@ def load_part(
     name = own if dataset is None else dataset
     info = describe_data(config, root) if name == own else describe(name, root=root)
     if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
+        needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)}"
         raise DatasetError(
-            f"dataset '{name}' has pictures {_shape(info.shape)} and {len(info.classes)} classes; "
-            f"{trained.path} needs {_shape(trained.input_shape)} and {len(trained.classes)}"
+            f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
+            f"classes; {trained.path} needs {needed}"
         )
     split: Literal["train", "test"] = "test" if part == "test" else "train"
     if name == own:
@@ -257,7 +259,3 @@ def evaluate(
         worst=tally.worst(),
         tta=tta,
     )
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

@@ -6,7 +6,6 @@ A folder holds the effective ``config.yaml``, ``log.jsonl``, ``metrics.csv`` and
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from ...common.errors import CheckpointError, LockedError
 from ...common.files import Lock, atomic_write, lock
+from ...common.text import listed, suggested
 from .store import FOLDER
 
 CONFIG = "config.yaml"
@@ -173,10 +173,7 @@ def _listed(runs_dir: Path, wanted: str = "") -> str:
     names = list_runs(runs_dir)
     if not names:
         return "dnnstack train --config digits.yaml creates one"
-    close = difflib.get_close_matches(wanted, names, n=1)
-    guess = f"did you mean '{close[0]}'? Runs" if close else "runs"
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{guess} in {runs_dir}: {', '.join(names[:_LISTED])}{more}"
+    return f"{suggested(wanted, names, 'runs')} in {runs_dir}: {listed(names, _LISTED)}"
 
 
 def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
