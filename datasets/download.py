@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gzip
 import hashlib
 import os
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from ..common.errors import DatasetError, LockedError
-from ..common.files import lock, sha256_file
+from ..common.files import NO_LOCKS, lock, sha256_file
 
 _LOCK = ".download.lock"
 _ATTEMPTS = 3
 _PIECE = 1 << 20
 _WAIT_SECONDS = 0.2
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 @dataclass(frozen=True)
@@ -58,17 +56,14 @@ class Listener(Protocol):
 
     def started(self, name: str, done: int, total: int) -> None:
         """A file begins with ``done`` of ``total`` bytes already there."""
-        ...
 
     def advanced(self, done: int) -> None:
         """``done`` bytes of the file have arrived; 0 if it starts again."""
-        ...
 
     def ended(self) -> None: ...
 
     def waiting(self) -> None:
         """Called several times a second while another process is downloading."""
-        ...
 
 
 class Silent:
@@ -243,7 +238,7 @@ def _turn(folder: Path, listener: Listener) -> Iterator[None]:
                 listener.waiting()
                 time.sleep(_WAIT_SECONDS)
             except OSError as error:
-                if error.errno not in _NO_LOCKS:
+                if error.errno not in NO_LOCKS:
                     raise
                 # Without locks, processes may spoil each other's parts; the SHA-256 detects that.
                 break

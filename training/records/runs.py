@@ -6,15 +6,13 @@ A folder holds the effective ``config.yaml``, ``log.jsonl``, ``metrics.csv`` and
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 from ...common.errors import CheckpointError, LockedError
-from ...common.files import Lock, atomic_write, lock
+from ...common.files import NO_LOCKS, Lock, atomic_write, lock, temporary_name
 from ...common.text import listed, suggested
 from .store import FOLDER
 
@@ -22,7 +20,6 @@ CONFIG = "config.yaml"
 LATEST = "latest"
 LOCK = "lock"
 _LISTED = 12
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 class Run:
@@ -216,7 +213,7 @@ def _latest(runs_dir: Path) -> Path:
 def _point_latest(runs_dir: Path, name: str) -> None:
     """Make ``latest`` a symlink to the folder, or a file with its name if links do not work."""
     pointer = runs_dir / LATEST
-    temporary = runs_dir / f".{LATEST}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    temporary = temporary_name(pointer)
     try:
         temporary.symlink_to(name, target_is_directory=True)
     except OSError:
@@ -233,7 +230,7 @@ def _locked(path: Path, notice: Callable[[str], None]) -> Lock | None:
     try:
         return lock(path / LOCK)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise
         # Some network file systems have no locks; train anyway.
         notice(f"{path}: cannot be locked ({error.strerror}); do not train twice in this folder")
