@@ -81,27 +81,21 @@ class Listener(Protocol):
 
     def notice(self, text: str) -> None:
         """Something that the user should know."""
-        ...
 
     def started(self, started: Started) -> None:
         """Everything is ready; the first step follows."""
-        ...
 
     def progressed(self, progress: Progress) -> None:
         """After the first step, then several times a second."""
-        ...
 
     def logged(self, progress: Progress) -> None:
         """A line of the log was written; ``progress.metrics`` are its own."""
-        ...
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         """A validation has ended; ``best``: it is the best one so far."""
-        ...
 
     def saving(self, step: int, path: Path) -> None:
         """A checkpoint is being written in the background."""
-        ...
 
 
 class Silent:
