@@ -82,15 +82,13 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         placed = bool(config.layers[0].place)
         raise type(error)(str(error) if placed else where + str(error)) from None
     loss = LOSSES[config.loss.type](**config.loss.options())
+    place = config.layers[-1].place
     try:
         loss.check(layers[-1].output_shape, len(info.classes))
-    except ShapeError as error:
-        last = config.layers[-1].place
-        raise ShapeError(f"{last}: {error}" if last else where + str(error)) from None
-    try:
+        place = ""
         return Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
-        place = layer_place(config.layers, str(error))
+        place = place or layer_place(config.layers, str(error))
         raise type(error)(f"{place}: {error}" if place else where + str(error)) from None
 
 

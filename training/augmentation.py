@@ -24,8 +24,7 @@ def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
     _, height, width = shape
     found = []
     for place, chosen in enumerate(config.data.augment):
-        options = {key: getattr(chosen, key) for key in type(chosen).model_fields if key != "type"}
-        each = AUGMENTATIONS[chosen.type](**options)
+        each = AUGMENTATIONS[chosen.type](**chosen.options())
         if reason := each.misfit(height, width):
             raise ConfigError(
                 f"data.augment.{place}.{chosen.type}: {reason}, which have {height}x{width} pixels"

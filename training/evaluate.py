@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -229,8 +230,7 @@ def evaluate(
         len(order),
         tta,
     )
-    executable = trained.compile(backend, graph)
-    try:
+    with closing(trained.compile(backend, graph)) as executable:
         executable.write(graph["images"], images.images)
         executable.write(graph["labels"], images.labels)
         executable.write(graph["order"], order.reshape(-1))
@@ -246,8 +246,6 @@ def evaluate(
             tally.add(found, images.labels[found], scores, probabilities)
             progress(len(found))
         sums = executable.read(graph["sums"])
-    finally:
-        executable.close()
     return Evaluation(
         checkpoint=trained.path,
         dataset=images.name.partition("/")[0],

@@ -217,19 +217,18 @@ class Network:
         order_name: str = "order",
         augment: Sequence[Augmentation] = (),
     ) -> tuple[Tensor, Tensor]:
-        n = graph.batch_size
-        shape = self.input_shape
-        images = graph.tensor(f"{source}.images", (data_count, *shape), "uint8", "data")
-        labels = graph.tensor(f"{source}.labels", (data_count,), "int32", "data")
-        order = graph.tensor(order_name, (steps * n,), "int32", "data")
-        step = graph.tensor(step_name, (1,), "int64", "state")
-        x = graph.tensor("x", (n, *shape))
-        target = graph.tensor("target", (n,), "int32")
-        tensors = {"images": images, "labels": labels, "order": order, "step": step}
+        n, shape = graph.batch_size, self.input_shape
+        data = {
+            "images": graph.tensor(f"{source}.images", (data_count, *shape), "uint8", "data"),
+            "labels": graph.tensor(f"{source}.labels", (data_count,), "int32", "data"),
+            "order": graph.tensor(order_name, (steps * n,), "int32", "data"),
+            "step": graph.tensor(step_name, (1,), "int64", "state"),
+            "x": (x := graph.tensor("x", (n, *shape))),
+            "target": (target := graph.tensor("target", (n,), "int32")),
+        }
         with graph.at("data", "data"):
-            gather(graph, {**tensors, "x": x, "target": target}, preprocessing, augment)
-        graph.results.update(images=images, labels=labels, order=order)
-        graph.results.update(step=step, x=x, target=target)
+            gather(graph, data, preprocessing, augment)
+        graph.results.update(data)
         return x, target
 
     def _forward(self, graph: Graph, x: Tensor, layers: Sequence[Layer]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,7 @@ def predict(
     graph = trained.network.infer_graph(1)
     scaling = trained.checkpoint.provenance.preprocessing
     preparation = _preparation(trained, invert, raw)
-    executable = trained.compile(backend, graph)
-    try:
+    with closing(trained.compile(backend, graph)) as executable:
         for path in paths:
             if isinstance(path, DatasetError):
                 yield path
@@ -96,8 +96,6 @@ def predict(
                 Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best
             )
             yield Prediction(path, answers, picture)
-    finally:
-        executable.close()
 
 
 def _preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -196,8 +197,7 @@ class Session:
         stretch, _ = stretch_at(self.stretches, at.step)
         runs = stretch.runs() if section == "train" else [self.graph("evaluate")]
         sections = {graph.name: graph for graph in runs}
-        executable = backend.compile(sections, Options(fusion=False))
-        try:
+        with closing(backend.compile(sections, Options(fusion=False))) as executable:
             self._feed(executable, sections)
             self._put_arrays(executable, at.arrays)
             if section == "train":
@@ -210,8 +210,6 @@ class Session:
             for graph in runs:
                 executable.run(graph.name)
                 yield executable, graph
-        finally:
-            executable.close()
 
     def graph(self, section: Section) -> Graph:
         """A section before rewrites; for training, that of the first stretch."""
