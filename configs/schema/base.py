@@ -31,12 +31,26 @@ def problem(message: str, **context: Any) -> PydanticCustomError:
 
 
 class Model(BaseModel):
-    """A mapping of known keys: unknown keys, wrong types, infinities and NaN are errors."""
+    """A mapping of known keys: unknown keys, wrong types, infinities and NaN are errors.
+
+    A field is described by the text in its annotation, as an option of a constructor is.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        defer_build=True,
     )
     written_last: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **arguments: Any) -> None:
+        for field in cls.model_fields.values():
+            texts = [mark for mark in field.metadata if isinstance(mark, str)]
+            field.description = texts[0] if texts else field.description
 
     def options(self) -> dict[str, Any]:
         """Every field except the type, unchanged."""

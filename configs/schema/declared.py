@@ -65,12 +65,16 @@ def _field(option: Option) -> Any:
     others = [mark.option for mark in option.marks if isinstance(mark, DefaultOf)]
     if others:
         # Pydantic 2.11 asks for a default too if the other option is wrong, and then not there.
-        return Field(default_factory=lambda data: data.get(others[0]), description=option.text)
+        return Field(
+            default_factory=lambda data: data.get(others[0]),
+            validate_default=False,
+            description=option.text,
+        )
     if option.is_required:
         return Field(description=option.text)
     # An initialiser is written by its name.
     default = getattr(option.default, "name", option.default)
-    return Field(default=default, validate_default=True, description=option.text)
+    return Field(default=default, description=option.text)
 
 
 def _with_marks(type_: Any, marks: tuple[Any, ...], types: Types) -> Any:

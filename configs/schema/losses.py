@@ -18,10 +18,10 @@ class LossConfig(TypedModel):
     kind: ClassVar[str] = "loss"
     type: str
     written_last: ClassVar[tuple[str, ...]] = ("reduction",)
-    reduction: Literal["mean", "sum"] = Field(
-        default="mean",
-        description="Over the samples of a batch: mean or sum; the log always shows means.",
-    )
+    reduction: Annotated[
+        Literal["mean", "sum"],
+        "Over the samples of a batch: mean or sum; the log always shows means.",
+    ] = "mean"
 
 
 _MODELS = config_models(LOSSES, LossConfig)

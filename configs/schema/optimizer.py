@@ -54,36 +54,31 @@ Kinds = Annotated[
 class GroupConfig(Model):
     """Parameters with their own settings; a parameter belongs to the first group it matches."""
 
-    parameters: Patterns | None = Field(
-        default=None, description="Names such as conv2d_1.bias; * and ? stand for any text."
-    )
-    kind: Kinds | None = Field(
-        default=None,
-        validate_default=True,
-        description="kernel, bias, scale or shift (those of normalisation; scale also the "
+    parameters: Annotated[
+        Patterns | None, "Names such as conv2d_1.bias; * and ? stand for any text."
+    ] = None
+    kind: Annotated[
+        Kinds | None,
+        "kernel, bias, scale or shift (those of normalisation; scale also the "
         "coefficients of scaled_subsampling); if parameters are given too, both must match.",
-    )
-    lr_factor: NotNegative | None = Field(
-        default=None, description="Multiple of the optimizer's learning rate of each step."
-    )
-    lr: NotNegative | None = Field(
-        default=None,
-        description="Learning rate before the schedule, instead of lr_factor; "
+    ] = None
+    lr_factor: Annotated[
+        NotNegative | None, "Multiple of the optimizer's learning rate of each step."
+    ] = None
+    lr: Annotated[
+        NotNegative | None,
+        "Learning rate before the schedule, instead of lr_factor; "
         "min_lr of a cosine applies to it unchanged.",
-    )
-    weight_decay: NotNegative | None = Field(
-        default=None, description="Weight decay; default: the optimizer's."
-    )
-    schedule: Schedule | None = Field(
-        default=None, description="Schedule of the group's rate; default: the training's."
-    )
-    frozen: bool = Field(default=False, description="Never train them.")
-    freeze_until_epoch: Epochs | None = Field(
-        default=None, description="Epochs that pass before they are trained."
-    )
-    freeze_after_epoch: Epochs | None = Field(
-        default=None, description="Epochs after which they are no longer trained."
-    )
+    ] = None
+    weight_decay: Annotated[NotNegative | None, "Weight decay; default: the optimizer's."] = None
+    schedule: Annotated[
+        Schedule | None, "Schedule of the group's rate; default: the training's."
+    ] = None
+    frozen: Annotated[bool, "Never train them."] = False
+    freeze_until_epoch: Annotated[Epochs | None, "Epochs that pass before they are trained."] = None
+    freeze_after_epoch: Annotated[
+        Epochs | None, "Epochs after which they are no longer trained."
+    ] = None
 
     @field_validator("kind")
     @classmethod
@@ -113,7 +108,7 @@ class GroupConfig(Model):
 class EmaConfig(Model):
     """avg = decay * avg + (1 - decay) * p after every step; evaluation uses the averages."""
 
-    decay: Share = Field(description="Share of the average that is kept at every step.")
+    decay: Annotated[Share, "Share of the average that is kept at every step."]
 
 
 class LookaheadConfig(Model):
@@ -122,13 +117,9 @@ class LookaheadConfig(Model):
     d = decay ** every * (t / T) ** power after t of the T steps of the training.
     """
 
-    every: Count = Field(default=5, description="Steps between two synchronisations.")
-    decay: Share = Field(
-        default=0.95, description="Share of the slow weights that is kept per step."
-    )
-    power: NotNegative = Field(
-        default=3.0, description="How late in training it takes effect; 0: constant."
-    )
+    every: Annotated[Count, "Steps between two synchronisations."] = 5
+    decay: Annotated[Share, "Share of the slow weights that is kept per step."] = 0.95
+    power: Annotated[NotNegative, "How late in training it takes effect; 0: constant."] = 3.0
 
 
 class RuleConfig(TypedModel):
@@ -137,7 +128,7 @@ class RuleConfig(TypedModel):
     kind: ClassVar[str] = "optimizer"
     written_last: ClassVar[tuple[str, ...]] = ("weight_decay", "weight_decay_on")
     type: str
-    lr: Positive = Field(description="Learning rate, before the schedule.")
+    lr: Annotated[Positive, "Learning rate, before the schedule."]
 
     def rule_options(self) -> dict[str, Any]:
         """The options of the rule itself."""
@@ -149,18 +140,17 @@ class OptimizerConfig(RuleConfig):
         *RuleConfig.written_last,
         *("clip_norm", "groups", "ema", "lookahead"),
     )
-    clip_norm: Positive | None = Field(
-        default=None, description="Scale all gradients down to this norm if their norm is larger."
-    )
-    groups: (
-        Annotated[tuple[GroupConfig, ...], Field(min_length=1), BeforeValidator(tupled)] | None
-    ) = Field(default=None, description="Parameters with their own settings.")
-    ema: EmaConfig | None = Field(
-        default=None, description="Keep averages of the weights; evaluation uses them."
-    )
-    lookahead: LookaheadConfig | None = Field(
-        default=None, description="Periodically replace the weights by slow ones."
-    )
+    clip_norm: Annotated[
+        Positive | None, "Scale all gradients down to this norm if their norm is larger."
+    ] = None
+    groups: Annotated[
+        Annotated[tuple[GroupConfig, ...], Field(min_length=1), BeforeValidator(tupled)] | None,
+        "Parameters with their own settings.",
+    ] = None
+    ema: Annotated[EmaConfig | None, "Keep averages of the weights; evaluation uses them."] = None
+    lookahead: Annotated[
+        LookaheadConfig | None, "Periodically replace the weights by slow ones."
+    ] = None
 
     @property
     def rest_rule(self) -> RuleConfig | None:

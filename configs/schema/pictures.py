@@ -52,15 +52,12 @@ PerChannel = Annotated[
 class NormalizeConfig(Model):
     """x = (pixel / 255 - mean) / std; one number, or a list with one for each channel."""
 
-    mean: PerChannel = Field(default=(0.0,), description="Mean, in units of pixel / 255.")
-    std: PerChannel = Field(
-        default=(1.0,), description="Standard deviation, in units of pixel / 255."
-    )
-    measured: bool = Field(
-        default=False,
-        description="Use the mean and deviation of the training pictures; short form: "
-        "normalize: measured.",
-    )
+    mean: Annotated[PerChannel, "Mean, in units of pixel / 255."] = (0.0,)
+    std: Annotated[PerChannel, "Standard deviation, in units of pixel / 255."] = (1.0,)
+    measured: Annotated[
+        bool,
+        "Use the mean and deviation of the training pictures; short form: normalize: measured.",
+    ] = False
 
     @field_validator("std")
     @classmethod
@@ -142,8 +139,8 @@ Augment = Annotated[
 class EvaluateConfig(Model):
     """How a trained network is evaluated: for validation and by ``dnnstack eval``."""
 
-    tta: Literal["none", "mirror", "mirror+translate"] = Field(
-        default="none",
-        description="Test-time augmentation: scores are averaged over the picture and its mirror "
+    tta: Annotated[
+        Literal["none", "mirror", "mirror+translate"],
+        "Test-time augmentation: scores are averaged over the picture and its mirror "
         "image; mirror+translate: also over the picture moved by a pixel, and then mirrored.",
-    )
+    ] = "none"

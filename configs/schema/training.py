@@ -39,11 +39,9 @@ class WarmupConfig(Model):
     factor = start_factor + (1 - start_factor) * t / steps for t < steps.
     """
 
-    steps: Count | None = Field(default=None, description="Length in steps.")
-    epochs: Epochs | None = Field(
-        default=None, validate_default=True, description="Length in epochs, instead of steps."
-    )
-    start_factor: Fraction = Field(default=0.1, description="Factor at the first step.")
+    steps: Annotated[Count | None, "Length in steps."] = None
+    epochs: Annotated[Epochs | None, "Length in epochs, instead of steps."] = None
+    start_factor: Annotated[Fraction, "Factor at the first step."] = 0.1
 
     @field_validator("epochs")
     @classmethod
@@ -55,9 +53,7 @@ class ScheduleConfig(TypedModel):
     kind: ClassVar[str] = "schedule"
     type: str
     written_last: ClassVar[tuple[str, ...]] = ("warmup",)
-    warmup: WarmupConfig | None = Field(
-        default=None, description="Start with a smaller learning rate."
-    )
+    warmup: Annotated[WarmupConfig | None, "Start with a smaller learning rate."] = None
 
 
 _MODELS = config_models(SCHEDULES, ScheduleConfig)
