@@ -12,17 +12,21 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from annotated_types import Interval
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
+    WithJsonSchema,
     model_serializer,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from ...common.options import SHORT_EPOCHS, Form, OptionError, sides
+from ...common.options import SHORT_EPOCHS, Check, Form, OptionError, is_number, sides
 
 
 def problem(message: str, **context: Any) -> PydanticCustomError:
@@ -95,8 +99,24 @@ class NamedModel(Model):
         return {name: options} if options else name
 
 
+class Normalised:
+    """Makes the long form of what may be written shorter, before pydantic validates it."""
+
+    def normalise(self, value: Any, known: Collection[str]) -> Any:
+        """known: the types of the union that follows, if it is one."""
+        raise NotImplementedError
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        known = _kinds(source)
+        return core_schema.no_info_before_validator_function(
+            lambda value: self.normalise(value, known), handler(source)
+        )
+
+
 @dataclass(frozen=True)
-class Typed:
+class Typed(Normalised):
     """Accepts ``name`` for ``{type: name}`` in front of a union of TypedModels."""
 
     kind: str
@@ -110,25 +130,16 @@ class Typed:
             raise problem(f"the key 'type' is missing ({', '.join(known)})", at_key=True)
         return value
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        known = _kinds(source)
-        return core_schema.no_info_before_validator_function(
-            lambda value: self.normalise(value, known), handler(source)
-        )
-
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         # The members may be incomplete, as layers contain layers: json_schema.py writes the rest.
         written = handler(schema)
-        members = written.get("oneOf", [written])
-        return {"x-typed": members}
+        return {"x-typed": written.get("oneOf", [written])}
 
 
 @dataclass(frozen=True)
-class Named:
+class Named(Normalised):
     """Accepts ``name`` and ``{name: {options}}`` in front of a union of NamedModels."""
 
     kind: str
@@ -166,14 +177,6 @@ class Named:
         found = ", ".join(map(str, value))
         return f"expected one {self.kind}, got several keys: {found}; each begins with its own '-'"
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        known = frozenset(_kinds(source))
-        return core_schema.no_info_before_validator_function(
-            lambda value: self.normalise(value, known), handler(source)
-        )
-
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
@@ -184,9 +187,8 @@ def _kinds(annotation: Any) -> list[str]:
     """The types of all models of a union."""
     if get_origin(annotation) is not None:
         return [kind for part in get_args(annotation) for kind in _kinds(part)]
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return list(get_args(annotation.model_fields["type"].annotation))
-    return []
+    field = getattr(annotation, "model_fields", {}).get("type")
+    return list(get_args(field.annotation)) if field else []
 
 
 def written_kinds(model: dict[str, Any]) -> list[str]:
@@ -199,6 +201,27 @@ def tupled(value: Any) -> Any:
     if isinstance(value, list) and not value:
         raise problem("expected a list of at least one item")
     return tuple(value) if isinstance(value, list) else value
+
+
+def one_or_more(item: dict[str, Any]) -> WithJsonSchema:
+    """The JSON Schema of one item, or a list of at least one."""
+    return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
+
+
+def _short(value: Any) -> Any:
+    return value if value is None else value[0] if len(value) == 1 else list(value)
+
+
+short = PlainSerializer(_short)
+"""Writes a list of one item as the item."""
+
+
+def numbers(value: Any, expected: str) -> tuple[int | float, ...]:
+    """One number or a list of them, none beyond 1e6."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
+        raise problem(f"expected {expected}")
+    return tuple(values)
 
 
 @dataclass(frozen=True)
@@ -236,6 +259,19 @@ def misfit(error: OptionError) -> PydanticCustomError:
     """The error of a value that does not fit an option, for pydantic."""
     context: dict[str, Any] = {"words": error.words} if error.words else {}
     return problem(str(error), **context, **({"missing": True} if error.missing else {}))
+
+
+def checked(check: Check) -> AfterValidator:
+    """A ``Check``, as pydantic runs it."""
+
+    def validator(value: Any, info: ValidationInfo) -> Any:
+        try:
+            check.test(value, info.data)
+        except OptionError as error:
+            raise misfit(error) from None
+        return value
+
+    return AfterValidator(validator)
 
 
 Threads = Annotated[int, Field(ge=1, le=1024)]

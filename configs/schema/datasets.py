@@ -13,8 +13,8 @@ from pydantic import (
     field_validator,
 )
 
-from ...common.options import Count, is_number, is_whole
-from .base import Named, NamedModel, Pair, problem, tupled
+from ...common.options import Count, is_whole
+from .base import Named, NamedModel, Pair, numbers, problem, tupled
 
 
 def _path(value: str) -> str:
@@ -27,10 +27,7 @@ Folder = Annotated[str, AfterValidator(_path)]
 
 
 def _row(value: Any) -> Any:
-    values = value if isinstance(value, (list, tuple)) else [value]
-    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
-        raise problem("expected a list of numbers, none beyond 1e6")
-    return tuple(values)
+    return numbers(value, "a list of numbers, none beyond 1e6")
 
 
 Row = Annotated[

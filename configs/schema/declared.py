@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
-    AfterValidator,
     Field,
-    ValidationInfo,
     create_model,
 )
 
@@ -19,11 +17,10 @@ from ...common.options import (
     DefaultOf,
     Form,
     Option,
-    OptionError,
     options_of,
     summary_of,
 )
-from .base import Formed, Model, misfit
+from .base import Formed, Model, checked
 
 M = TypeVar("M", bound=Model)
 Types = Mapping[Any, Any]
@@ -102,18 +99,7 @@ def _type(type_: Any, types: Types) -> Any:
 def _metadata(mark: Any) -> list[Any]:
     """A mark as pydantic metadata; pydantic knows those of annotated_types itself."""
     if isinstance(mark, Check):
-        return [AfterValidator(_testing(mark))]
+        return [checked(mark)]
     if isinstance(mark, Form):
         return [Formed(mark)]
     return [] if isinstance(mark, DefaultOf) else [mark]
-
-
-def _testing(check: Check) -> Callable[[Any, ValidationInfo], Any]:
-    def validator(value: Any, info: ValidationInfo) -> Any:
-        try:
-            check.test(value, info.data)
-        except OptionError as error:
-            raise misfit(error) from None
-        return value
-
-    return validator

@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    PlainSerializer,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
 )
 
-from ...common.options import Count, NotNegative, Positive, Share, options_of
+from ...common.options import (
+    Count,
+    NotNegative,
+    Positive,
+    Share,
+    instead_of,
+    options_of,
+    some_of,
+)
 from ...optimizers import RULES
 from ...optimizers.rules import Decaying
-from .base import Epochs, Model, Typed, TypedModel, problem, tupled
+from .base import Epochs, Model, Typed, TypedModel, checked, one_or_more, problem, short, tupled
 from .declared import config_models, union
 from .training import Schedule
 
@@ -28,26 +34,18 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tupled(value)
 
 
-def _short(value: Any) -> Any:
-    return value if value is None else value[0] if len(value) == 1 else list(value)
-
-
-def _schema(item: dict[str, Any]) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
-
-
 Patterns = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     BeforeValidator(_listed),
-    PlainSerializer(_short),
-    _schema({"type": "string", "minLength": 1}),
+    short,
+    one_or_more({"type": "string", "minLength": 1}),
 ]
 """One text or a list of them."""
 Kinds = Annotated[
     tuple[Kind, ...],
     BeforeValidator(_listed),
-    PlainSerializer(_short),
-    _schema({"enum": ["kernel", "bias", "scale", "shift"]}),
+    short,
+    one_or_more({"enum": ["kernel", "bias", "scale", "shift"]}),
 ]
 
 
@@ -59,6 +57,7 @@ class GroupConfig(Model):
     ] = None
     kind: Annotated[
         Kinds | None,
+        checked(some_of("parameters", "kind")),
         "kernel, bias, scale or shift (those of normalisation; scale also the "
         "coefficients of scaled_subsampling); if parameters are given too, both must match.",
     ] = None
@@ -67,6 +66,7 @@ class GroupConfig(Model):
     ] = None
     lr: Annotated[
         NotNegative | None,
+        checked(instead_of("lr_factor", "lr")),
         "Learning rate before the schedule, instead of lr_factor; "
         "min_lr of a cosine applies to it unchanged.",
     ] = None
@@ -79,20 +79,6 @@ class GroupConfig(Model):
     freeze_after_epoch: Annotated[
         Epochs | None, "Epochs after which they are no longer trained."
     ] = None
-
-    @field_validator("kind")
-    @classmethod
-    def _some(cls, kind: Any, info: ValidationInfo) -> Any:
-        if kind is None and "parameters" in info.data and info.data["parameters"] is None:
-            raise problem("required: parameters or kind", missing=True)
-        return kind
-
-    @field_validator("lr")
-    @classmethod
-    def _one_rate(cls, lr: Any, info: ValidationInfo) -> Any:
-        if lr is not None and info.data.get("lr_factor") is not None:
-            raise problem("give either lr_factor or lr, not both")
-        return lr
 
     @field_validator("freeze_until_epoch", "freeze_after_epoch")
     @classmethod

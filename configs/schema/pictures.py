@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_serializer,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 
-from ...common.options import is_number
 from ...graph.augmentations import AUGMENTATIONS, disorder
-from .base import Model, Named, NamedModel, ordered, problem
+from .base import (
+    Model,
+    Named,
+    NamedModel,
+    Normalised,
+    numbers,
+    one_or_more,
+    ordered,
+    problem,
+    short,
+)
 from .declared import config_models, union
 
 _MEASURED = "measured"
 
 
 def _per_channel(value: Any) -> Any:
-    values = value if isinstance(value, (list, tuple)) else [value]
-    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
-        raise problem("expected a number or a list with one number for each channel")
-    return tuple(float(v) for v in values)
+    found = numbers(value, "a number or a list with one number for each channel")
+    return tuple(map(float, found))
 
 
 PerChannel = Annotated[
-    tuple[float, ...],
-    BeforeValidator(_per_channel),
-    PlainSerializer(lambda v: v[0] if len(v) == 1 else list(v)),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number"},
-                {"type": "array", "items": {"type": "number"}, "minItems": 1},
-            ]
-        }
-    ),
+    tuple[float, ...], BeforeValidator(_per_channel), short, one_or_more({"type": "number"})
 ]
 
 
@@ -82,21 +77,15 @@ class NormalizeConfig(Model):
         return _MEASURED if fields.pop("measured") else fields
 
 
-class _OrMeasured:
+class _OrMeasured(Normalised):
     """Accepts ``measured`` for ``{measured: true}``."""
 
-    @staticmethod
-    def normalise(value: Any) -> Any:
+    def normalise(self, value: Any, known: Collection[str]) -> Any:
         if isinstance(value, str):
             if value != _MEASURED:
                 raise problem(f"expected '{_MEASURED}' or a mapping with mean and std")
             return {"measured": True}
         return value
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.normalise, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler

@@ -14,18 +14,22 @@ from pydantic import (
     field_validator,
 )
 
-from ...common.options import LARGEST, Count, NotNegative, is_number, is_whole
-from .base import Epochs, Model, Threads, problem, tupled
+from ...common.options import (
+    LARGEST,
+    Count,
+    NotNegative,
+    either,
+    is_number,
+    is_whole,
+    some_of,
+)
+from .base import Epochs, Model, Threads, checked, problem, tupled
 from .datasets import Dataset, Folder
 from .layers import WRITTEN, Layer, unique_names
 from .losses import CROSS_ENTROPY, Loss
 from .optimizer import Optimizer
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
-from .training import (
-    FIXED,
-    Schedule,
-    exactly_one,
-)
+from .training import FIXED, Schedule
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
@@ -99,22 +103,20 @@ class GoalConfig(Model):
     accuracy: Annotated[
         Annotated[float, Field(ge=0, le=1)] | None, "Accuracy to reach, 0 to 1."
     ] = None
-    loss: Annotated[NotNegative | None, "Mean loss that must not be exceeded."] = None
-
-    @field_validator("loss")
-    @classmethod
-    def _something(cls, loss: float | None, info: ValidationInfo) -> float | None:
-        # An invalid accuracy is missing here; it has an error of its own.
-        if loss is None and info.data.get("accuracy", 0.0) is None:
-            raise problem("required: accuracy or loss", missing=True)
-        return loss
+    loss: Annotated[
+        NotNegative | None,
+        checked(some_of("accuracy", "loss")),
+        "Mean loss that must not be exceeded.",
+    ] = None
 
 
 class TrainConfig(Model):
     """How long to train, how often to report, and what to do if something goes wrong."""
 
     epochs: Annotated[Epochs | None, "Passes over the training set."] = None
-    max_steps: Annotated[Count | None, "Training steps, instead of epochs."] = None
+    max_steps: Annotated[
+        Count | None, checked(either("epochs", "max_steps")), "Training steps, instead of epochs."
+    ] = None
     accumulate: Annotated[
         Count, "Compute a batch in this many parts and add their gradients: less memory."
     ] = 1
@@ -132,11 +134,6 @@ class TrainConfig(Model):
         "If the loss or a gradient is not finite: stop; or roll back to the last "
         "checkpoint and halve the learning rate, at most three times.",
     ] = "stop"
-
-    @field_validator("max_steps")
-    @classmethod
-    def _one_length(cls, value: Any, info: ValidationInfo) -> Any:
-        return exactly_one(value, info, "epochs", "max_steps")
 
 
 def _auto_or_bool(value: Any) -> Any:
