@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..configs import RunConfig
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of, split_validation
 from ..graph.augmentations import Augmentation
 from ..training.assemble import data_files, describe_data, load_data, preprocessing
 from ..training.augmentation import augmentations
 from ..training.preprocessing import Preprocessing
 from ..training.statistics import mean_and_deviation
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backends.base import Backend, BoundCall, Executable, Limits
+from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
 from ..graph.graph import Graph, Op, Origin
 from ..training.assemble import build_network, describe_data, preprocessing
@@ -22,9 +22,6 @@ from ..training.session import Session
 from ..training.setup import Setup
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import UsageError
+from ..configs import RunConfig
 from ..graph.graph import Graph, Op, Shape, Tensor
 from ..graph.ops import Reshape
 from ..graph.rewrites import OWN_KERNELS, REWRITES, rewritten
@@ -20,7 +21,6 @@ from ..training.sections import Sections, evaluation, expected_sections, samples
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
-    from ..configs.schema.run import RunConfig
 
 _INPUT, _LOSS = "input", "loss"
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
+from ..configs import RunConfig
 from ..graph.augmentations import AUGMENTATIONS, Augmentation, augmentation_keys
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import AverageViews, GatherAugmented, GatherBatch, View, Views
 
 if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
     from .preprocessing import Preprocessing
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import perf_counter, time
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backends.base import Backend
+from ..configs import RunConfig
 from .divergence import Watch
 from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
@@ -22,9 +22,6 @@ from .records.run_log import RunLog
 from .records.saver import Saver
 from .recovery import Diverged, Recovery
 from .session import Session
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 # Seconds for which a thread may keep the interpreter while another waits for it.
 SWITCH_SECONDS = 2e-4

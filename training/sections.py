@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING
 
+from ..configs import RunConfig
 from ..datasets import DatasetInfo, evaluation_order
 from ..graph.graph import Graph
 from .assemble import optimizer
@@ -14,9 +14,6 @@ from .network import Network
 from .plan import Plan, make_plan
 from .preprocessing import Preprocessing
 from .stretches import Stretch, make_stretches
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 SOURCE = "train"
 

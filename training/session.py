@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..backends.base import Backend, Executable, Options
 from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError
+from ..configs import RunConfig
 from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape
 from ..optimizers.groups import RATES
@@ -26,9 +27,6 @@ from .pace import next_chunk
 from .records.checkpoint import Checkpoint
 from .setup import Setup
 from .stretches import stretch_at
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 _LOG = logging.getLogger("dnnstack.training")
 Section = Literal["train", "evaluate"]

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
 from ..common.files import atomic_write
+from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads, ImageSet
 from . import interrupt
 from .assemble import (
@@ -38,9 +38,6 @@ from .records.store import CheckpointWriter
 from .session import Session
 from .setup import Setup
 from .statistics import mean_and_deviation
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 
 def train(
@@ -149,8 +146,6 @@ def _compiled(
 
 
 def _provenance(setup: Setup, session: Session, backend: Backend, data_root: Path) -> Provenance:
-    from ..configs import effective_yaml
-
     return Provenance(
         steps_per_epoch=setup.plan.steps_per_epoch,
         config=effective_yaml(setup.config),
