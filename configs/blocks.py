@@ -104,9 +104,8 @@ class _Reader:
 
 def _parameters_in(node: Node) -> list[str]:
     """The names of the parameters that a block's layers use."""
-    if isinstance(node.value, dict):
-        return [name for inner in node.value.values() for name in _parameters_in(inner)]
-    if isinstance(node.value, list):
-        return [name for inner in node.value for name in _parameters_in(inner)]
+    inside = list(node.value.values()) if isinstance(node.value, dict) else node.items
+    if inside:
+        return [name for inner in inside for name in _parameters_in(inner)]
     name = PARAMETER.fullmatch(node.value) if isinstance(node.value, str) else None
     return [name[1]] if name else []

@@ -54,7 +54,7 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
 def _mark(value: Any, node: Node | None) -> None:
     """Give every layer its place."""
     if isinstance(value, tuple) and node is not None and isinstance(node.value, list):
-        for item, inner in zip(value, node.value, strict=True):
+        for item, inner in zip(value, node.items, strict=True):
             _mark(item, inner)
     elif isinstance(value, LayerConfig) and node is not None:
         options = node.child(value.type) or node
@@ -68,9 +68,9 @@ def _mark(value: Any, node: Node | None) -> None:
 
 def _overrides(node: Node) -> set[Place]:
     """The overrides that gave the node or a part of it."""
-    value = list(node.value.values()) if isinstance(node.value, dict) else node.value
+    inner = node.value.values() if isinstance(node.value, dict) else node.items
     own = {node.place} if node.place.rank else set()
-    return own.union(*map(_overrides, value if isinstance(value, list) else []))
+    return own.union(*map(_overrides, inner))
 
 
 def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
