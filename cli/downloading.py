@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from . import console
@@ -28,21 +27,8 @@ class Shown:
         console.note(text)
 
     def started(self, name: str, done: int, total: int) -> None:
-        from tqdm import tqdm
-
-        size = get_terminal_size()
-        self._bar = tqdm(
-            total=total,
-            initial=done,
-            desc=name,
-            unit="B",
-            unit_scale=True,
-            file=sys.stderr,
-            disable=True if console.is_quiet() else None,
-            leave=False,
-            # tqdm shows nothing on a terminal that does not report its size.
-            ncols=size.columns,
-            nrows=size.lines,
+        self._bar = console.tqdm_bar(
+            sys.stderr, total=total, initial=done, desc=name, unit="B", unit_scale=True
         )
 
     def advanced(self, done: int) -> None:

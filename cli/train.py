@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,32 +93,28 @@ def train(
             # The config may be a pipe that nobody writes to.
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 loaded = load_config(reference, (*overrides, *flags))
-        except Interrupted as error:
-            progress.say(f"{error}\n{_again(where, reference, overrides, flags, resume)}")
-            return stop.exit_status
-        machine = loaded.config.run
-        progress.remark(_config_line(loaded))
-        backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
-        progress.remark(_device_line(backend))
-        if resume is not None and loaded.overridden("run", "precision"):
-            # The precision of a checkpoint may fall back to fp32; one given here may not.
-            backend.precision(machine.precision)
-        advice = others.advice(backend.waiting_threads)
-        if advice:
-            console.note(advice)
-        runs = Path(machine.dir)
-        resumed = None
-        if resume is not None:
-            if resume == _LATEST:
-                path = latest_run_of(loaded.config.name, runs)
-            else:
-                path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
-            resumed = open_resume(path, console.note)
-        listener = progress.listener()
-        if backend.waiting_threads > 1 and not advice:
-            listener.advice = Watch(backend.waiting_threads)
-        try:
-            with placed(loaded):
+            machine = loaded.config.run
+            progress.remark(_config_line(loaded))
+            backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
+            progress.remark(_device_line(backend))
+            if resume is not None and loaded.overridden("run", "precision"):
+                # The precision of a checkpoint may fall back to fp32; one given here may not.
+                backend.precision(machine.precision)
+            advice = others.advice(backend.waiting_threads)
+            if advice:
+                console.note(advice)
+            runs = Path(machine.dir)
+            resumed = None
+            if resume is not None:
+                if resume == _LATEST:
+                    path = latest_run_of(loaded.config.name, runs)
+                else:
+                    path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
+                resumed = open_resume(path, console.note)
+            listener = progress.listener()
+            if backend.waiting_threads > 1 and not advice:
+                listener.advice = Watch(backend.waiting_threads)
+            with closing(listener), placed(loaded):
                 done = run_training(
                     loaded.config,
                     backend,
@@ -131,8 +128,6 @@ def train(
         except Interrupted as error:
             progress.say(f"{error}\n{_again(where, reference, overrides, flags, resume)}")
             return stop.exit_status
-        finally:
-            listener.close()
         progress.say(progress.summary(done))
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.

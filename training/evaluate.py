@@ -207,7 +207,7 @@ def evaluate(
     images: ImageSet,
     index: NDArray[np.int32],
     part: Part,
-    progress: Callable[[int], None] = lambda count: None,
+    progress: Callable[[int], object] = lambda count: None,
     tta: str | None = None,
 ) -> Evaluation:
     """Run every picture of ``index`` through the network once, in the views of ``tta``.

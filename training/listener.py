@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from .metrics import Metrics
-from .records.state import Best
+from .plan import Plan
+from .records.state import Best, State
 
 EndState = Literal["finished", "interrupted"]
 
@@ -16,20 +17,14 @@ EndState = Literal["finished", "interrupted"]
 class Started:
     """Before the first step: run, data and length of the training.
 
-    ``resumed_from`` is the checkpoint from which ``step``, ``best`` and ``rate_factor`` come.
+    ``resumed_from`` is the checkpoint from which the ``state`` comes.
     """
 
     run: Path
     backend: str
-    step: int
-    total_steps: int
-    steps_per_epoch: int
-    batch_size: int
-    train_count: int
-    validation_count: int
+    plan: Plan
+    state: State
     resumed_from: Path | None
-    best: Best | None
-    rate_factor: float
 
 
 @dataclass(frozen=True)

@@ -94,15 +94,9 @@ class Loop:
             Started(
                 run=self._saver.run.path,
                 backend=backend.name,
-                step=step,
-                total_steps=plan.total_steps,
-                steps_per_epoch=plan.steps_per_epoch,
-                batch_size=plan.batch_size,
-                train_count=len(plan.train),
-                validation_count=len(plan.validation),
+                plan=plan,
+                state=state,
                 resumed_from=source,
-                best=state.best,
-                rate_factor=state.rate_factor,
             )
         )
         if step == plan.total_steps and not state.validation_due:

@@ -34,7 +34,7 @@ class Ear(Silent):
         self.notices.append(text)
 
     def started(self, started: Started) -> None:
-        self.step = started.step
+        self.step = started.state.step
 
     def progressed(self, progress: Progress) -> None:
         self.step = progress.step

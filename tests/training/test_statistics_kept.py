@@ -63,7 +63,7 @@ class Ear(Silent):
         self.step = -1
 
     def started(self, started: Started) -> None:
-        self.step = started.step
+        self.step = started.state.step
 
     def progressed(self, progress: Progress) -> None:
         self.step = progress.step
