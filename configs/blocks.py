@@ -35,17 +35,17 @@ def read_blocks(node: Node, problems: list[Problem]) -> dict[str, Block | None]:
     return {}
 
 
+@dataclass
 class _Reader:
-    def __init__(self, name: str, problems: list[Problem]) -> None:
-        self._name = name
-        self._problems = problems
+    name: str
+    problems: list[Problem]
 
     def _note(self, place: Place | None, message: str, *path: str) -> None:
         assert place is not None
-        self._problems.append(Problem(place, ".".join(("blocks", self._name, *path)), message))
+        self.problems.append(Problem(place, ".".join(("blocks", self.name, *path)), message))
 
     def block(self, node: Node) -> Block | None:
-        name = self._name
+        name = self.name
         if not _WORD.fullmatch(name) or name in LAYER_KINDS or name == REPEAT:
             what = "is the name of a layer" if _WORD.fullmatch(name) else "is not one"
             expected = f"expected a word of letters, digits and '_' as a block's name; '{name}'"

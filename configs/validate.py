@@ -171,17 +171,17 @@ def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
     if context.get("missing"):
         spot.path.pop()
     path = ".".join(spot.path)
+    at_key = spot.key_place or spot.node.place
     if kind == "extra_forbidden" or "inner" in context:
-        return Problem(spot.key_place or spot.node.place, path, _unknown_key(spot))
+        return Problem(at_key, path, _unknown_key(spot))
     if kind == "missing":
-        return Problem(spot.key_place or spot.node.place, path, _missing(spot))
+        return Problem(at_key, path, _missing(spot))
     if kind == "union_tag_invalid":
         return _unknown_kind(spot, path)
     if spot.missing and kind == "literal_error":
-        message = f"expected {listed(_words(context))}"
-        return Problem(spot.key_place or spot.node.place, path, message)
+        return Problem(at_key, path, f"expected {listed(_words(context))}")
     if spot.missing or "at_key" in context:
-        return Problem(spot.key_place or spot.node.place, path, details["msg"])
+        return Problem(at_key, path, details["msg"])
     return Problem(spot.node.place, path, _wrong_value(kind, context, details["msg"], spot.node))
 
 

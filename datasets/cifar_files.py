@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from .cifar import Cifar, Cifar100, Part
-from .cifar_names import CIFAR10, CIFAR100_COARSE, CIFAR100_FINE
 from .download import RemoteFile
 
 _MIRRORS = (
     "https://www.cs.toronto.edu/~kriz/",
     "https://mindspore-website.obs.cn-north-4.myhuaweicloud.com/notebook/datasets/",
 )
+
+_10 = "airplane automobile bird cat deer dog frog horse ship truck"
+_100_COARSE = """
+    aquatic_mammals fish flowers food_containers fruit_and_vegetables household_electrical_devices
+    household_furniture insects large_carnivores large_man-made_outdoor_things
+    large_natural_outdoor_scenes large_omnivores_and_herbivores medium_mammals
+    non-insect_invertebrates people reptiles small_mammals trees vehicles_1 vehicles_2
+"""
+
+_100_FINE = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle
+    bowl boy bridge bus butterfly camel can castle caterpillar cattle
+    chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur
+    dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard
+    lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain
+    mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree
+    plain plate poppy porcupine possum rabbit raccoon ray road rocket
+    rose sea seal shark shrew skunk skyscraper snail snake spider
+    squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor
+    train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
 
 
 def _parts(table: str) -> tuple[Part, ...]:
@@ -38,7 +58,7 @@ CIFAR_10 = Cifar(
             "test_batch.bin 10000 8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
         ),
     },
-    label_bytes=(("label", CIFAR10),),
+    label_bytes=(("label", tuple(_10.split())),),
     mirrors=_MIRRORS,
 )
 CIFAR_100 = Cifar100(
@@ -58,6 +78,9 @@ CIFAR_100 = Cifar100(
             "test.bin 10000 d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"
         ),
     },
-    label_bytes=(("coarse label", CIFAR100_COARSE), ("fine label", CIFAR100_FINE)),
+    label_bytes=(
+        ("coarse label", tuple(_100_COARSE.split())),
+        ("fine label", tuple(_100_FINE.split())),
+    ),
     mirrors=_MIRRORS,
 )

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from ...common.options import Count, Positive
+from ...layers.initializers import SCALED
 from .base import Named, NamedModel, problem
 
-ScaledName = Literal[
-    "glorot_uniform",
-    "glorot_normal",
-    "he_uniform",
-    "he_normal",
-    "lecun_uniform",
-    "lecun_normal",
-    "torch_uniform",
-    "zeros",
-    "ones",
-]
+if TYPE_CHECKING:
+    ScaledName = str
+else:
+    ScaledName = Literal[(*SCALED, "torch_uniform", "zeros", "ones")]
 
 
 class InitializerConfig(NamedModel):

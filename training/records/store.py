@@ -36,10 +36,6 @@ FOLDER = "checkpoints"
 _FILE = re.compile(r"step-(\d+)\.(safetensors|json)")
 
 
-def _say_nothing(text: str) -> None:
-    """Ignore a notice."""
-
-
 def checkpoint_steps(folder: Path) -> list[int]:
     """The steps that have a manifest in the folder, highest first."""
     return _steps(folder, "json")
@@ -50,7 +46,9 @@ def tensors_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step}.safetensors"
 
 
-def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) -> Checkpoint:
+def newest_checkpoint(
+    folder: Path, notice: Callable[[str], None] = lambda text: None
+) -> Checkpoint:
     """The newest valid checkpoint; ``notice`` is told of newer ones that are damaged.
 
     Raises CheckpointError if there is none.
@@ -82,7 +80,7 @@ def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing
     )
 
 
-def best_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) -> Checkpoint:
+def best_checkpoint(folder: Path, notice: Callable[[str], None] = lambda text: None) -> Checkpoint:
     """The best checkpoint on validation, as named by the newest; without validation the newest.
 
     Raises CheckpointError if there is none, or if the best is damaged.
