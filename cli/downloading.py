@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..datasets import Downloads
+from ..datasets.download import Listener
 from . import console
-
-if TYPE_CHECKING:
-    from ..datasets import Downloads
 
 
 def policy(offline: bool) -> Downloads:
     """The policy of ``--offline`` and the environment, with a listener that shows progress."""
-    from ..datasets import Downloads
-
     return Downloads(offline=True, listener=Shown()) if offline else Downloads(listener=Shown())
 
 
-class Shown:
-    """Shows downloads; see datasets.download.Listener."""
+class Shown(Listener):
+    """Shows downloads; a notice explains why it waits."""
 
     _bar: Any = None
 
@@ -36,6 +33,3 @@ class Shown:
 
     def ended(self) -> None:
         self._bar.close()
-
-    def waiting(self) -> None:
-        """Nothing to show: the preceding notice explains the wait."""

@@ -9,18 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..training.listener import Listener, Progress, Started, Summary
+from ..training.metrics import Metrics
 from . import console
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ..training.listener import Progress, Started, Summary
-    from ..training.metrics import Metrics
-
 
 _ECHO = 3
 """Columns left free; otherwise an echoed ^C would wrap, and a copy of the bar would remain."""
@@ -49,7 +44,7 @@ def _heard_or_not() -> Iterator[None]:
         console.drop_output()
 
 
-class Lines:
+class Lines(Listener):
     """Listens to a training; prints a line for each line of its log and each validation.
 
     ``advice`` is called whenever a line is logged, until it returns a text, which is then noted.
@@ -82,9 +77,6 @@ class Lines:
             if state.rate_factor != 1.0:
                 say(f"rate        {state.rate_factor:g} times the schedule's, after a rollback")
 
-    def progressed(self, progress: Progress) -> None:
-        """Nothing to print: lines come only with the log."""
-
     def logged(self, progress: Progress) -> None:
         width = len(str(progress.total_steps))
         self._print(
@@ -105,9 +97,6 @@ class Lines:
             f"epoch {_epochs(epoch)}: validation {_metrics(metrics, ', ')}"
             + (f" {console.coloured('(best)', 'green', sys.stdout)}" if best else "")
         )
-
-    def saving(self, step: int, path: Path) -> None:
-        """Nothing to print: the checkpoint is named at the end."""
 
     def close(self) -> None:
         """Nothing to close."""

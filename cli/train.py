@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..reports.machine_load import Others, Watch
-from . import completion, console, downloading, options, progress
+from . import completion, console, options
 from .signals import StopSignals
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def train(
     from ..training.records.resume import open_resume
     from ..training.records.runs import find_run, latest_run_of
     from ..training.trainer import train as run_training
+    from . import downloading, progress
 
     others = Others()
     given = {

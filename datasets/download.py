@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from ..common.errors import DatasetError, LockedError
 from ..common.files import NO_LOCKS, lock, sha256_file
@@ -49,10 +48,14 @@ class Origin:
     files: tuple[RemoteFile, ...]
 
 
-class Listener(Protocol):
-    """Watches downloads; its exceptions end them, and what has arrived is kept."""
+class Listener:
+    """Watches downloads and does nothing; an exception of a derived class ends them.
 
-    def notice(self, text: str) -> None: ...
+    What has arrived is then kept.
+    """
+
+    def notice(self, text: str) -> None:
+        """Something that the user should know."""
 
     def started(self, name: str, done: int, total: int) -> None:
         """A file begins with ``done`` of ``total`` bytes already there."""
@@ -60,24 +63,11 @@ class Listener(Protocol):
     def advanced(self, done: int) -> None:
         """``done`` bytes of the file have arrived; 0 if it starts again."""
 
-    def ended(self) -> None: ...
+    def ended(self) -> None:
+        """The file is complete, or was given up."""
 
     def waiting(self) -> None:
         """Called several times a second while another process is downloading."""
-
-
-class Silent:
-    """A Listener that does nothing."""
-
-    def notice(self, text: str) -> None: ...
-
-    def started(self, name: str, done: int, total: int) -> None: ...
-
-    def advanced(self, done: int) -> None: ...
-
-    def ended(self) -> None: ...
-
-    def waiting(self) -> None: ...
 
 
 def offline_by_environment() -> bool:
@@ -94,7 +84,7 @@ class Downloads:
     """
 
     offline: bool = field(default_factory=offline_by_environment)
-    listener: Listener = field(default_factory=Silent)
+    listener: Listener = field(default_factory=Listener)
     timeout: float = 15.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from .metrics import Metrics
 from .plan import Plan
@@ -71,8 +71,11 @@ class Summary:
     resumed_from: Path | None
 
 
-class Listener(Protocol):
-    """Receives reports of a training, in the thread that trains; its methods must be quick."""
+class Listener:
+    """Receives reports of a training, in the thread that trains, and does nothing with them.
+
+    The methods of derived classes must be quick.
+    """
 
     def notice(self, text: str) -> None:
         """Something that the user should know."""
@@ -91,19 +94,3 @@ class Listener(Protocol):
 
     def saving(self, step: int, path: Path) -> None:
         """A checkpoint is being written in the background."""
-
-
-class Silent:
-    """A Listener that does nothing; a base class for others."""
-
-    def notice(self, text: str) -> None: ...
-
-    def started(self, started: Started) -> None: ...
-
-    def progressed(self, progress: Progress) -> None: ...
-
-    def logged(self, progress: Progress) -> None: ...
-
-    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None: ...
-
-    def saving(self, step: int, path: Path) -> None: ...

@@ -22,7 +22,7 @@ from .assemble import (
     saved_tensors,
 )
 from .augmentation import augmentations
-from .listener import Listener, Silent, Summary
+from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
 from .plan import make_plan
@@ -60,7 +60,7 @@ def train(
     unsuitable config, data set or device, and Interrupted for a stop; later NonFiniteError if
     training diverges, CheckpointError if saving fails.
     """
-    heard = listener or Silent()
+    heard = listener or Listener()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
 
     def check() -> None:

@@ -18,7 +18,7 @@ from dnnstack.common.errors import (
 )
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
-from dnnstack.training.listener import Progress, Silent, Started
+from dnnstack.training.listener import Listener, Progress, Started
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records import store as checkpoint_store
@@ -30,7 +30,7 @@ Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
 
 
-class Ear(Silent):
+class Ear(Listener):
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
 
