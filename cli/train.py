@@ -16,7 +16,6 @@ from . import completion, console, options
 from .signals import StopSignals
 
 if TYPE_CHECKING:
-    from ..backends.base import Backend
     from ..configs import LoadedConfig
     from ..training.records.resume import Resume
 
@@ -69,6 +68,7 @@ def train(
     """
     from ..backends.select import open_backend
     from ..common.errors import Interrupted
+    from ..common.text import versions_text
     from ..configs import load_config, placed
     from ..datasets import data_root
     from ..reports.plots import draw_curves
@@ -95,9 +95,10 @@ def train(
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 loaded = load_config(reference, (*overrides, *flags))
             machine = loaded.config.run
-            progress.remark(_config_line(loaded))
+            found = "ships with the package" if loaded.packaged else str(loaded.path)
+            progress.remark(f"config      {loaded.config.name} ({found})")
             backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
-            progress.remark(_device_line(backend))
+            progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
             if resume is not None and loaded.overridden("run", "precision"):
                 # The precision of a checkpoint may fall back to fp32; one given here may not.
                 backend.precision(machine.precision)
@@ -179,14 +180,3 @@ def _is_latest(run: Path) -> bool:
         return find_run(None, Path("runs")).samefile(run)
     except CheckpointError:
         return False
-
-
-def _device_line(backend: Backend) -> str:
-    """The backend, with the versions and settings on which its bits depend."""
-    versions = ", ".join(f"{name} {version}" for name, version in backend.versions().items())
-    return f"device      {backend.name}: {versions}"
-
-
-def _config_line(loaded: LoadedConfig) -> str:
-    where = "ships with the package" if loaded.packaged else str(loaded.path)
-    return f"config      {loaded.config.name} ({where})"

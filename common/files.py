@@ -86,8 +86,7 @@ class Lock:
     The system releases it with the process, however that ends, so a stale file never blocks.
     """
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
+    def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
@@ -139,7 +138,7 @@ def lock(path: Path | str) -> Lock:
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return Lock(target, descriptor)
+    return Lock(descriptor)
 
 
 def is_locked(path: Path | str) -> bool:

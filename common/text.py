@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 
@@ -20,6 +20,11 @@ def listed(names: Sequence[str], most: int) -> str:
     """``a, b and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
+
+
+def versions_text(versions: Mapping[str, str]) -> str:
+    """``oneDNN 3.2.0, threads 2``."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def suggested(word: str, known: Sequence[str], then: str) -> str:

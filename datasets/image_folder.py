@@ -26,7 +26,7 @@ from .decoded import Arrays, Images, decoded, read_once
 from .download import Downloads
 from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .picture_files import open_picture
-from .pictures import scaled
+from .pictures import in_channels, scaled
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
@@ -156,14 +156,11 @@ def _decode(
 ) -> list[str | DatasetError]:
     """Fill ``images``; return the SHA-256 of each file, or the error if it is left out."""
     channels, height, width = images.shape[1:]
-    mode = "L" if channels == 1 else "RGB"
 
     def decode(at: int) -> str | DatasetError:
         path = folder / pictures[at].name
         try:
-            image = open_picture(path, [])
-            if image.mode != mode:
-                image = image.convert(mode)
+            image = in_channels(open_picture(path, []), channels, [])
             images[at] = scaled(image, height, width, whole, [])
             return sha256_file(path)
         except DatasetError as error:

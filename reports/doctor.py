@@ -18,6 +18,7 @@ from typing import Literal
 
 from ..common.errors import BackendUnavailableError
 from ..common.files import cache_dir
+from ..common.text import versions_text
 from . import doctor_gpu
 from .doctor_machine import instruction_sets, memory, processor
 from .units import bytes_text
@@ -172,8 +173,7 @@ def _cuda() -> Iterator[Finding]:
     except BackendUnavailableError as error:
         yield Finding("GPU", "CUDA backend", str(error), "note")
         return
-    text = ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield Finding("GPU", "CUDA backend", text)
+    yield Finding("GPU", "CUDA backend", versions_text(versions))
 
 
 def _data(data_dir: Path | None) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -153,8 +154,7 @@ def explain(
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
-    session = Session(Setup(config, network, scaling, plan, data), backend)
-    try:
+    with closing(Session(Setup(config, network, scaling, plan, data), backend)) as session:
         executable = session.executable
         for text in executable.notices:
             notice(text)
@@ -182,8 +182,6 @@ def explain(
             limits=limits,
             whole=None if step is None else _whole(step, sections, stretch.parts),
         )
-    finally:
-        session.close()
 
 
 def ratio(limit: float | None, seconds: float | None) -> float | None:

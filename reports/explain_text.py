@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..common.text import shape_text
+from ..common.text import shape_text, versions_text
 from ..graph.graph import Op
 from ..layers.layer import Layer
 from .explain import Call, Explanation, Operation, WholeStep, ratio
@@ -83,7 +83,7 @@ def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str
 
 
 def _introduction(explanation: Explanation) -> list[str]:
-    versions = ", ".join(f"{key} {value}" for key, value in explanation.versions.items())
+    versions = versions_text(explanation.versions)
     lines = [
         *textwrap.wrap(
             f"A training step of {explanation.config}, batch {explanation.batch_size}",

@@ -219,7 +219,7 @@ class Loop:
             step,
             step / self._plan.steps_per_epoch,
             found,
-            self._rate(),
+            self._session.rate,
             count=found.count,
             correct=found.correct,
             seconds=seconds,
@@ -270,10 +270,6 @@ class Loop:
     def _resumed_from(self) -> Path | None:
         return None if self._saver.source is None else self._saver.source.path
 
-    def _rate(self) -> float:
-        """The rate of the last update: rates[step - 1]."""
-        return float(self._session.rates[max(self._session.step - 1, 0)])
-
     def _progress(self) -> Progress:
         plan, step = self._plan, self._session.step
         return Progress(
@@ -282,7 +278,7 @@ class Loop:
             epoch=step / plan.steps_per_epoch,
             total_epochs=plan.total_steps / plan.steps_per_epoch,
             metrics=self._training,
-            learning_rate=self._rate(),
+            learning_rate=self._session.rate,
             images_per_second=self._pace.images_per_second,
             seconds_left=self._pace.seconds_left(plan.total_steps - step),
         )

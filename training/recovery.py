@@ -87,10 +87,9 @@ class Recovery:
     def _explained(self, error: Diverged) -> NonFiniteError:
         path = self.saver.last_path()
         kept = f"the last good checkpoint is {path}" if path else "no checkpoint was saved yet"
-        rate = float(self.session.rates[max(self.session.step - 1, 0)])
         advice = (
-            f"lower optimizer.lr (the rate was {rate:g} here), set optimizer.clip_norm or "
-            f"schedule.warmup, and {'resume' if path else 'start again'}"
+            f"lower optimizer.lr (the rate was {self.session.rate:g} here), set optimizer.clip_norm "
+            f"or schedule.warmup, and {'resume' if path else 'start again'}"
         )
         if self.on_nan == "stop":
             advice += "; train.on_nan: rollback lowers the rate automatically"

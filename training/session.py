@@ -174,6 +174,11 @@ class Session:
         self.rates = self.plan.rates * self._rate_factor
         self._feed_tables(self.executable, self.executable.graphs)
 
+    @property
+    def rate(self) -> float:
+        """The rate of the last update: rates[step - 1]."""
+        return float(self.rates[max(self.step - 1, 0)])
+
     def snapshot(self) -> Snapshot:
         """A copy of the state after ``step`` updates."""
         return Snapshot(self.step, self.sums(), self.arrays())
