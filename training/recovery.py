@@ -88,8 +88,8 @@ class Recovery:
         path = self.saver.last_path()
         kept = f"the last good checkpoint is {path}" if path else "no checkpoint was saved yet"
         advice = (
-            f"lower optimizer.lr (the rate was {self.session.rate:g} here), set optimizer.clip_norm "
-            f"or schedule.warmup, and {'resume' if path else 'start again'}"
+            f"lower optimizer.lr (the rate was {self.session.rate:g} here), set "
+            f"optimizer.clip_norm or schedule.warmup, and {'resume' if path else 'start again'}"
         )
         if self.on_nan == "stop":
             advice += "; train.on_nan: rollback lowers the rate automatically"

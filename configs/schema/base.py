@@ -62,7 +62,13 @@ class Model(BaseModel):
 
     @model_serializer(mode="wrap")
     def written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        return ordered(self, handler(self))
+        fields = handler(self)
+        keys = in_order(type(self), fields)
+        return self.shortened({key: fields[key] for key in keys if fields[key] is not None})
+
+    def shortened(self, options: dict[str, Any]) -> Any:
+        """The short form of the keys that are set, which are in the order of writing."""
+        return options
 
 
 def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
@@ -71,19 +77,12 @@ def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
     return sorted(keys, key=lambda key: rank.get(key, 0))
 
 
-def ordered(model: Model, fields: dict[str, Any]) -> dict[str, Any]:
-    """The keys that are set, in the order in which they are written."""
-    return {key: fields[key] for key in in_order(type(model), fields) if fields[key] is not None}
-
-
 class TypedModel(Model):
     """One of several kinds, told apart by the key ``type``; ``fixed`` means ``{type: fixed}``."""
 
     kind: ClassVar[str]
 
-    @model_serializer(mode="wrap")
-    def written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        options = ordered(self, handler(self))
+    def shortened(self, options: dict[str, Any]) -> Any:
         return options["type"] if len(options) == 1 else options
 
 
@@ -92,9 +91,7 @@ class NamedModel(Model):
 
     kind: ClassVar[str]
 
-    @model_serializer(mode="wrap")
-    def written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        options = ordered(self, handler(self))
+    def shortened(self, options: dict[str, Any]) -> Any:
         name = options.pop("type")
         return {name: options} if options else name
 

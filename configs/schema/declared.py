@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -20,7 +20,7 @@ from ...common.options import (
     options_of,
     summary_of,
 )
-from .base import Formed, Model, checked
+from .base import Formed, Model, Named, Typed, checked
 
 M = TypeVar("M", bound=Model)
 Types = Mapping[Any, Any]
@@ -36,8 +36,10 @@ def config_models(
     return {kind: _model(kind, each, base, types or {}, suffix) for kind, each in kinds.items()}
 
 
-def union(types: Iterable[Any]) -> Any:
-    return reduce(or_, types)
+def one_of(models: Mapping[str, type[Model]], form: Typed | Named) -> Any:
+    """A field for one of these models, told apart by their types and written in this form."""
+    union: Any = reduce(or_, models.values())
+    return Annotated[Annotated[union, Field(discriminator="type")], form]
 
 
 def _model(kind: str, declared: type, base: type[M], types: Types, suffix: str) -> type[M]:
@@ -92,7 +94,7 @@ def _type(type_: Any, types: Types) -> Any:
         found: Any = tuple(each if each is ... else _type(each, types) for each in arguments)
         return origin[found]
     if type(None) in arguments:
-        return union(_type(each, types) for each in arguments)
+        return reduce(or_, (_type(each, types) for each in arguments))
     return type_
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from ...layers.losses import LOSSES
 from .base import Typed, TypedModel
-from .declared import config_models, union
+from .declared import config_models, one_of
 
 
 class LossConfig(TypedModel):
@@ -30,4 +28,4 @@ CROSS_ENTROPY = _MODELS["cross_entropy"](type="cross_entropy")
 if TYPE_CHECKING:
     Loss = LossConfig
 else:
-    Loss = Annotated[Annotated[union(_MODELS.values()), Field(discriminator="type")], Typed("loss")]
+    Loss = one_of(_MODELS, Typed("loss"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -24,7 +23,7 @@ from ...common.options import (
 from ...optimizers import RULES
 from ...optimizers.rules import Decaying
 from .base import Epochs, Model, Typed, TypedModel, checked, one_or_more, problem, short, tupled
-from .declared import config_models, union
+from .declared import config_models, one_of
 from .training import Schedule
 
 Kind = Literal["kernel", "bias", "scale", "shift"]
@@ -145,14 +144,8 @@ class OptimizerConfig(RuleConfig):
         return rest
 
 
-def _union(models: Mapping[str, type[RuleConfig]]) -> Any:
-    return Annotated[
-        Annotated[union(models.values()), Field(discriminator="type")], Typed("optimizer")
-    ]
-
-
 _RESTS = {kind: rule for kind, rule in RULES.items() if issubclass(rule, Decaying)}
-_REST = _union(config_models(_RESTS, RuleConfig, suffix="Rule"))
+_REST = one_of(config_models(_RESTS, RuleConfig, suffix="Rule"), Typed("optimizer"))
 
 if TYPE_CHECKING:
     Optimizer = OptimizerConfig
@@ -160,4 +153,4 @@ else:
     _MODELS = config_models(RULES, OptimizerConfig, {Decaying: _REST})
     # Configs keep the order in which earlier versions wrote them.
     _MODELS["muon"].written_last = (*OptimizerConfig.written_last[2:], "weight_decay")
-    Optimizer = _union(_MODELS)
+    Optimizer = one_of(_MODELS, Typed("optimizer"))

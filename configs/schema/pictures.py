@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Field,
     GetJsonSchemaHandler,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
-    model_serializer,
 )
 from pydantic_core import CoreSchema
 
@@ -25,11 +22,10 @@ from .base import (
     Normalised,
     numbers,
     one_or_more,
-    ordered,
     problem,
     short,
 )
-from .declared import config_models, union
+from .declared import config_models, one_of
 
 _MEASURED = "measured"
 
@@ -71,10 +67,8 @@ class NormalizeConfig(Model):
             raise problem("mean and std are measured; give neither, or remove 'measured'")
         return measured
 
-    @model_serializer(mode="wrap")
-    def written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        fields = ordered(self, handler(self))
-        return _MEASURED if fields.pop("measured") else fields
+    def shortened(self, options: dict[str, Any]) -> Any:
+        return _MEASURED if options.pop("measured") else options
 
 
 class _OrMeasured(Normalised):
@@ -106,10 +100,8 @@ _MODELS = config_models(AUGMENTATIONS, AugmentationConfig, suffix="Augmentation"
 if TYPE_CHECKING:
     Augmentation = AugmentationConfig
 else:
-    Augmentation = Annotated[
-        Annotated[union(_MODELS.values()), Field(discriminator="type")],
-        Named("augmentation", "random_flip or random_crop: {padding: 4}"),
-    ]
+    _NAMED = Named("augmentation", "random_flip or random_crop: {padding: 4}")
+    Augmentation = one_of(_MODELS, _NAMED)
 
 
 def _in_order(augment: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from pydantic import Field
 from ...common.options import LARGEST, Count, Fraction, either
 from ...optimizers.schedules import SCHEDULES
 from .base import Epochs, Model, Typed, TypedModel, checked
-from .declared import config_models, union
+from .declared import config_models, one_of
 
 Step = Annotated[int, Field(ge=0, le=LARGEST)]
 
@@ -44,6 +44,4 @@ FIXED = _MODELS["fixed"](type="fixed")
 if TYPE_CHECKING:
     Schedule = ScheduleConfig
 else:
-    Schedule = Annotated[
-        Annotated[union(_MODELS.values()), Field(discriminator="type")], Typed("schedule")
-    ]
+    Schedule = one_of(_MODELS, Typed("schedule"))
