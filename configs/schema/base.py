@@ -6,14 +6,15 @@ the YAML file (short forms included, unset keys left out), and validating that g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
-from annotated_types import Interval
+from annotated_types import GroupedMetadata, Interval
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -222,10 +223,18 @@ def numbers(value: Any, expected: str) -> tuple[int | float, ...]:
 
 
 @dataclass(frozen=True)
-class Formed:
+class Formed(GroupedMetadata):
     """A ``Form``, as pydantic reads and writes it."""
 
     form: Form
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.form.read is not None:
+            yield BeforeValidator(self._read)
+        if self.form.write is not None:
+            yield PlainSerializer(self.form.write)
+        if self.form.schema is not None:
+            yield WithJsonSchema(dict(self.form.schema))
 
     def _read(self, value: Any) -> Any:
         assert self.form.read is not None
@@ -233,23 +242,6 @@ class Formed:
             return self.form.read(value)
         except OptionError as error:
             raise misfit(error) from None
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        schema: Any = handler(source)
-        if self.form.read is not None:
-            schema = core_schema.no_info_before_validator_function(self._read, schema)
-        if self.form.write is not None:
-            serialization = core_schema.plain_serializer_function_ser_schema(self.form.write)
-            schema["serialization"] = serialization
-        found: CoreSchema = schema
-        return found
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return dict(self.form.schema) if self.form.schema is not None else handler(schema)
 
 
 def misfit(error: OptionError) -> PydanticCustomError:
