@@ -16,8 +16,9 @@ from ..graph.ops import Reshape
 from ..graph.rewrites import OWN_KERNELS, REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.augmentation import TEST_TIME
 from ..training.network import Network
-from ..training.sections import Sections, evaluation, expected_sections, samples_needed
+from ..training.sections import Sections, expected_sections, samples_needed
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
@@ -138,7 +139,8 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     scaling = preprocessing(config, info)
     sections = expected_sections(config, network, scaling, info)
     first, held = sections.stretches[0], config.data.evaluation_batch_size
-    test = evaluation(config, network, scaling, "test", held, held, 1)
+    views = TEST_TIME[config.evaluate.tta]
+    test = network.evaluate_graph(held, "test", held, 1, scaling, views)
     usual = tuple(name for name in REWRITES if name not in OWN_KERNELS and config.run.fusion)
     stretches = [
         [rewritten(graph, usual) for graph in each.graphs()] for each in sections.stretches

@@ -16,8 +16,8 @@ from ..common.errors import DatasetError
 from ..common.text import shape_text
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
 from .assemble import describe_data, load_data
+from .augmentation import TEST_TIME
 from .records.trained import Trained
-from .sections import evaluation
 
 Part = Literal["train", "validation", "test"]
 Scores = NDArray[np.floating[Any]]
@@ -220,15 +220,8 @@ def evaluate(
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     tta = trained.config.evaluate.tta if tta is None else tta
     scaling = trained.checkpoint.provenance.preprocessing
-    graph = evaluation(
-        trained.config,
-        trained.network,
-        scaling,
-        images.name,
-        len(images),
-        batch_size,
-        len(order),
-        tta,
+    graph = trained.network.evaluate_graph(
+        batch_size, images.name, len(images), len(order), scaling, TEST_TIME[tta]
     )
     with closing(trained.compile(backend, graph)) as executable:
         executable.write(graph["images"], images.images)
