@@ -159,7 +159,8 @@ class _Composer:
         if event.anchor is not None:
             self._note(event, f"anchor '&{event.anchor}': anchors are not supported; remove it")
         if event.tag is not None:
-            self._note(event, f"tag '{_tag(event.tag)}': tags are not supported; remove it")
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self._note(event, f"tag '{tag}': tags are not supported; remove it")
         if isinstance(event, yaml.SequenceStartEvent):
             return Node(list(self._items(events, depth)), place, broken=event.tag is not None)
         if isinstance(event, yaml.MappingStartEvent):
@@ -205,10 +206,6 @@ class _Composer:
 
     def _note_at(self, place: Place, message: str) -> None:
         self.problems.append(Problem(place, ".".join(self.path), message))
-
-
-def _tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")
 
 
 def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:

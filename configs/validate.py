@@ -42,9 +42,10 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
         errors = error.errors(include_url=False)
         meant = _meant(root, errors)
         for details in errors:
-            found = _problem(root, details)
+            spot = _locate(root, details["loc"])
+            found = _at(spot, details)
             if found and not (details["type"] == "missing" and found.path in meant):
-                problems.append(found)
+                problems.append(replace(found, note=spot.note))
     if problems or config is None:
         raise_problems(label, problems)
     _mark(config.layers, root.child("layers"))
@@ -150,12 +151,6 @@ def _meant(root: Node, errors: list[ErrorDetails]) -> set[str]:
         for spot in spots
         if spot.above and (near := nearest(spot.path[-1], keys(spot.above)))
     }
-
-
-def _problem(root: Node, details: ErrorDetails) -> Problem | None:
-    spot = _locate(root, details["loc"])
-    found = _at(spot, details)
-    return replace(found, note=spot.note) if found is not None else None
 
 
 def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:

@@ -83,6 +83,8 @@ class ImageFolder(Dataset):
         DatasetError for an unsuitable folder, and for a file that cannot be read, unless
         ``on_error`` is ``skip``: then a warning names the file, and it is left out.
         """
+        import PIL
+
         info = self.describe(root)
         folder = _folder(root, self.train)
         classes = self._names(folder, info)
@@ -134,7 +136,7 @@ class ImageFolder(Dataset):
             # Permissions, the disk or Pillow have changed, which the stamps do not show.
             found, build = read_once([*stamps, better], fields, look)
         _tell_left_out(folder, json.loads(found["left_out"]))
-        key = f"{_VERSION} {_pillow()} {info.shape} {whole} {found['content']}"
+        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {found['content']}"
         images, labels = decoded(f"image_folder-{split}", key, build)
         return ImageSet(f"image_folder/{split}", images, labels, classes)
 
@@ -211,9 +213,3 @@ def _check_room(folder: Path, count: int, shape: tuple[int, int, int]) -> None:
 
 def _folder(root: Path, name: str) -> Path:
     return root / Path(name).expanduser()
-
-
-def _pillow() -> str:
-    import PIL
-
-    return PIL.__version__

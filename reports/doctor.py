@@ -78,15 +78,10 @@ def _python() -> Iterator[Finding]:
         yield Finding("Python", "dnnstack", "not installed, runs from a source tree", "note")
         required = []
     # Requirements with a marker belong to an extra, or have their own section.
-    wanted = dict(_requirement(line) for line in required if ";" not in line)
+    plain = (re.match(r"([\w.-]+)\s*(.*)", line) for line in required if ";" not in line)
+    wanted = {found[1].lower(): found[2].strip("() ") for found in plain if found}
     for name in sorted({**dict.fromkeys(_PACKAGES, ""), **wanted}):
         yield _package(name, wanted.get(name, ""))
-
-
-def _requirement(line: str) -> tuple[str, str]:
-    found = re.match(r"([\w.-]+)\s*(.*)", line)
-    assert found is not None
-    return found[1].lower(), found[2].strip("() ")
 
 
 def _package(name: str, wanted: str) -> Finding:

@@ -76,7 +76,9 @@ def confusion_picture(result: Evaluation) -> PilImage:
     width = max(left + cell * size + _MARGIN, 520)
     picture = Image.new("RGB", (width, above + cell * size + _MARGIN), _WHITE)
     draw = ImageDraw.Draw(picture)
-    draw.text((_MARGIN, _MARGIN - 6), _headline(result), _BLACK, _font(_TITLE))
+    right = f"{result.accuracy:.2%} right ({result.correct} of {result.count})"
+    title = f"{result.dataset}, {result.part}: {right}"
+    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, _font(_TITLE))
     middle = left + cell * size // 2
     draw.text((middle, _MARGIN + 36), "answer of the network", _GREY, text, anchor="mm")
     _turned(picture, "true class", (_MARGIN + 4, above + cell * size // 2), _GREY, text, "centre")
@@ -148,13 +150,6 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
             draw.text((x, below), f"{word}  {name}", colour, text)
             draw.text((x + tile - 22, below), f"{share:.1%}", colour, text, anchor="ra")
     return picture
-
-
-def _headline(result: Evaluation) -> str:
-    return (
-        f"{result.dataset}, {result.part}: {result.accuracy:.2%} right "
-        f"({result.correct} of {result.count})"
-    )
 
 
 def _fitted(images: ImageSet, index: int, room: int) -> PilImage:

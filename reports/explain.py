@@ -132,7 +132,11 @@ class Explanation:
 
     def most_to_gain(self, count: int) -> list[Operation]:
         """The operations whose time is farthest above their limit, the farthest first."""
-        known = [(_to_gain(o), o) for o in self.operations if o.seconds is not None]
+        known = [
+            (o.seconds - (o.limit_seconds or 0.0), o)
+            for o in self.operations
+            if o.seconds is not None
+        ]
         ranked = sorted(known, key=lambda pair: -pair[0])[:count]
         return [operation for gain, operation in ranked if gain > 0]
 
@@ -241,10 +245,6 @@ def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) 
     totals += totals[:1] * (parts - 1)
     calls = sum(total.seconds or 0.0 for total in totals)
     return WholeStep(seconds, calls, sum(total.limit_seconds or 0.0 for total in totals))
-
-
-def _to_gain(operation: Operation) -> float:
-    return (operation.seconds or 0.0) - (operation.limit_seconds or 0.0)
 
 
 def _made_up(config: RunConfig, info: DatasetInfo) -> ImageSet:

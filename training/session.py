@@ -187,7 +187,10 @@ class Session:
         """Restore a snapshot, of an earlier or a later step."""
         self._put_arrays(self.executable, snapshot.arrays)
         self.set_sums(snapshot.sums)
-        self._go_to(snapshot.step)
+        self.step = snapshot.step
+        self.stretches[0].go_to(self.executable, self.step)
+        # An epoch's order is written when its first step runs.
+        self._epoch = -1
 
     def repeat(
         self, backend: Backend, section: Section, at: Snapshot, batch: int = 0
@@ -225,12 +228,6 @@ class Session:
         """Free the executable."""
         self.orders.close()
         self.executable.close()
-
-    def _go_to(self, step: int) -> None:
-        self.step = step
-        self.stretches[0].go_to(self.executable, step)
-        # An epoch's order is written when its first step runs.
-        self._epoch = -1
 
     def _put_arrays(
         self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]

@@ -41,15 +41,11 @@ LARGEST_TABLE = 10_000
 
 def _names(value: Any) -> Any:
     names = tuple(value) if isinstance(value, (list, tuple)) else ()
-    if len(names) < 2 or not all(map(_is_name, names)):
+    if len(names) < 2 or not all(isinstance(n, str) and n and n.isprintable() for n in names):
         raise problem("expected a list of at least two names without control characters")
     if len(set(names)) < len(names):
         raise problem("expected each name once")
     return names
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and value.isprintable()
 
 
 _NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 2}

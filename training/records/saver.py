@@ -93,6 +93,7 @@ class Saver:
     def go_back(self, good: Checkpoint | None, rate_factor: float) -> State:
         """Take the state of a checkpoint, or of the start, with a lower rate; returns it."""
         state = self._first if good is None else good.state
-        self.state = self.state.rolled_back_to(state, rate_factor)
+        rollbacks = self.state.rollbacks + 1
+        self.state = replace(state, rate_factor=rate_factor, rollbacks=rollbacks)
         self._noted = state.step if good is not None else -1
         return self.state
