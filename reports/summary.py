@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import UsageError
 from ..configs import RunConfig
 from ..graph.graph import Graph, Op, Shape, Tensor
 from ..graph.ops import Reshape
@@ -124,10 +123,8 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     """The summary of a config's network; batch_size: used instead of the config's.
 
     Needs neither data nor a device. Raises ShapeError, ConfigError or DatasetError if the config
-    cannot be trained, UsageError for a batch size below 1.
+    cannot be trained.
     """
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"--batch-size must be at least 1, got {batch_size}")
     if batch_size is not None:
         data = config.data.model_copy(update={"batch_size": batch_size})
         config = config.model_copy(update={"data": data})
