@@ -11,7 +11,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from shutil import get_terminal_size
+from typing import Any, TextIO
 
 import click
 
@@ -82,8 +83,19 @@ def _stderr(line: str) -> None:
             click.echo(line, err=True)
 
 
+def tqdm_bar(stream: TextIO, free: int = 0, **given: Any) -> Any:
+    """A progress bar, if ``stream`` is a terminal, that leaves ``free`` columns."""
+    from tqdm import tqdm
+
+    # tqdm itself shows nothing on a terminal that does not report its size.
+    size = get_terminal_size()
+    disable = True if _quiet else None
+    room = size.columns - free
+    return tqdm(file=stream, disable=disable, leave=False, ncols=room, nrows=size.lines, **given)
+
+
 @contextmanager
-def bar(total: int, unit: str) -> Iterator[Callable[[int], None]]:
+def bar(total: int, unit: str) -> Iterator[Callable[[int], object]]:
     """Show a progress bar on stderr, if that is a terminal, from the first second to the end.
 
     Yields the function that advances it.
@@ -98,8 +110,4 @@ def bar(total: int, unit: str) -> Iterator[Callable[[int], None]]:
         leave=False,
         delay=1.0,
     ) as shown:
-
-        def advance(count: int) -> None:
-            shown.update(count)
-
-        yield advance
+        yield shown.update

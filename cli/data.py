@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from . import console, downloading, options
+from . import console, options
 
 
 @click.command(
@@ -52,6 +52,7 @@ def data(
     from ..reports.data_report import report
     from ..reports.data_samples import save_samples
     from ..reports.data_text import as_text
+    from . import downloading
 
     if save is not None and no_sheet:
         raise click.UsageError("--save and --no-sheet contradict each other; give one of them")

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sys
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..datasets import Downloads
+from ..datasets.download import Listener
 from . import console
-
-if TYPE_CHECKING:
-    from ..datasets import Downloads
 
 
 def policy(offline: bool) -> Downloads:
     """The policy of ``--offline`` and the environment, with a listener that shows progress."""
-    from ..datasets import Downloads
-
     return Downloads(offline=True, listener=Shown()) if offline else Downloads(listener=Shown())
 
 
-class Shown:
-    """Shows downloads; see datasets.download.Listener."""
+class Shown(Listener):
+    """Shows downloads; a notice explains why it waits."""
 
     _bar: Any = None
 
@@ -28,21 +24,8 @@ class Shown:
         console.note(text)
 
     def started(self, name: str, done: int, total: int) -> None:
-        from tqdm import tqdm
-
-        size = get_terminal_size()
-        self._bar = tqdm(
-            total=total,
-            initial=done,
-            desc=name,
-            unit="B",
-            unit_scale=True,
-            file=sys.stderr,
-            disable=True if console.is_quiet() else None,
-            leave=False,
-            # tqdm shows nothing on a terminal that does not report its size.
-            ncols=size.columns,
-            nrows=size.lines,
+        self._bar = console.tqdm_bar(
+            sys.stderr, total=total, initial=done, desc=name, unit="B", unit_scale=True
         )
 
     def advanced(self, done: int) -> None:
@@ -50,6 +33,3 @@ class Shown:
 
     def ended(self) -> None:
         self._bar.close()
-
-    def waiting(self) -> None:
-        """Nothing to show: the preceding notice explains the wait."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import console, downloading, options
+from . import console, options
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -81,6 +81,7 @@ def evaluate(
     from ..reports.evaluate_text import as_text
     from ..training import evaluate as evaluation
     from ..training.records.trained import find_trained
+    from . import downloading
 
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note, not no_graph)

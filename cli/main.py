@@ -84,8 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
         return status if isinstance(status, int) else 0
+    except NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.UsageError as error:
-        return _wrong_usage(error, sys.argv[1:] if arguments is None else arguments)
+        given = sys.argv[1:] if arguments is None else arguments
+        return _complain(usage.explained(error, given), 2)
     except click.ClickException as error:
         return _complain(error.format_message(), 1)
     except click.Abort as error:
@@ -127,13 +131,6 @@ def _open_streams() -> None:
             os.dup2(nowhere, number)
             os.close(nowhere)
         setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-
-
-def _wrong_usage(error: click.UsageError, given: Sequence[str]) -> int:
-    if isinstance(error, NoArgsIsHelpError):
-        click.echo(error.format_message(), err=True)
-        return 2
-    return _complain(usage.explained(error, given), 2)
 
 
 def _complain(message: str, status: int) -> int:

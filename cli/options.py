@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ import click
 from ..configs.find import packaged_configs
 from . import completion, console
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
 T = TypeVar("T")
 
 
@@ -32,7 +33,7 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def config(*, required: bool = True) -> Callable[[Command], Command]:
+def config(*, required: bool = True) -> Decorator:
     return click.option(
         "--config",
         "-c",
@@ -45,90 +46,71 @@ def config(*, required: bool = True) -> Callable[[Command], Command]:
     )
 
 
-def overrides(command: Command) -> Command:
-    return click.option(
-        "--set",
-        "overrides",
-        multiple=True,
-        metavar="KEY.PATH=VALUE",
-        help="Change one key of the config, as in optimizer.lr=0.05; repeatable.",
-    )(command)
+overrides = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY.PATH=VALUE",
+    help="Change one key of the config, as in optimizer.lr=0.05; repeatable.",
+)
 
 
-def device(default: str) -> Callable[[Command], Command]:
+def _all(*options: Decorator) -> Decorator:
+    """All of these options, in this order."""
+    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
+def device(default: str) -> Decorator:
     """``--device`` and ``--threads``; None if not given, which ``default`` describes."""
-
-    def add(command: Command) -> Command:
-        command = click.option(
+    return _all(
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "numpy", "cuda"]),
+            help="Where to compute: cpu is oneDNN, numpy the reference, auto the fastest "
+            f"available; default: {default}.",
+        ),
+        click.option(
             "--threads",
             # As in the schema: with too many threads, the process crashes.
             type=click.IntRange(min=1, max=1024),
             metavar="N",
             help="CPU threads; default: run.threads of the config, else the cores that the process "
             "may use.",
-        )(command)
-        return click.option(
-            "--device",
-            type=click.Choice(["auto", "cpu", "numpy", "cuda"]),
-            help="Where to compute: cpu is oneDNN, numpy the reference, auto the fastest "
-            f"available; default: {default}.",
-        )(command)
-
-    return add
+        ),
+    )
 
 
-def no_graph(command: Command) -> Command:
-    return click.option(
-        "--no-graph",
-        is_flag=True,
-        help="On a GPU, launch every call separately, not the whole step as one CUDA graph: "
-        "slower, with the same bits; an error then names the call that failed.",
-    )(command)
+no_graph = click.option(
+    "--no-graph",
+    is_flag=True,
+    help="On a GPU, launch every call separately, not the whole step as one CUDA graph: "
+    "slower, with the same bits; an error then names the call that failed.",
+)
 
-
-def data_dir(command: Command) -> Command:
-    """``--data-dir`` and ``--offline``: where data sets are, and whether to download them."""
-    command = click.option(
-        "--offline",
-        is_flag=True,
-        help="Download nothing; DNNSTACK_OFFLINE=1 does the same for every command.",
-    )(command)
-    return click.option(
+data_dir = _all(
+    click.option(
         "--data-dir",
         type=Named(),
         metavar="FOLDER",
         help="Folder of the data sets (MNIST is in FOLDER/mnist); default: $DNNSTACK_DATA, else "
         "data.root of the config, else the user's cache folder.",
-    )(command)
+    ),
+    click.option(
+        "--offline",
+        is_flag=True,
+        help="Download nothing; DNNSTACK_OFFLINE=1 does the same for every command.",
+    ),
+)
+"""Where data sets are, and whether to download them."""
 
 
-def runs_dir(default: str) -> Callable[[Command], Command]:
+def runs_dir(default: str) -> Decorator:
     return click.option(
         "--runs-dir",
         type=Named(),
         metavar="FOLDER",
         help=f"Folder of the run folders; default: {default}.",
     )
-
-
-def trained(command: Command) -> Command:
-    """``--run``, ``--checkpoint`` and ``--runs-dir``: which trained network to use."""
-    command = runs_dir("runs")(command)
-    command = click.option(
-        "--checkpoint",
-        type=Named(),
-        metavar="FILE",
-        callback=_either,
-        help="Use this checkpoint, a .safetensors file of a run folder.",
-    )(command)
-    return click.option(
-        "--run",
-        metavar="RUN",
-        shell_complete=completion.runs,
-        callback=_either,
-        help="Use the best checkpoint of this run, or the newest if it has no validation. RUN is "
-        "its folder, or its name in the folder of the runs; default: the latest run.",
-    )(command)
 
 
 def _either(ctx: click.Context, option: click.Parameter, value: T) -> T:
@@ -138,6 +120,27 @@ def _either(ctx: click.Context, option: click.Parameter, value: T) -> T:
         if first != option.opts[0]:
             raise click.UsageError(f"{first} and {option.opts[0]} cannot be used together", ctx)
     return value
+
+
+trained = _all(
+    click.option(
+        "--run",
+        metavar="RUN",
+        shell_complete=completion.runs,
+        callback=_either,
+        help="Use the best checkpoint of this run, or the newest if it has no validation. RUN is "
+        "its folder, or its name in the folder of the runs; default: the latest run.",
+    ),
+    click.option(
+        "--checkpoint",
+        type=Named(),
+        metavar="FILE",
+        callback=_either,
+        help="Use this checkpoint, a .safetensors file of a run folder.",
+    ),
+    runs_dir("runs"),
+)
+"""Which trained network to use."""
 
 
 def loudness() -> list[click.Option]:
@@ -166,5 +169,5 @@ def loudness() -> list[click.Option]:
     ]
 
 
-def json_output(what: str) -> Callable[[Command], Command]:
+def json_output(what: str) -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what}.")

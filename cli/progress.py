@@ -5,23 +5,17 @@ If nobody reads any more (a closed terminal, the end of ``| head``), training co
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..training.listener import Listener, Progress, Started, Summary
+from ..training.metrics import Metrics
 from . import console
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ..training.listener import Progress, Started, Summary
-    from ..training.metrics import Metrics
-
 
 _ECHO = 3
 """Columns left free; otherwise an echoed ^C would wrap, and a copy of the bar would remain."""
@@ -47,11 +41,10 @@ def _heard_or_not() -> Iterator[None]:
         yield
     except OSError:
         # The rest of the buffer would fail again at exit, and change the exit status.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        console.drop_output()
 
 
-class Lines:
+class Lines(Listener):
     """Listens to a training; prints a line for each line of its log and each validation.
 
     ``advice`` is called whenever a line is logged, until it returns a text, which is then noted.
@@ -63,30 +56,26 @@ class Lines:
         console.note(text)
 
     def started(self, started: Started) -> None:
-        self._steps_per_epoch = started.steps_per_epoch
+        plan, state = started.plan, started.state
+        self._steps_per_epoch = plan.steps_per_epoch
         say(f"run         {started.run}")
         say(
-            f"data        {started.train_count} pictures for training, "
-            f"{started.validation_count} for validation"
+            f"data        {len(plan.train)} pictures for training, "
+            f"{len(plan.validation)} for validation"
         )
         say(
-            f"steps       {started.total_steps}: batches of {started.batch_size}, "
-            f"{started.steps_per_epoch} per epoch"
+            f"steps       {plan.total_steps}: batches of {plan.batch_size}, "
+            f"{plan.steps_per_epoch} per epoch"
         )
         if started.resumed_from is not None:
-            epoch = started.step / started.steps_per_epoch
+            epoch = state.step / plan.steps_per_epoch
             say(
-                f"resumed     at step {started.step} (epoch {epoch:.2f}), "
-                f"from {started.resumed_from}"
+                f"resumed     at step {state.step} (epoch {epoch:.2f}), from {started.resumed_from}"
             )
-            if started.best is not None:
-                best = started.best
+            if (best := state.best) is not None:
                 say(f"best        {best.accuracy:.2%} on validation so far, at step {best.step}")
-            if started.rate_factor != 1.0:
-                say(f"rate        {started.rate_factor:g} times the schedule's, after a rollback")
-
-    def progressed(self, progress: Progress) -> None:
-        """Nothing to print: lines come only with the log."""
+            if state.rate_factor != 1.0:
+                say(f"rate        {state.rate_factor:g} times the schedule's, after a rollback")
 
     def logged(self, progress: Progress) -> None:
         width = len(str(progress.total_steps))
@@ -109,9 +98,6 @@ class Lines:
             + (f" {console.coloured('(best)', 'green', sys.stdout)}" if best else "")
         )
 
-    def saving(self, step: int, path: Path) -> None:
-        """Nothing to print: the checkpoint is named at the end."""
-
     def close(self) -> None:
         """Nothing to close."""
 
@@ -126,18 +112,12 @@ class Bar(Lines):
 
     def started(self, started: Started) -> None:
         super().started(started)
-        from tqdm import tqdm
-
-        size = get_terminal_size()
         with _heard_or_not():
-            self._bar = tqdm(
-                total=started.total_steps,
-                initial=started.step,
-                file=sys.stdout,
-                leave=False,
-                # tqdm shows nothing on a terminal that does not report its size.
-                ncols=size.columns - _ECHO,
-                nrows=size.lines,
+            self._bar = console.tqdm_bar(
+                sys.stdout,
+                _ECHO,
+                total=started.plan.total_steps,
+                initial=started.state.step,
                 # The loop calls only several times a second, so tqdm need not skip any update.
                 mininterval=0.0,
                 bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}% |{bar}| {desc}",
@@ -181,7 +161,7 @@ class Quiet(Lines):
     """Listens to a training and prints nothing."""
 
     def started(self, started: Started) -> None:
-        self._steps_per_epoch = started.steps_per_epoch
+        self._steps_per_epoch = started.plan.steps_per_epoch
 
     def _print(self, line: str) -> None:
         """Nothing to print: lines during the training are not results."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..reports.device_text import device_line
 from ..reports.machine_load import Others, Watch
-from . import completion, console, downloading, options, progress
+from . import completion, console, options
 from .signals import StopSignals
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def train(
     """
     from ..backends.select import open_backend
     from ..common.errors import Interrupted
+    from ..common.text import versions_text
     from ..configs import load_config, placed
     from ..datasets import data_root
     from ..reports.plots import draw_curves
@@ -75,6 +76,7 @@ def train(
     from ..training.records.resume import open_resume
     from ..training.records.runs import find_run, latest_run_of
     from ..training.trainer import train as run_training
+    from . import downloading, progress
 
     others = Others()
     given = {
@@ -92,32 +94,29 @@ def train(
             # The config may be a pipe that nobody writes to.
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 loaded = load_config(reference, (*overrides, *flags))
-        except Interrupted as error:
-            progress.say(f"{error}\n{_again(where, reference, overrides, flags, resume)}")
-            return stop.exit_status
-        machine = loaded.config.run
-        progress.remark(_config_line(loaded))
-        backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
-        progress.remark(device_line(backend))
-        if resume is not None and loaded.overridden("run", "precision"):
-            # The precision of a checkpoint may fall back to fp32; one given here may not.
-            backend.precision(machine.precision)
-        advice = others.advice(backend.waiting_threads)
-        if advice:
-            console.note(advice)
-        runs = Path(machine.dir)
-        resumed = None
-        if resume is not None:
-            if resume == _LATEST:
-                path = latest_run_of(loaded.config.name, runs)
-            else:
-                path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
-            resumed = open_resume(path, console.note)
-        listener = progress.listener()
-        if backend.waiting_threads > 1 and not advice:
-            listener.advice = Watch(backend.waiting_threads)
-        try:
-            with placed(loaded):
+            machine = loaded.config.run
+            found = "ships with the package" if loaded.packaged else str(loaded.path)
+            progress.remark(f"config      {loaded.config.name} ({found})")
+            backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
+            progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
+            if resume is not None and loaded.overridden("run", "precision"):
+                # The precision of a checkpoint may fall back to fp32; one given here may not.
+                backend.precision(machine.precision)
+            advice = others.advice(backend.waiting_threads)
+            if advice:
+                console.note(advice)
+            runs = Path(machine.dir)
+            resumed = None
+            if resume is not None:
+                if resume == _LATEST:
+                    path = latest_run_of(loaded.config.name, runs)
+                else:
+                    path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
+                resumed = open_resume(path, console.note)
+            listener = progress.listener()
+            if backend.waiting_threads > 1 and not advice:
+                listener.advice = Watch(backend.waiting_threads)
+            with closing(listener), placed(loaded):
                 done = run_training(
                     loaded.config,
                     backend,
@@ -131,8 +130,6 @@ def train(
         except Interrupted as error:
             progress.say(f"{error}\n{_again(where, reference, overrides, flags, resume)}")
             return stop.exit_status
-        finally:
-            listener.close()
         progress.say(progress.summary(done))
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.
@@ -183,8 +180,3 @@ def _is_latest(run: Path) -> bool:
         return find_run(None, Path("runs")).samefile(run)
     except CheckpointError:
         return False
-
-
-def _config_line(loaded: LoadedConfig) -> str:
-    where = "ships with the package" if loaded.packaged else str(loaded.path)
-    return f"config      {loaded.config.name} ({where})"

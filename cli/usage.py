@@ -9,30 +9,20 @@ from pathlib import Path
 import click
 
 _COMMANDS_ELSEWHERE = {
-    "fit": "train",
-    "resume": "train --resume",
-    "continue": "train --resume",
-    "test": "eval",
-    "evaluate": "eval",
-    "validate": "eval",
-    "infer": "predict",
-    "classify": "predict",
-    "recognise": "predict",
-    "recognize": "predict",
-    "list": "runs",
-    "ls": "runs",
-    "status": "runs",
-    "dataset": "data",
-    "datasets": "data",
-    "model": "summary",
-    "profile": "explain --measure",
-    "schema": "config --schema",
-    "check": "doctor",
-    "info": "doctor",
-    "help": "--help",
-    "version": "--version",
+    "train": "fit",
+    "train --resume": "resume continue",
+    "eval": "test evaluate validate",
+    "predict": "infer classify recognise recognize",
+    "runs": "list ls status",
+    "data": "dataset datasets",
+    "summary": "model",
+    "explain --measure": "profile",
+    "config --schema": "schema",
+    "doctor": "check info",
+    "--help": "help",
+    "--version": "version",
 }
-"""Names that other tools use for these commands."""
+"""Our commands, and the names that other tools have for them."""
 
 _OPTIONS_ELSEWHERE = {
     "--gpu": "--device cuda",
@@ -119,10 +109,9 @@ def _command_hint(name: str, known: Iterable[str]) -> str:
         return f"did you mean 'dnnstack train --config {name}'?"
     if Path(name).suffix:
         return f"did you mean 'dnnstack predict {name}'?" if Path(name).is_file() else ""
-    elsewhere = _COMMANDS_ELSEWHERE.get(name.lower())
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    found = elsewhere or (close[0] if close else "")
-    return f"did you mean 'dnnstack {found}'?" if found else ""
+    elsewhere = [own for own, words in _COMMANDS_ELSEWHERE.items() if name.lower() in words.split()]
+    found = elsewhere or difflib.get_close_matches(name.lower(), known, n=1)
+    return f"did you mean 'dnnstack {found[0]}'?" if found else ""
 
 
 def _option_hint(name: str, ctx: click.Context) -> str:

@@ -11,13 +11,14 @@ import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 
 from .errors import LockedError
 
 Buffer = bytes | bytearray | memoryview
 
 _READ_BYTES = 1 << 20
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+"""What a file system without locks reports."""
 _LOCK_TRIES = 5
 _LOCK_PAUSE = 0.01
 
@@ -31,7 +32,7 @@ def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
     """
     target = Path(path)
     pieces = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = temporary_name(target)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -45,6 +46,11 @@ def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
             os.unlink(temporary)
         raise
     _fsync_folder(target.parent)
+
+
+def temporary_name(target: Path) -> Path:
+    """A new hidden name beside ``target``."""
+    return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
 
 
 def _fsync_folder(folder: Path) -> None:
@@ -80,8 +86,7 @@ class Lock:
     The system releases it with the process, however that ends, so a stale file never blocks.
     """
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
+    def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
@@ -96,12 +101,7 @@ class Lock:
     def __enter__(self) -> Lock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 
@@ -138,7 +138,7 @@ def lock(path: Path | str) -> Lock:
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return Lock(target, descriptor)
+    return Lock(descriptor)
 
 
 def is_locked(path: Path | str) -> bool:

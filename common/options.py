@@ -148,14 +148,13 @@ Border = Annotated[int | tuple[int, int], sides(0, some=True)]
 # ---------------------------------------------------------------- options that need each other
 
 
-def either(other: str, own: str) -> Check:
-    """Exactly one of the two is given."""
+def some_of(other: str, own: str) -> Check:
+    """At least one of the two is given."""
 
     def test(value: Any, others: Mapping[str, Any]) -> None:
-        if other in others and others[other] is None and value is None:
+        # An invalid option is not among the others; it has an error of its own.
+        if value is None and other in others and others[other] is None:
             raise OptionError(f"required: {other} or {own}", missing=True)
-        if value is not None and others.get(other) is not None:
-            raise OptionError(f"give either {other} or {own}, not both")
 
     return Check(test)
 
@@ -166,6 +165,16 @@ def instead_of(other: str, own: str) -> Check:
     def test(value: Any, others: Mapping[str, Any]) -> None:
         if value is not None and others.get(other) is not None:
             raise OptionError(f"give either {other} or {own}, not both")
+
+    return Check(test)
+
+
+def either(other: str, own: str) -> Check:
+    """Exactly one of the two is given."""
+
+    def test(value: Any, others: Mapping[str, Any]) -> None:
+        some_of(other, own).test(value, others)
+        instead_of(other, own).test(value, others)
 
     return Check(test)
 

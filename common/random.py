@@ -152,8 +152,12 @@ def uniform(
         bits = _elements(stream, counter, shape, first, per_element=1)[..., 0]
         return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
     pair = _elements(stream, counter, shape, first, per_element=2).astype(np.uint64)
-    bits53 = (pair[..., 1] << np.uint64(21)) | (pair[..., 0] >> np.uint64(11))
-    return (bits53.astype(np.float64) * 2.0**-53).astype(dtype, copy=False)
+    return (_bits53(pair) * 2.0**-53).astype(dtype, copy=False)
+
+
+def _bits53(pairs: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """The upper 53 bits of each pair of words (..., 2), low word first, as a whole number."""
+    return ((pairs[..., 1] << np.uint64(21)) | (pairs[..., 0] >> np.uint64(11))).astype(np.float64)
 
 
 def normal(
@@ -164,11 +168,9 @@ def normal(
     Four words per element; element ``e`` is number ``first + e``, as for ``uniform``.
     """
     four = _elements(stream, counter, shape, first, per_element=4).astype(np.uint64)
-    radius_bits = (four[..., 1] << np.uint64(21)) | (four[..., 0] >> np.uint64(11))
-    angle_bits = (four[..., 3] << np.uint64(21)) | (four[..., 2] >> np.uint64(11))
     # (bits + 1) is in (0, 1], where the logarithm is finite.
-    radius = np.sqrt(-2.0 * np.log((radius_bits.astype(np.float64) + 1.0) * 2.0**-53))
-    return np.asarray(radius * np.cos(angle_bits.astype(np.float64) * (2.0 * math.pi * 2.0**-53)))
+    radius = np.sqrt(-2.0 * np.log((_bits53(four[..., :2]) + 1.0) * 2.0**-53))
+    return np.asarray(radius * np.cos(_bits53(four[..., 2:]) * (2.0 * math.pi * 2.0**-53)))
 
 
 def integers(

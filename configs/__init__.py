@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .find import packaged_configs
-    from .load import LoadedConfig, load_config, parse_config
-    from .places import placed
-    from .schema.json_schema import json_schema
-    from .schema.run import RunConfig
-    from .write import differences, effective_yaml
+    from .find import packaged_configs as packaged_configs
+    from .load import LoadedConfig as LoadedConfig
+    from .load import load_config as load_config
+    from .load import parse_config as parse_config
+    from .places import placed as placed
+    from .schema.json_schema import json_schema as json_schema
+    from .schema.run import RunConfig as RunConfig
+    from .write import differences as differences
+    from .write import effective_yaml as effective_yaml
 
 _HOMES = {
     "RunConfig": "schema.run",
@@ -26,18 +29,6 @@ _HOMES = {
     "differences": "write",
     "json_schema": "schema.json_schema",
 }
-
-__all__ = [
-    "LoadedConfig",
-    "RunConfig",
-    "differences",
-    "effective_yaml",
-    "json_schema",
-    "load_config",
-    "packaged_configs",
-    "parse_config",
-    "placed",
-]
 
 
 def __getattr__(name: str) -> Any:

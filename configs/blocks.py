@@ -35,17 +35,17 @@ def read_blocks(node: Node, problems: list[Problem]) -> dict[str, Block | None]:
     return {}
 
 
+@dataclass
 class _Reader:
-    def __init__(self, name: str, problems: list[Problem]) -> None:
-        self._name = name
-        self._problems = problems
+    name: str
+    problems: list[Problem]
 
     def _note(self, place: Place | None, message: str, *path: str) -> None:
         assert place is not None
-        self._problems.append(Problem(place, ".".join(("blocks", self._name, *path)), message))
+        self.problems.append(Problem(place, ".".join(("blocks", self.name, *path)), message))
 
     def block(self, node: Node) -> Block | None:
-        name = self._name
+        name = self.name
         if not _WORD.fullmatch(name) or name in LAYER_KINDS or name == REPEAT:
             what = "is the name of a layer" if _WORD.fullmatch(name) else "is not one"
             expected = f"expected a word of letters, digits and '_' as a block's name; '{name}'"
@@ -104,9 +104,8 @@ class _Reader:
 
 def _parameters_in(node: Node) -> list[str]:
     """The names of the parameters that a block's layers use."""
-    if isinstance(node.value, dict):
-        return [name for inner in node.value.values() for name in _parameters_in(inner)]
-    if isinstance(node.value, list):
-        return [name for inner in node.value for name in _parameters_in(inner)]
+    inside = list(node.value.values()) if isinstance(node.value, dict) else node.items
+    if inside:
+        return [name for inner in inside for name in _parameters_in(inner)]
     name = PARAMETER.fullmatch(node.value) if isinstance(node.value, str) else None
     return [name[1]] if name else []

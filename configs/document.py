@@ -63,13 +63,16 @@ class Node:
     note: str = ""
     label: str = ""
 
+    @property
+    def items(self) -> list[Node]:
+        """The items of a list; none of another value."""
+        return self.value if isinstance(self.value, list) else []
+
     def child(self, key: str | int) -> Node | None:
         """The value at a key or index, or None."""
         if isinstance(self.value, dict) and isinstance(key, str):
             return self.value.get(key)
-        if isinstance(self.value, list) and isinstance(key, int) and key < len(self.value):
-            return self.value[key]
-        return None
+        return self.items[key] if isinstance(key, int) and key < len(self.items) else None
 
     def only_key(self) -> str | None:
         """The key of a mapping that has exactly one."""

@@ -17,7 +17,7 @@ place and path where it was written, and a note on the blocks that use it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..common.options import LARGEST
@@ -79,9 +79,9 @@ class Expander:
             layers.broken = True
         _label(layers.value, Counter())
 
-    def _note(self, place: Place | None, path: Path, message: str, note: str = "") -> None:
+    def _note(self, place: Place | None, at: Scope | Node, message: str) -> None:
         assert place is not None
-        self._problems.append(Problem(place, ".".join(path), message, note))
+        self._problems.append(Problem(place, ".".join(at.path), message, at.note))
 
     # ------------------------------------------------------------ layers
 
@@ -96,7 +96,7 @@ class Expander:
         self._count += 1
         if self._count > MOST_LAYERS:
             message = f"more than {MOST_LAYERS} layers; repeat less"
-            self._note(item.place, scope.path, message, scope.note)
+            self._note(item.place, scope, message)
             raise _Stop
         kind = item.only_key() or (item.value if isinstance(item.value, str) else "")
         if kind == REPEAT:
@@ -121,28 +121,24 @@ class Expander:
         inner = item.child(kind)
         place = (inner and inner.key_place) or item.place
         message = f"unknown layer '{kind}'; did you mean '{near}'?"
-        self._note(place, scope.path, message, scope.note)
+        self._note(place, scope, message)
         return True
 
     def _layer(self, item: Node, kind: str, scope: Scope) -> Node:
         node = self._copied(item, scope)
-        options = node.child(kind)
-        for key in NESTED.get(kind, ()):
-            lists = options.child(key) if options is not None else None
-            if lists is None or not isinstance(lists.value, list):
-                continue
+        for key, lists in _lists(node, kind):
             inner = replace(scope.into(kind, key), depth=scope.depth + 1)
             if inner.depth > MOST_NESTED:
                 message = f"layers nested more than {MOST_NESTED} deep"
-                self._note(lists.place, inner.path, message, scope.note)
+                self._note(lists.place, inner, message)
                 lists.broken = True
                 continue
-            if any(isinstance(entry.value, list) for entry in lists.value):
-                for index, branch in enumerate(lists.value):
+            if _branches(lists):
+                for index, branch in enumerate(lists.items):
                     if isinstance(branch.value, list):
-                        branch.value = self._stack(branch.value, inner.into(index))
+                        branch.value = self._stack(branch.items, inner.into(index))
             else:
-                lists.value = self._stack(lists.value, inner)
+                lists.value = self._stack(lists.items, inner)
         return node
 
     def _copied(self, node: Node, scope: Scope) -> Node:
@@ -175,7 +171,7 @@ class Expander:
             otherwise = f"it has {', '.join(known)}" if known else "it has none"
             hint = did_you_mean(name[1], known, otherwise)
             message = f"block '{scope.block}' has no parameter '{name[1]}'; {hint}"
-        self._note(node.place, scope.path, message)
+        self._note(node.place, Scope(scope.path), message)
         return replace(node, broken=True, path=scope.path)
 
     # ------------------------------------------------------------ abbreviations
@@ -184,32 +180,32 @@ class Expander:
         options, scope = item.child(REPEAT), scope.into(REPEAT)
         if options is None or not isinstance(options.value, dict):
             message = "expected times and layers, as in repeat: {times: 3, layers: [relu]}"
-            self._note(options.place if options else item.place, scope.path, message, scope.note)
+            self._note(options.place if options else item.place, scope, message)
             return _bad(item, scope)
         unknown = [key for key in options.value if key not in ("times", "layers")]
         for key in unknown:
             hint = did_you_mean(key, ("times", "layers"), "expected times or layers")
             place, message = options.value[key].key_place, f"unknown key; {hint}"
-            self._note(place, (*scope.path, key), message, scope.note)
+            self._note(place, scope.into(key), message)
         for key, what in (("times", "How many times."), ("layers", "The layers.")):
             if key not in options.value:
                 message = f"required key is missing ({what})"
                 if nearest(key, unknown) is None:
-                    self._note(options.key_place, (*scope.path, key), message, scope.note)
+                    self._note(options.key_place, scope.into(key), message)
                 return _bad(item, scope)
         times = self._copied(options.value["times"], scope.into("times"))
         count = times.value
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LARGEST:
             if not times.broken:
                 message = f"expected a whole number of at least 1 (got {times.described()})"
-                self._note(times.place, times.path, message, times.note)
+                self._note(times.place, times, message)
             return _bad(item, scope)
         layers = options.value["layers"]
         if isinstance(layers.value, str) and "$" in layers.value:
             layers = self._copied(layers, scope.into("layers"))
         if not isinstance(layers.value, list) or not layers.value:
             message = f"expected a list of at least one layer (got {layers.described()})"
-            self._note(layers.place, (*scope.path, "layers"), message, scope.note)
+            self._note(layers.place, scope.into("layers"), message)
             return _bad(item, scope)
         within = scope.into("layers")
         return [node for _ in range(count) for node in self._stack(layers.value, within)]
@@ -223,14 +219,14 @@ class Expander:
             note += f", {scope.note}"
         if block.name in scope.chain:
             way = " -> ".join([*scope.chain, block.name])
-            self._note(place, scope.path, f"a block cannot use itself ({way})", scope.note)
+            self._note(place, scope, f"a block cannot use itself ({way})")
             return _bad(item, scope)
         given: dict[str, Node] = {}
         if options is not None and options.value is not None:
             if not isinstance(options.value, dict):
                 message = f"expected the parameters of block '{block.name}' as a mapping"
                 got = f"{message} (got {options.described()})"
-                self._note(options.place, scope.path, got, scope.note)
+                self._note(options.place, scope, got)
                 return _bad(item, scope)
             given = options.value
         known = list(block.parameters)
@@ -239,7 +235,7 @@ class Expander:
             if name not in block.parameters:
                 hint = did_you_mean(name, known, takes)
                 message = f"block '{block.name}' has no parameter '{name}'; {hint}"
-                self._note(argument.key_place, (*scope.path, name), message, scope.note)
+                self._note(argument.key_place, scope.into(name), message)
         arguments: dict[str, Node] = {}
         for name, default in block.parameters.items():
             if name in given:
@@ -252,7 +248,7 @@ class Expander:
             else:
                 if nearest(name, [key for key in given if key not in block.parameters]) is None:
                     message = f"block '{block.name}' needs the parameter '{name}'"
-                    self._note(place, scope.path, message, scope.note)
+                    self._note(place, scope, message)
                 arguments[name] = Node(None, place, broken=True, path=scope.path)
         inside = Scope(
             ("blocks", block.name, "layers"),
@@ -262,8 +258,7 @@ class Expander:
             (*scope.chain, block.name),
             scope.depth,
         )
-        assert isinstance(block.layers.value, list)
-        return self._stack(block.layers.value, inside)
+        return self._stack(block.layers.items, inside)
 
 
 def _bad(item: Node, scope: Scope) -> list[Node]:
@@ -279,11 +274,20 @@ def _label(items: list[Node], counts: Counter[str]) -> None:
         options = item.child(kind)
         own = options.child("name") if options is not None else None
         item.label = own.text if own is not None else f"{kind}_{counts[kind]}"
-        for key in NESTED.get(kind, ()):
-            lists = options.child(key) if options is not None else None
-            if lists is not None and isinstance(lists.value, list):
-                for branch in lists.value:
-                    if isinstance(branch.value, list):
-                        _label(branch.value, counts)
-                if not any(isinstance(entry.value, list) for entry in lists.value):
-                    _label(lists.value, counts)
+        for _, lists in _lists(item, kind):
+            for branch in _branches(lists) or [lists]:
+                _label(branch.items, counts)
+
+
+def _lists(item: Node, kind: str) -> Iterator[tuple[str, Node]]:
+    """The lists that a layer of this kind has for its layers, by their keys."""
+    options = item.child(kind)
+    for key in NESTED.get(kind, ()):
+        lists = options.child(key) if options is not None else None
+        if lists is not None and isinstance(lists.value, list):
+            yield key, lists
+
+
+def _branches(lists: Node) -> list[Node]:
+    """The lists of a list of lists of layers; none if it is a list of layers."""
+    return [each for each in lists.items if isinstance(each.value, list)]

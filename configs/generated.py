@@ -39,11 +39,6 @@ _TABLES: dict[str, tuple[str, Any, type[Model]]] = {
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def schema_text() -> str:
-    """configs/schema.json."""
-    return json.dumps(json_schema(), indent=2) + "\n"
-
-
 def with_tables(document: str) -> str:
     """The document with its tables as the schema has them."""
     return _PLACE.sub(lambda found: f"{found[1]}\n{_table(found[2])}\n{found[3]}", document)
@@ -109,7 +104,9 @@ def _coded(text: str, words: Iterable[str]) -> str:
 def main(checkout: Path) -> None:
     document = checkout / "docs" / "config.md"
     document.write_text(with_tables(document.read_text(encoding="utf-8")), encoding="utf-8")
-    (checkout / "configs" / "schema.json").write_text(schema_text(), encoding="utf-8")
+    (checkout / "configs" / "schema.json").write_text(
+        json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import yaml
 from .document import Node, Place, Problem
 from .expand import Expander
 from .find import find_config, read_text
-from .overrides import apply_override, override_block
+from .overrides import apply_override, is_of_block
 from .scalars import resolve
 from .schema.run import RunConfig
 from .validate import raise_problems, safe_name, validate
@@ -79,12 +79,12 @@ def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> tuple[
     changes = overrides if isinstance(root.value, dict) else ()
     numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(changes, 1)]
     for place, assignment in numbered:
-        if assignment.lstrip().startswith("blocks."):
-            override_block(root, assignment, place, problems, _compose_value)
+        if is_of_block(assignment):
+            apply_override(root, assignment, place, problems, _compose_value)
     expander = Expander(root, problems)
     expander.write_out(root)
     for place, assignment in numbered:
-        if not assignment.lstrip().startswith("blocks."):
+        if not is_of_block(assignment):
             apply_override(root, assignment, place, problems, _compose_value)
             expander.write_out(root)
     return validate(root, problems, label, name), root
@@ -159,7 +159,8 @@ class _Composer:
         if event.anchor is not None:
             self._note(event, f"anchor '&{event.anchor}': anchors are not supported; remove it")
         if event.tag is not None:
-            self._note(event, f"tag '{_tag(event.tag)}': tags are not supported; remove it")
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self._note(event, f"tag '{tag}': tags are not supported; remove it")
         if isinstance(event, yaml.SequenceStartEvent):
             return Node(list(self._items(events, depth)), place, broken=event.tag is not None)
         if isinstance(event, yaml.MappingStartEvent):
@@ -205,10 +206,6 @@ class _Composer:
 
     def _note_at(self, place: Place, message: str) -> None:
         self.problems.append(Problem(place, ".".join(self.path), message))
-
-
-def _tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")
 
 
 def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:

@@ -33,49 +33,41 @@ class _Refused(Exception):
     """The path does not exist; the message says why."""
 
 
+def is_of_block(assignment: str) -> bool:
+    """Whether this is ``blocks.<name>...=value``, to be applied before blocks are expanded."""
+    return assignment.lstrip().startswith("blocks.")
+
+
 def apply_override(
     root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
 ) -> None:
     """Apply one ``key.path=value`` to ``root``; append mistakes to ``problems``."""
     key, equals, text = assignment.partition("=")
-    path = [part.strip() for part in key.split(".")]
-    if not equals or not all(path):
+    *above, last = (part.strip() for part in key.split("."))
+    of_block = is_of_block(assignment)
+    if not of_block and (not equals or not all([*above, last])):
         problems.append(Problem(place, "", "expected key.path=value, as in optimizer.lr=0.05"))
         return
     value = compose(text, key.strip(), place, problems)
     if value is None:
         return
     value.key_place = place
-    node = root
+    node, whole = root, ".".join(above)
     models: list[type[Model]] = [RunConfig]
     try:
-        for depth, part in enumerate(path[:-1]):
-            node, models = _enter(node, models, part, ".".join(path[:depth]), place)
-        _assign(node, models, path[-1], ".".join(path[:-1]), value, place)
-    except _Refused as error:
-        problems.append(Problem(place, key.strip(), str(error)))
-
-
-def override_block(
-    root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
-) -> None:
-    """Apply ``blocks.<name>.<key...>=value`` before blocks are expanded."""
-    key, _, text = assignment.partition("=")
-    value = compose(text, key.strip(), place, problems)
-    if value is None:
-        return
-    value.key_place = place
-    node = root
-    *path, last = [part.strip() for part in key.split(".")]
-    try:
-        for depth, part in enumerate(path):
-            node = _step(node, part, ".".join(path[:depth]))
+        for depth, part in enumerate(above):
+            if of_block:
+                node = _step(node, part, ".".join(above[:depth]))
+            else:
+                node, models = _enter(node, models, part, ".".join(above[:depth]), place)
         if isinstance(node.value, list):
-            node.value[_index(node.value, last, ".".join(path))] = value
+            node.value[_index(node.value, last, whole)] = value
+        elif not of_block:
+            _assign(node, models, last, whole, value, place)
         elif isinstance(node.value, dict):
             node.value[last] = value
         else:
-            raise _Refused(f"'{'.'.join(path)}' has no keys")
+            raise _Refused(f"'{whole}' has no keys")
     except _Refused as error:
         problems.append(Problem(place, key.strip(), str(error)))
 
@@ -122,9 +114,6 @@ def _enter(
 def _assign(
     node: Node, models: list[type[Model]], part: str, above: str, value: Node, place: Place
 ) -> None:
-    if isinstance(node.value, list):
-        node.value[_index(node.value, part, above)] = value
-        return
     if _is_named(models) and part in _kinds(models):
         node.value = {part: value}
         return

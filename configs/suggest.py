@@ -6,54 +6,47 @@ import difflib
 from collections.abc import Iterable
 
 _ELSEWHERE = {
-    "learning_rate": ("lr",),
-    "base_lr": ("lr",),
-    "out_channels": ("filters",),
-    "num_output": ("units", "filters"),
-    "out_features": ("units",),
-    "linear": ("dense",),
-    "fully_connected": ("dense",),
-    "inner_product": ("dense",),
-    "convolution": ("conv2d",),
-    "bias": ("use_bias",),
-    "dilation_rate": ("dilation",),
-    "pad": ("padding",),
-    "swish": ("silu",),
-    "gpu": ("cuda",),
-    "onednn": ("cpu",),
-    "reference": ("numpy",),
-    "float32": ("fp32",),
-    "bfloat16": ("bf16",),
-    "clipnorm": ("clip_norm",),
-    "max_grad_norm": ("clip_norm",),
-    "lr_policy": ("type",),
-    "max_iter": ("max_steps",),
-    "steps": ("max_steps",),
-    "stepsize": ("step_size",),
-    "stepvalue": ("milestones",),
-    "constant": ("fixed",),
-    "exponential": ("exp",),
-    "polynomial": ("poly",),
-    "linear_decay": ("poly",),
-    "onecycle": ("one_cycle",),
-    "mean_squared_error": ("mse",),
-    "digits": ("strokes",),
-    "xavier": ("glorot_uniform",),
-    "kaiming_normal": ("he_normal",),
-    "kaiming_uniform": ("he_uniform",),
-    "gaussian": ("normal",),
-    "weight_filler": ("kernel_initializer",),
-    "val_split": ("validation",),
-    "validation_split": ("validation",),
+    "lr": "learning_rate base_lr",
+    "units": "num_output out_features",
+    "filters": "out_channels num_output",
+    "dense": "linear fully_connected inner_product",
+    "conv2d": "convolution",
+    "use_bias": "bias",
+    "dilation": "dilation_rate",
+    "padding": "pad",
+    "silu": "swish",
+    "cuda": "gpu",
+    "cpu": "onednn",
+    "numpy": "reference",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "clip_norm": "clipnorm max_grad_norm",
+    "type": "lr_policy",
+    "max_steps": "max_iter steps",
+    "step_size": "stepsize",
+    "milestones": "stepvalue",
+    "fixed": "constant",
+    "exp": "exponential",
+    "poly": "polynomial linear_decay",
+    "one_cycle": "onecycle",
+    "mse": "mean_squared_error",
+    "strokes": "digits",
+    "glorot_uniform": "xavier",
+    "he_normal": "kaiming_normal",
+    "he_uniform": "kaiming_uniform",
+    "normal": "gaussian",
+    "kernel_initializer": "weight_filler",
+    "validation": "val_split validation_split",
 }
-"""Words of Keras, PyTorch and Caffe that have another name here."""
+"""Our words, and those of Keras, PyTorch and Caffe for the same."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that ``word`` was probably meant to be."""
     known = list(known)
     plain = word.strip().lower().replace("-", "_").replace(" ", "_")
-    for choice in (plain, *_ELSEWHERE.get(plain, ())):
+    ours = (own for own, words in _ELSEWHERE.items() if plain in words.split())
+    for choice in (plain, *ours):
         if choice in known:
             return choice
     close = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)

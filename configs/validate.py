@@ -42,9 +42,10 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
         errors = error.errors(include_url=False)
         meant = _meant(root, errors)
         for details in errors:
-            found = _problem(root, details)
+            spot = _locate(root, details["loc"])
+            found = _at(spot, details)
             if found and not (details["type"] == "missing" and found.path in meant):
-                problems.append(found)
+                problems.append(replace(found, note=spot.note))
     if problems or config is None:
         raise_problems(label, problems)
     _mark(config.layers, root.child("layers"))
@@ -54,7 +55,7 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
 def _mark(value: Any, node: Node | None) -> None:
     """Give every layer its place."""
     if isinstance(value, tuple) and node is not None and isinstance(node.value, list):
-        for item, inner in zip(value, node.value, strict=True):
+        for item, inner in zip(value, node.items, strict=True):
             _mark(item, inner)
     elif isinstance(value, LayerConfig) and node is not None:
         options = node.child(value.type) or node
@@ -68,9 +69,9 @@ def _mark(value: Any, node: Node | None) -> None:
 
 def _overrides(node: Node) -> set[Place]:
     """The overrides that gave the node or a part of it."""
-    value = list(node.value.values()) if isinstance(node.value, dict) else node.value
+    inner = node.value.values() if isinstance(node.value, dict) else node.items
     own = {node.place} if node.place.rank else set()
-    return own.union(*map(_overrides, value if isinstance(value, list) else []))
+    return own.union(*map(_overrides, inner))
 
 
 def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
@@ -152,12 +153,6 @@ def _meant(root: Node, errors: list[ErrorDetails]) -> set[str]:
     }
 
 
-def _problem(root: Node, details: ErrorDetails) -> Problem | None:
-    spot = _locate(root, details["loc"])
-    found = _at(spot, details)
-    return replace(found, note=spot.note) if found is not None else None
-
-
 def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
     kind = details["type"]
     context: dict[str, Any] = details.get("ctx", {})
@@ -171,17 +166,17 @@ def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
     if context.get("missing"):
         spot.path.pop()
     path = ".".join(spot.path)
+    at_key = spot.key_place or spot.node.place
     if kind == "extra_forbidden" or "inner" in context:
-        return Problem(spot.key_place or spot.node.place, path, _unknown_key(spot))
+        return Problem(at_key, path, _unknown_key(spot))
     if kind == "missing":
-        return Problem(spot.key_place or spot.node.place, path, _missing(spot))
+        return Problem(at_key, path, _missing(spot))
     if kind == "union_tag_invalid":
         return _unknown_kind(spot, path)
     if spot.missing and kind == "literal_error":
-        message = f"expected {listed(_words(context))}"
-        return Problem(spot.key_place or spot.node.place, path, message)
+        return Problem(at_key, path, f"expected {listed(_words(context))}")
     if spot.missing or "at_key" in context:
-        return Problem(spot.key_place or spot.node.place, path, details["msg"])
+        return Problem(at_key, path, details["msg"])
     return Problem(spot.node.place, path, _wrong_value(kind, context, details["msg"], spot.node))
 
 

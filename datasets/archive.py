@@ -12,14 +12,15 @@ from typing import BinaryIO, cast
 from ..common.errors import DatasetError
 from ..common.files import sha256_file
 from .download import RemoteFile
+from .image_set import unreadable
 
 _AGAIN = "delete it, and it will be downloaded again"
 # For the rest of the archive: descriptions, class names, headers.
 _SLACK = 4 << 20
 
 
-def check_archive(path: Path, original: RemoteFile) -> None:
-    """Raise DatasetError unless the file is the original, by its SHA-256."""
+def check_archive(path: Path, original: RemoteFile) -> str:
+    """The SHA-256 of the file; raises DatasetError unless it is the original's."""
     try:
         size = path.stat().st_size
         if size < original.size:
@@ -28,11 +29,12 @@ def check_archive(path: Path, original: RemoteFile) -> None:
             )
         found = sha256_file(path)
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise unreadable(path, error) from None
     if found != original.sha256:
         raise DatasetError(
             f"{path}: is not the original: its SHA-256 is {found}, not {original.sha256}; {_AGAIN}"
         )
+    return found
 
 
 def read_members(
@@ -64,7 +66,7 @@ def read_members(
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         raise DatasetError(f"{path}: damaged or truncated archive ({error}); {_AGAIN}") from None
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise unreadable(path, error) from None
     if missing:
         raise DatasetError(f"{path}: has no {', '.join(sorted(missing))}; {_AGAIN}")
 

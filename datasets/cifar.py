@@ -8,8 +8,11 @@ itself, which is read member by member into memory and never extracted.
 from __future__ import annotations
 
 import logging
+import math
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,131 +20,151 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
 from .archive import check_archive, read_members
-from .cifar_files import CIFAR_10, CIFAR_100, PICTURE, Cifar, Part
-from .decoded import Arrays, decoded, remembered
-from .download import Downloads, Origin, obtain
-from .image_set import (
-    DataFile,
-    DatasetInfo,
-    ImageSet,
-    Options,
-    Source,
-    Split,
-    check_options,
-    choice_option,
-)
+from .decoded import Arrays, checked, decoded, read_once
+from .download import Downloads, Origin, RemoteFile, obtain
+from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split, check_root, unreadable
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
 _AGAIN = "unpack it from the archive again, or replace the folder by the archive"
+_PICTURE = (3, 32, 32)
 
 
-def describe(cifar: Cifar, options: Options, root: Path) -> DatasetInfo:
-    """Shape, classes and the originals' counts. Raises DatasetError for a wrong option."""
-    _, classes = cifar.labels[_label_byte(cifar, options)]
-    return DatasetInfo(cifar.name, PICTURE, classes, cifar.count("train"), cifar.count("test"))
+@dataclass(frozen=True)
+class Part:
+    """A file of the set with its number of records; sha256 is the original's."""
+
+    name: str
+    count: int
+    sha256: str
 
 
-def load(
-    cifar: Cifar, split: Split, root: Path, options: Options, downloads: Downloads
-) -> ImageSet:
-    """Load the split from the files in the set's folder below ``root``, or the archive beside it.
+@dataclass(frozen=True)
+class Cifar(Dataset):
+    """One of the two sets. label_bytes: for each label byte of a record, its name and classes."""
 
-    If neither exists, the archive is downloaded. Files must have exactly the original's length, the
-    archive also the original's SHA-256; other files of that length are used, with a warning. Raises
-    DatasetError if a file is missing or damaged, or has a label out of range.
-    """
-    byte = _label_byte(cifar, options)
-    if root.exists() and not root.is_dir():
-        raise DatasetError(
-            f"{root}: is not a folder; name the folder that contains '{cifar.folder}'"
+    name: str
+    title: str
+    folder: str
+    archive: RemoteFile
+    parts: dict[Split, tuple[Part, ...]]
+    label_bytes: tuple[tuple[str, tuple[str, ...]], ...]
+    mirrors: tuple[str, ...]
+
+    @property
+    def record(self) -> int:
+        """Bytes of a picture with its labels."""
+        return len(self.label_bytes) + math.prod(_PICTURE)
+
+    @property
+    def label_byte(self) -> int:
+        """The byte of a record that is its label."""
+        return 0
+
+    def count(self, split: Split) -> int:
+        return sum(part.count for part in self.parts[split])
+
+    def sizes(self, *splits: Split) -> dict[str, int]:
+        """The files of the splits with their lengths."""
+        return {p.name: p.count * self.record for split in splits for p in self.parts[split]}
+
+    def describe(self, root: Path) -> DatasetInfo:
+        """Shape, classes and the originals' counts."""
+        _, classes = self.label_bytes[self.label_byte]
+        train, test = self.count("train"), self.count("test")
+        return DatasetInfo(self.name, _PICTURE, classes, train, test)
+
+    def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
+        """Load the split from the set's folder below ``root``, or the archive beside it.
+
+        If neither exists, the archive is downloaded. Files must have exactly the original's length,
+        the archive also the original's SHA-256; other files of that length are used, with a
+        warning. Raises DatasetError if a file is missing or damaged, or has a label out of range.
+        """
+        check_root(root, self.folder)
+        folder, archive = root / self.folder, root / self.archive.name
+        parts, sizes, byte = self.parts[split], self.sizes(split), self.label_byte
+        missing = [name for name in sizes if not (folder / name).is_file()]
+        if missing and not archive.is_file():
+            origin, advice = Origin(self.mirrors, (self.archive,)), self._advice(folder, missing)
+            obtain(self.title, root, [archive.name], origin, downloads, advice)
+
+        def read() -> tuple[dict[str, str], Arrays]:
+            if missing:
+                check_archive(archive, self.archive)
+                total = sum(self.sizes("train", "test").values())
+                files = read_members(archive, self.folder, sizes, total)
+            else:
+                files = ((name, _whole(folder / name, size)) for name, size in sizes.items())
+            ends = dict(zip(sizes, np.cumsum([part.count for part in parts]), strict=True))
+            images = np.empty((self.count(split), *_PICTURE), np.uint8)
+            labels = np.empty(len(images), np.int32)
+            hashes = {}
+            for name, content in files:
+                records = np.frombuffer(content, np.uint8).reshape(-1, self.record)
+                self._check_labels(records, f"{archive} ({name})" if missing else folder / name)
+                rows = slice(ends[name] - len(records), ends[name])
+                labels[rows] = records[:, byte]
+                images[rows] = records[:, len(self.label_bytes) :].reshape(-1, *_PICTURE)
+                hashes[name] = sha256_bytes(content)
+            return hashes, (images, labels)
+
+        sources = [archive] if missing else [folder / name for name in sizes]
+        hashes, build = read_once(sources, tuple(sizes), read)
+        odd = [part.name for part in parts if hashes[part.name] != part.sha256]
+        if odd:
+            _LOG.warning(
+                "%s: %s not the original %s: results are not comparable",
+                folder,
+                f"{', '.join(odd)} {'is' if len(odd) == 1 else 'are'}",
+                self.title,
+            )
+        content = " ".join([*(hashes[part.name] for part in parts), f"label byte {byte}"])
+        images, labels = decoded(f"{self.name}-{split}", content, build)
+        return ImageSet(f"{self.name}/{split}", images, labels, self.label_bytes[byte][1])
+
+    def files(self, root: Path) -> tuple[DataFile, ...]:
+        """The files in the set's folder, or the archive beside it; hashes are cached."""
+        folder, archive = root / self.folder, root / self.archive.name
+        if archive.is_file() and not folder.is_dir():
+            whole = partial(check_archive, archive, self.archive)
+            return (checked(archive, self.archive.sha256, whole),)
+        return tuple(
+            checked(folder / part.name, part.sha256, partial(self._hash, folder, part))
+            for parts in self.parts.values()
+            for part in parts
         )
-    folder, archive = root / cifar.folder, root / cifar.archive.name
-    parts, sizes = cifar.parts[split], cifar.sizes(split)
-    missing = [name for name in sizes if not (folder / name).is_file()]
-    packed = bool(missing)
-    if packed and not archive.is_file():
-        origin = Origin(cifar.mirrors, (cifar.archive,))
-        obtain(
-            cifar.title, root, [archive.name], origin, downloads, _advice(cifar, folder, missing)
+
+    def _hash(self, folder: Path, part: Part) -> str:
+        return sha256_bytes(_whole(folder / part.name, part.count * self.record))
+
+    def _check_labels(self, records: NDArray[np.uint8], place: Path | str) -> None:
+        for byte, (kind, classes) in enumerate(self.label_bytes):
+            worst = int(records[:, byte].argmax())
+            if records[worst, byte] >= len(classes):
+                raise DatasetError(
+                    f"{place}: {kind} {records[worst, byte]} of picture {worst} is not from 0 to "
+                    f"{len(classes) - 1}; is this {self.title}'s file? "
+                    f"{_AGAIN[0].upper()}{_AGAIN[1:]}"
+                )
+
+    def _advice(self, folder: Path, missing: list[str]) -> str:
+        partly = f"{folder} exists, but lacks {', '.join(missing)}. " if folder.is_dir() else ""
+        return partly + (
+            f"Put {self.archive.name} there, or the folder {self.folder} that it unpacks to, or "
+            "name the folder that contains either with --data-dir or DNNSTACK_DATA"
         )
-    built: list[Arrays] = []
-
-    def read() -> dict[str, str]:
-        if packed:
-            check_archive(archive, cifar.archive)
-            files = read_members(archive, cifar.folder, sizes, cifar.total)
-        else:
-            files = ((name, _whole(folder / name, size)) for name, size in sizes.items())
-        images = np.empty((cifar.count(split), *PICTURE), np.uint8)
-        labels = np.empty(len(images), np.int32)
-        starts = dict(zip(sizes, np.cumsum([0, *(part.count for part in parts)]), strict=False))
-        hashes = {}
-        for name, content in files:
-            place = f"{archive} ({name})" if packed else str(folder / name)
-            records = np.frombuffer(content, np.uint8).reshape(-1, cifar.record)
-            _check_labels(cifar, records, place)
-            rows = slice(starts[name], starts[name] + len(records))
-            labels[rows] = records[:, byte]
-            images[rows] = records[:, len(cifar.labels) :].reshape(-1, *PICTURE)
-            hashes[name] = sha256_bytes(content)
-        built.append((images, labels))
-        return hashes
-
-    sources = [archive] if packed else [folder / name for name in sizes]
-    hashes = remembered(sources, tuple(sizes), read)
-
-    def build() -> Arrays:
-        if not built:
-            read()
-        return built[-1]
-
-    odd = [part.name for part in parts if hashes[part.name] != part.sha256]
-    if odd:
-        _LOG.warning(
-            "%s: %s not the original %s: results are not comparable",
-            folder,
-            f"{', '.join(odd)} {'is' if len(odd) == 1 else 'are'}",
-            cifar.title,
-        )
-    content = " ".join([*(hashes[part.name] for part in parts), f"label byte {byte}"])
-    images, labels = decoded(f"{cifar.name}-{split}", content, build)
-    return ImageSet(f"{cifar.name}/{split}", images, labels, cifar.labels[byte][1])
 
 
-def files(cifar: Cifar, root: Path, options: Options) -> tuple[DataFile, ...]:
-    """The files in the set's folder, or the archive beside it; hashes are cached."""
-    folder, archive = root / cifar.folder, root / cifar.archive.name
-    if archive.is_file() and not folder.is_dir():
-        return (_checked_archive(cifar, archive),)
-    parts = [part for split in cifar.parts.values() for part in split]
-    return tuple(_checked(folder / part.name, part, cifar.record) for part in parts)
+@dataclass(frozen=True)
+class Cifar100(Cifar):
+    """labels: ``fine`` for the 100 classes, ``coarse`` for their 20 superclasses."""
 
+    labels: Literal["coarse", "fine"] = "fine"
 
-def _checked(path: Path, part: Part, record: int) -> DataFile:
-    if not path.is_file():
-        return DataFile(path, "missing")
-
-    def read() -> dict[str, str]:
-        return {"sha256": sha256_bytes(_whole(path, part.count * record))}
-
-    try:
-        found = remembered([path], ("sha256",), read)["sha256"]
-    except DatasetError as error:
-        return DataFile(path, "damaged", str(error))
-    return DataFile(path, "verified" if found == part.sha256 else "other")
-
-
-def _checked_archive(cifar: Cifar, archive: Path) -> DataFile:
-    def read() -> dict[str, str]:
-        check_archive(archive, cifar.archive)
-        return {"verified": cifar.archive.sha256}
-
-    try:
-        remembered([archive], ("verified",), read)
-    except DatasetError as error:
-        return DataFile(archive, "damaged", str(error))
-    return DataFile(archive, "verified")
+    @property
+    def label_byte(self) -> int:
+        return ("coarse", "fine").index(self.labels)
 
 
 def _whole(path: Path, size: int) -> bytes:
@@ -151,43 +174,8 @@ def _whole(path: Path, size: int) -> bytes:
             content = file.read(size + 1)
             length = path.stat().st_size
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise unreadable(path, error) from None
     if len(content) != size:
         state = "is truncated: it" if length < size else "is too long: it"
         raise DatasetError(f"{path}: {state} has {length} bytes instead of {size}; {_AGAIN}")
     return content
-
-
-def _check_labels(cifar: Cifar, records: NDArray[np.uint8], place: str) -> None:
-    for byte, (kind, classes) in enumerate(cifar.labels):
-        worst = int(records[:, byte].argmax())
-        if records[worst, byte] >= len(classes):
-            raise DatasetError(
-                f"{place}: {kind} {records[worst, byte]} of picture {worst} is not from 0 to "
-                f"{len(classes) - 1}; is this {cifar.title}'s file? {_AGAIN[0].upper()}{_AGAIN[1:]}"
-            )
-
-
-def _label_byte(cifar: Cifar, options: Options) -> int:
-    if len(cifar.labels) == 1:
-        check_options(cifar.name, options, ())
-        return 0
-    check_options(cifar.name, options, ("labels",))
-    words = ("coarse", "fine")
-    return words.index(choice_option(cifar.name, options, "labels", "fine", words))
-
-
-def _advice(cifar: Cifar, folder: Path, missing: list[str]) -> str:
-    partly = f"{folder} exists, but lacks {', '.join(missing)}. " if folder.is_dir() else ""
-    return partly + (
-        f"Put {cifar.archive.name} there, or the folder {cifar.folder} that it unpacks to, or name "
-        "the folder that contains either with --data-dir or DNNSTACK_DATA"
-    )
-
-
-def _source(cifar: Cifar) -> Source:
-    return Source(partial(describe, cifar), partial(load, cifar), partial(files, cifar))
-
-
-CIFAR10_SOURCE = _source(CIFAR_10)
-CIFAR100_SOURCE = _source(CIFAR_100)

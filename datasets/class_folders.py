@@ -10,6 +10,8 @@ from pathlib import Path
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
+from ..common.text import listed
+from .image_set import unreadable
 from .picture_files import SUFFIXES
 
 _LOG = logging.getLogger("dnnstack.datasets")
@@ -64,11 +66,11 @@ def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFi
     missing = [name for name in classes if name not in found]
     if unknown or missing:
         parts = (("unknown", unknown), ("missing", missing))
-        told = "; ".join(f"{what}: {_listed(names)}" for what, names in parts if names)
+        told = "; ".join(f"{what}: {listed(names, _LISTED)}" for what, names in parts if names)
         raise DatasetError(
             f"{folder}: its folders are not those of the {len(classes)} classes ({told})"
         )
-    listed = []
+    by_class = []
     for label, name in enumerate(classes):
         pictures: list[PictureFile] = []
         others = _walk(folder / name, name, label, pictures, ())
@@ -79,8 +81,8 @@ def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFi
                 f"{folder / name}: no picture in this class folder; looked for "
                 f"{', '.join(SUFFIXES)}. Put pictures there, or remove the folder"
             )
-        listed.append(sorted(pictures, key=lambda picture: picture.name))
-    return listed
+        by_class.append(sorted(pictures, key=lambda picture: picture.name))
+    return by_class
 
 
 def _walk(
@@ -110,7 +112,7 @@ def _walk(
             else:
                 others += 1
     except OSError as error:
-        raise DatasetError(f"{folder}: cannot be read ({error.strerror or error})") from None
+        raise unreadable(folder, error) from None
     return others
 
 
@@ -125,7 +127,7 @@ def _picture(entry: os.DirEntry[str], name: str, label: int) -> PictureFile:
 
 
 def held_out(
-    listed: list[list[PictureFile]], fraction: float
+    by_class: list[list[PictureFile]], fraction: float
 ) -> tuple[list[PictureFile], list[PictureFile]]:
     """Split into (training, test): about ``fraction`` of each class for testing, at least one.
 
@@ -134,7 +136,7 @@ def held_out(
     """
     rest: list[PictureFile] = []
     held: list[PictureFile] = []
-    for pictures in listed:
+    for pictures in by_class:
         if len(pictures) < 2:
             raise DatasetError(
                 f"{pictures[0].name} is the only picture of its class, so none is left for "
@@ -146,8 +148,3 @@ def held_out(
         held += [picture for picture in pictures if picture.name in chosen]
         rest += [picture for picture in pictures if picture.name not in chosen]
     return rest, held
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(names[:_LISTED])}{more}"

@@ -28,6 +28,12 @@ def label_regions(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int32], int]:
     return labels.reshape(height, stride)[:, 1:-1], count
 
 
+def bounds(mask: NDArray[np.bool_]) -> tuple[slice, slice]:
+    """The rows and the columns of the rectangle around a mask."""
+    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+
+
 def _joined(starts: NDArray[np.intp], stops: NDArray[np.intp], stride: int) -> NDArray[np.intp]:
     """For each run, the first run of its region (union by the smaller number)."""
     parents = list(range(len(starts)))

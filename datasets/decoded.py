@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.errors import DatasetError
 from ..common.files import atomic_write, cache_dir, sha256_bytes, sha256_file
+from .image_set import DataFile
 
 _LOG = logging.getLogger("dnnstack.datasets")
 _ENTRY = "entry.json"
@@ -57,21 +59,15 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
 
 
 def remembered(
-    paths: list[Path], fields: tuple[str, ...], compute: Callable[[], dict[str, str]]
-) -> dict[str, str]:
-    """``compute()``, remembered for as long as every path keeps its size and time stamp.
-
-    This avoids reading large files to compute their hashes. fields: the keys that a remembered
-    result must have to be valid.
-    """
-    return remembered_for([[str(path.resolve()), *_stamp(path)] for path in paths], fields, compute)
-
-
-def remembered_for(
     stamps: list[Any], fields: tuple[str, ...], compute: Callable[[], dict[str, str]]
 ) -> dict[str, str]:
-    """``compute()``, remembered for as long as the plain data ``stamps`` are the same."""
-    file = _folder() / "index" / f"{sha256_bytes(json.dumps(stamps).encode())[:32]}.json"
+    """``compute()``, remembered for as long as the plain data ``stamps`` are the same.
+
+    A path among them stands for its size and time stamp, so that large files need not be read
+    again. fields: the keys that a remembered result must have to be valid.
+    """
+    plain = [[str(s.resolve()), *_stamp(s)] if isinstance(s, Path) else s for s in stamps]
+    file = _folder() / "index" / f"{sha256_bytes(json.dumps(plain).encode())[:32]}.json"
     known = _json(file)
     if known is not None and all(isinstance(known.get(field), str) for field in fields):
         return known
@@ -82,6 +78,42 @@ def remembered_for(
     except OSError as error:
         _LOG.info("hashes cannot be cached: %s", error)
     return result
+
+
+def read_once(
+    stamps: list[Any], fields: tuple[str, ...], read: Callable[[], tuple[dict[str, str], Arrays]]
+) -> tuple[dict[str, str], Callable[[], Arrays]]:
+    """What ``read`` says of the files, ``remembered``, and a function that gives its arrays.
+
+    The files are read at most once: for the first of the two that is not in the cache.
+    """
+    built: list[Arrays] = []
+
+    def look() -> dict[str, str]:
+        said, arrays = read()
+        built.append(arrays)
+        return said
+
+    def build() -> Arrays:
+        if not built:
+            look()
+        return built[-1]
+
+    return remembered(stamps, fields, look), build
+
+
+def checked(path: Path, original: str, sha256: Callable[[], str]) -> DataFile:
+    """The state of a file; ``sha256`` gives what is compared with the original's, remembered.
+
+    A DatasetError of it means that the file is damaged.
+    """
+    if not path.is_file():
+        return DataFile(path, "missing")
+    try:
+        found = remembered([path], ("sha256",), lambda: {"sha256": sha256()})["sha256"]
+    except DatasetError as error:
+        return DataFile(path, "damaged", str(error))
+    return DataFile(path, "verified" if found == original else "other")
 
 
 def _folder() -> Path:

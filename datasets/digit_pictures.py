@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from .centring import BOX, FIELD, centre_by_mass
-from .components import label_regions
+from .components import bounds, label_regions
 from .photo import Ink, find_ink, find_sheet
 
 # Larger pictures are scaled down to this size before the digit is located.
@@ -106,9 +106,9 @@ def _only_digit(ink: Ink, steps: list[str]) -> NDArray[np.float32] | None:
         mass = inner
     kept = mass >= _SPECK * mass.max()
     mask = kept[labels]
-    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
-    window = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-    if noisy and _extent(labels == mass.argmax()) < _LEAST_SHARE * max(level.shape):
+    window = bounds(mask)
+    largest = max(int(side.stop - side.start) for side in bounds(labels == mass.argmax()))
+    if noisy and largest < _LEAST_SHARE * max(level.shape):
         return None
     if ink.inverted:
         steps.append("invert")
@@ -120,12 +120,6 @@ def _only_digit(ink: Ink, steps: list[str]) -> NDArray[np.float32] | None:
     floor = min(4.0 * ink.noise, 0.4)
     clean = np.clip((level[window] - floor) / (1.0 - floor), 0.0, 1.0)
     return np.where(around, clean, np.float32(0.0)).astype(np.float32)
-
-
-def _extent(mask: NDArray[np.bool_]) -> int:
-    """The longer side of the rectangle around a mask."""
-    sides = (np.flatnonzero(mask.any(axis)) for axis in (0, 1))
-    return max(int(side[-1] - side[0]) + 1 for side in sides)
 
 
 def _into_box(ink: NDArray[np.float32], steps: list[str]) -> NDArray[np.uint8]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gzip
 import hashlib
 import os
@@ -12,16 +11,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from ..common.errors import DatasetError, LockedError
-from ..common.files import lock, sha256_file
+from ..common.files import NO_LOCKS, lock, sha256_file
 
 _LOCK = ".download.lock"
 _ATTEMPTS = 3
 _PIECE = 1 << 20
 _WAIT_SECONDS = 0.2
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 @dataclass(frozen=True)
@@ -51,38 +48,26 @@ class Origin:
     files: tuple[RemoteFile, ...]
 
 
-class Listener(Protocol):
-    """Watches downloads; its exceptions end them, and what has arrived is kept."""
+class Listener:
+    """Watches downloads and does nothing; an exception of a derived class ends them.
 
-    def notice(self, text: str) -> None: ...
+    What has arrived is then kept.
+    """
+
+    def notice(self, text: str) -> None:
+        """Something that the user should know."""
 
     def started(self, name: str, done: int, total: int) -> None:
         """A file begins with ``done`` of ``total`` bytes already there."""
-        ...
 
     def advanced(self, done: int) -> None:
         """``done`` bytes of the file have arrived; 0 if it starts again."""
-        ...
 
-    def ended(self) -> None: ...
+    def ended(self) -> None:
+        """The file is complete, or was given up."""
 
     def waiting(self) -> None:
         """Called several times a second while another process is downloading."""
-        ...
-
-
-class Silent:
-    """A Listener that does nothing."""
-
-    def notice(self, text: str) -> None: ...
-
-    def started(self, name: str, done: int, total: int) -> None: ...
-
-    def advanced(self, done: int) -> None: ...
-
-    def ended(self) -> None: ...
-
-    def waiting(self) -> None: ...
 
 
 def offline_by_environment() -> bool:
@@ -99,7 +84,7 @@ class Downloads:
     """
 
     offline: bool = field(default_factory=offline_by_environment)
-    listener: Listener = field(default_factory=Silent)
+    listener: Listener = field(default_factory=Listener)
     timeout: float = 15.0
 
 
@@ -243,7 +228,7 @@ def _turn(folder: Path, listener: Listener) -> Iterator[None]:
                 listener.waiting()
                 time.sleep(_WAIT_SECONDS)
             except OSError as error:
-                if error.errno not in _NO_LOCKS:
+                if error.errno not in NO_LOCKS:
                     raise
                 # Without locks, processes may spoil each other's parts; the SHA-256 detects that.
                 break

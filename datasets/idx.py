@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
+from ..common.text import shape_text
+from .image_set import unreadable
 
 _UNSIGNED_BYTE = 0x08
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -45,7 +47,7 @@ def read_idx(path: Path, item_shape: tuple[int, ...]) -> tuple[NDArray[np.uint8]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DatasetError(f"{path}: damaged gzip file ({error}); {_AGAIN}") from None
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise unreadable(path, error) from None
 
 
 def _parse(
@@ -62,8 +64,7 @@ def _parse(
     count, *shape = struct.unpack_from(f">{dimensions}I", header, 4)
     if tuple(shape) != item_shape:
         raise DatasetError(
-            f"{path}: contains items of {'x'.join(map(str, shape))}, expected "
-            f"{'x'.join(map(str, item_shape))}"
+            f"{path}: contains items of {shape_text(shape)}, expected {shape_text(item_shape)}"
         )
     if not 1 <= count <= _MAX_COUNT:
         raise DatasetError(f"{path}: its header announces {count} items; {_AGAIN}")

@@ -12,33 +12,26 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes, sha256_file
+from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, list_pictures
-from .decoded import Arrays, Images, decoded, remembered_for
+from .decoded import Arrays, Images, decoded, read_once
 from .download import Downloads
-from .image_set import (
-    DatasetInfo,
-    ImageSet,
-    Options,
-    Source,
-    Split,
-    check_options,
-    choice_option,
-)
+from .image_set import Dataset, DatasetInfo, ImageSet, Split, unreadable
 from .picture_files import open_picture
-from .pictures import scaled
+from .pictures import in_channels, scaled
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
 # To be increased whenever the same file would give other pixels.
 _VERSION = 2
-_OPTIONS = ("train", "test", "test_fraction", "size", "fit", "mode", "classes", "on_error")
 _CHANNELS = {"rgb": 3, "grey": 1}
 # Each thread may hold a decoded picture of the largest size that is read.
 _THREADS = 4
@@ -46,91 +39,118 @@ _CHUNK = 256
 _NAMED = 10
 
 
-def describe(options: Options, root: Path) -> DatasetInfo:
-    """Shape and classes; reads no picture, and no folder if ``classes`` are given.
+@dataclass(frozen=True)
+class ImageFolder(Dataset):
+    """size: of all pictures, or (height, width); a config must give it, and ``train``.
 
-    Raises DatasetError for a wrong option, or for a wrong folder if it is read.
+    The other options are described in the schema of configs.
     """
-    check_options("image_folder", options, _OPTIONS)
-    height, width = _size(options)
-    channels = _CHANNELS[choice_option("image_folder", options, "mode", "rgb", tuple(_CHANNELS))]
-    _whole(options)
-    _skips(options)
-    given: Any = options.get("classes")
-    if given is None:
-        classes = class_names(_folder(options, "train", root))
-    elif isinstance(given, int):
-        classes = tuple(map(str, range(given)))
-    else:
-        classes = tuple(given)
-    return DatasetInfo("image_folder", (channels, height, width), classes, None, None)
 
+    about = "the pictures are in the folders that the config names"
+    train: str = ""
+    test: str | None = None
+    test_fraction: float = 0.2
+    size: int | tuple[int, int] = 0
+    fit: Literal["crop", "resize"] = "crop"
+    mode: Literal["rgb", "grey"] = "rgb"
+    classes: int | Sequence[str] | None = None
+    on_error: Literal["stop", "skip"] = "stop"
 
-def load(split: Split, root: Path, options: Options, downloads: Downloads) -> ImageSet:
-    """The split's pictures, class by class, each class in the order of the files' names.
+    def describe(self, root: Path) -> DatasetInfo:
+        """Shape and classes; reads no picture, and no folder if ``classes`` are given.
 
-    Without the option ``test``, the test pictures are held out of those in ``train``. Raises
-    DatasetError for an unsuitable folder, and for a file that cannot be read, unless ``on_error``
-    is ``skip``: then a warning names the file, and it is left out.
-    """
-    info = describe(options, root)
-    folder = _folder(options, "train", root)
-    classes = _classes(options, folder, info)
-    if options.get("test") is None:
-        rest, held = held_out(list_pictures(folder, classes), _fraction(options))
-        pictures = rest if split == "train" else held
-    else:
-        if split == "train":
-            # Report problems of the test pictures before the training, not after it.
-            list_pictures(_folder(options, "test", root), classes)
-        folder = _folder(options, split, root)
-        pictures = [picture for each in list_pictures(folder, classes) for picture in each]
-    _check_room(folder, len(pictures), info.shape)
-    whole, skip = _whole(options), _skips(options)
-    built: list[Arrays] = []
+        Raises DatasetError if the folder is wrong, or if no size is given.
+        """
+        if not self.size:
+            raise DatasetError(
+                "dataset 'image_folder', option 'size': expects a number of pixels from 1 to 4096, "
+                "or (height, width)"
+            )
+        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
+        if self.classes is None:
+            classes = class_names(_folder(root, self.train))
+        elif isinstance(self.classes, int):
+            classes = tuple(map(str, range(self.classes)))
+        else:
+            classes = tuple(self.classes)
+        shape = (_CHANNELS[self.mode], height, width)
+        return DatasetInfo("image_folder", shape, classes, None, None)
 
-    def look() -> dict[str, str]:
-        images = np.empty((len(pictures), *info.shape), np.uint8)
-        read = _decode(folder, pictures, images, whole, skip)
-        kept = [at for at, digest in enumerate(read) if isinstance(digest, str)]
-        labels = np.array([pictures[at].label for at in kept], np.int32)
-        for label, name in enumerate(classes):
-            if label not in labels:
-                raise DatasetError(f"{folder / name}: none of its pictures can be read")
-        built.append((images if len(kept) == len(images) else images[kept], labels))
-        content = [f"{pictures[at].label} {read[at]}" for at in kept]
-        left_out = {
-            picture.name: str(error)
-            for picture, error in zip(pictures, read, strict=True)
-            if isinstance(error, DatasetError)
-        }
-        return {
-            "content": sha256_bytes("\n".join(content).encode()),
-            "left_out": json.dumps(left_out),
-        }
+    def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
+        """The split's pictures, class by class, each class in the order of the files' names.
 
-    stamps = [
-        _VERSION,
-        str(folder.resolve()),
-        skip,
-        *([p.name, p.label, p.size, p.time_ns] for p in pictures),
-    ]
-    found = remembered_for(stamps, ("content", "left_out"), look)
-    left_out = json.loads(found["left_out"])
-    if not built and (better := [name for name in left_out if _readable(folder / name)]):
-        # Permissions, the disk or Pillow have changed, which the stamps do not show.
-        found = remembered_for([*stamps, better], ("content", "left_out"), look)
-        left_out = json.loads(found["left_out"])
+        Without the option ``test``, the test pictures are held out of those in ``train``. Raises
+        DatasetError for an unsuitable folder, and for a file that cannot be read, unless
+        ``on_error`` is ``skip``: then a warning names the file, and it is left out.
+        """
+        import PIL
 
-    def build() -> Arrays:
-        if not built:
-            look()
-        return built[-1]
+        info = self.describe(root)
+        folder = _folder(root, self.train)
+        classes = self._names(folder, info)
+        if self.test is None:
+            rest, held = held_out(list_pictures(folder, classes), self.test_fraction)
+            pictures = rest if split == "train" else held
+        else:
+            # Problems of the test pictures are reported before the training, not after it.
+            tests = list_pictures(_folder(root, self.test), classes)
+            if split == "test":
+                folder = _folder(root, self.test)
+            chosen = tests if split == "test" else list_pictures(folder, classes)
+            pictures = [picture for each in chosen for picture in each]
+        _check_room(folder, len(pictures), info.shape)
+        whole, skip = self.fit == "resize", self.on_error == "skip"
+        refused: set[str] = set()
 
-    _tell_left_out(folder, left_out)
-    key = f"{_VERSION} {_pillow()} {info.shape} {whole} {found['content']}"
-    images, labels = decoded(f"image_folder-{split}", key, build)
-    return ImageSet(f"image_folder/{split}", images, labels, classes)
+        def look() -> tuple[dict[str, str], Arrays]:
+            images = np.empty((len(pictures), *info.shape), np.uint8)
+            read = _decode(folder, pictures, images, whole, skip)
+            kept = [at for at, digest in enumerate(read) if isinstance(digest, str)]
+            labels = np.array([pictures[at].label for at in kept], np.int32)
+            for label, name in enumerate(classes):
+                if label not in labels:
+                    raise DatasetError(f"{folder / name}: none of its pictures can be read")
+            content = [f"{pictures[at].label} {read[at]}" for at in kept]
+            left_out = {
+                picture.name: str(error)
+                for picture, error in zip(pictures, read, strict=True)
+                if isinstance(error, DatasetError)
+            }
+            refused.update(left_out)
+            said = {
+                "content": sha256_bytes("\n".join(content).encode()),
+                "left_out": json.dumps(left_out),
+            }
+            return said, (images if len(kept) == len(images) else images[kept], labels)
+
+        stamps = [
+            _VERSION,
+            str(folder.resolve()),
+            skip,
+            *([p.name, p.label, p.size, p.time_ns] for p in pictures),
+        ]
+        fields = ("content", "left_out")
+        found, build = read_once(stamps, fields, look)
+        asked = json.loads(found["left_out"]).keys() - refused
+        if better := [name for name in sorted(asked) if _readable(folder / name)]:
+            # Permissions, the disk or Pillow have changed, which the stamps do not show.
+            found, build = read_once([*stamps, better], fields, look)
+        _tell_left_out(folder, json.loads(found["left_out"]))
+        key = f"{_VERSION} {PIL.__version__} {info.shape} {whole} {found['content']}"
+        images, labels = decoded(f"image_folder-{split}", key, build)
+        return ImageSet(f"image_folder/{split}", images, labels, classes)
+
+    def _names(self, folder: Path, info: DatasetInfo) -> tuple[str, ...]:
+        """The names of the classes in the order of their labels, read if only a number is given."""
+        if not isinstance(self.classes, int):
+            return info.classes
+        found = class_names(folder)
+        if len(found) != len(info.classes):
+            raise DatasetError(
+                f"{folder}: contains {len(found)} class folders, but the config says classes: "
+                f"{len(info.classes)}"
+            )
+        return found
 
 
 def _decode(
@@ -138,20 +158,17 @@ def _decode(
 ) -> list[str | DatasetError]:
     """Fill ``images``; return the SHA-256 of each file, or the error if it is left out."""
     channels, height, width = images.shape[1:]
-    mode = "L" if channels == 1 else "RGB"
 
     def decode(at: int) -> str | DatasetError:
         path = folder / pictures[at].name
         try:
-            image = open_picture(path, [])
-            if image.mode != mode:
-                image = image.convert(mode)
+            image = in_channels(open_picture(path, []), channels, [])
             images[at] = scaled(image, height, width, whole, [])
             return sha256_file(path)
         except DatasetError as error:
             return error
         except OSError as error:
-            return DatasetError(f"{path}: cannot be read ({error.strerror or error})")
+            return unreadable(path, error)
 
     hashes: list[str | DatasetError] = []
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
@@ -183,72 +200,16 @@ def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
         _LOG.warning("%s: %d more files are left out", folder, len(reasons) - _NAMED)
 
 
-def _classes(options: Options, folder: Path, info: DatasetInfo) -> tuple[str, ...]:
-    """The names of the classes in the order of their labels, read if only a number is given."""
-    if not isinstance(options.get("classes"), int):
-        return info.classes
-    found = class_names(folder)
-    if len(found) != len(info.classes):
-        raise DatasetError(
-            f"{folder}: contains {len(found)} class folders, but the config says classes: "
-            f"{len(info.classes)}"
-        )
-    return found
-
-
 def _check_room(folder: Path, count: int, shape: tuple[int, int, int]) -> None:
     wanted = count * int(np.prod(shape))
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if wanted > there:
         raise DatasetError(
-            f"{folder}: {count} pictures of {'x'.join(map(str, shape))} take {wanted / 2**30:.0f} "
+            f"{folder}: {count} pictures of {shape_text(shape)} take {wanted / 2**30:.0f} "
             f"GiB, and this machine has {there / 2**30:.0f} GiB of memory; choose a smaller size, "
             "or fewer pictures"
         )
 
 
-def _folder(options: Options, name: str, root: Path) -> Path:
-    value = options.get(name)
-    if not isinstance(value, str) or not value:
-        raise DatasetError(
-            f"dataset 'image_folder', option '{name}': expects a folder with a folder of pictures "
-            "for each class"
-        )
-    return root / Path(value).expanduser()
-
-
-def _size(options: Options) -> tuple[int, int]:
-    value: Any = options.get("size")
-    sides = (value, value) if isinstance(value, int) else value
-    if not sides or len(sides) != 2 or not all(1 <= side <= 4096 for side in sides):
-        raise DatasetError(
-            "dataset 'image_folder', option 'size': expects a number of pixels from 1 to 4096, or "
-            "(height, width)"
-        )
-    return sides[0], sides[1]
-
-
-def _whole(options: Options) -> bool:
-    return choice_option("image_folder", options, "fit", "crop", ("crop", "resize")) == "resize"
-
-
-def _skips(options: Options) -> bool:
-    return choice_option("image_folder", options, "on_error", "stop", ("stop", "skip")) == "skip"
-
-
-def _fraction(options: Options) -> float:
-    value: Any = options.get("test_fraction", 0.2)
-    if not 0 < value < 1:
-        raise DatasetError(
-            "dataset 'image_folder', option 'test_fraction': expects a number between 0 and 1"
-        )
-    return float(value)
-
-
-def _pillow() -> str:
-    import PIL
-
-    return PIL.__version__
-
-
-SOURCE = Source(describe, load, about="the pictures are in the folders that the config names")
+def _folder(root: Path, name: str) -> Path:
+    return root / Path(name).expanduser()

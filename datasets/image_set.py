@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,6 @@ from ..common.errors import DatasetError
 from .download import Downloads
 
 Split = Literal["train", "test"]
-Options = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -67,51 +65,34 @@ class DataFile:
     note: str = ""
 
 
-def _no_files(root: Path, options: Options) -> tuple[DataFile, ...]:
-    return ()
-
-
 @dataclass(frozen=True)
-class Source:
-    """A dataset: ``describe(options, root)`` reads no data, ``load(split, root, options,
-    downloads)`` does; ``files(root, options)`` checks its files, if it has known ones;
-    ``about`` is a clause that says where the samples come from, if it has none.
+class Dataset:
+    """A data set: its facts and, as fields with defaults, its options, which a config sets.
+
+    ``about``: a clause that says where the samples come from, if there are no known files.
     """
 
-    describe: Callable[[Options, Path], DatasetInfo]
-    load: Callable[[Split, Path, Options, Downloads], ImageSet]
-    files: Callable[[Path, Options], tuple[DataFile, ...]] = _no_files
-    about: str = ""
+    about: ClassVar[str] = ""
+
+    def describe(self, root: Path) -> DatasetInfo:
+        """What is known before any data is read; root: the data folder."""
+        raise NotImplementedError
+
+    def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
+        """The pictures of a split; missing files are downloaded."""
+        raise NotImplementedError
+
+    def files(self, root: Path) -> tuple[DataFile, ...]:
+        """The known files, checked; nothing is downloaded."""
+        return ()
 
 
-def integer_option(
-    dataset: str, options: Options, name: str, default: int, *, low: int, high: int
-) -> int:
-    """The integer ``options[name]`` in [low, high]; raises DatasetError for others."""
-    value = options.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise DatasetError(
-            f"dataset '{dataset}', option '{name}': expects an integer from {low} to {high}, "
-            f"got {value!r}"
-        )
-    return value
+def check_root(root: Path, name: str) -> None:
+    """Raise DatasetError if the data folder, in which ``name`` should be, is something else."""
+    if root.exists() and not root.is_dir():
+        raise DatasetError(f"{root}: is not a folder; name the folder that contains '{name}'")
 
 
-def choice_option(
-    dataset: str, options: Options, name: str, default: str, words: tuple[str, ...]
-) -> str:
-    """The string ``options[name]``, one of ``words``; raises DatasetError for others."""
-    value = options.get(name, default)
-    if not isinstance(value, str) or value not in words:
-        raise DatasetError(
-            f"dataset '{dataset}', option '{name}': expects {' or '.join(words)}, got {value!r}"
-        )
-    return value
-
-
-def check_options(dataset: str, options: Options, known: tuple[str, ...]) -> None:
-    """Raise DatasetError for an option that the data set does not have."""
-    for name in options:
-        if name not in known:
-            listed = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise DatasetError(f"dataset '{dataset}' has no option '{name}'; {listed}")
+def unreadable(path: Path, error: OSError) -> DatasetError:
+    """The error of a file or folder that the system does not let us read."""
+    return DatasetError(f"{path}: cannot be read ({error.strerror or error})")

@@ -20,11 +20,6 @@ def split_validation(count: int, validation: int | float, seed: int) -> tuple[In
     0 leaves the validation part empty. Raises DatasetError if the split is impossible.
     """
     if isinstance(validation, float):
-        if not 0.0 <= validation < 1.0:
-            raise DatasetError(
-                f"data.validation: a fraction must be at least 0 and below 1, got {validation}; "
-                "write an integer for a number of samples"
-            )
         held = math.floor(count * validation)
         if held == 0 and validation > 0.0:
             raise DatasetError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .components import label_regions
+from .components import bounds, label_regions
 
 Plane = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -97,13 +97,13 @@ def find_sheet(grey: NDArray[np.uint8]) -> tuple[slice, slice] | None:
     areas = np.bincount(labels.reshape(-1), minlength=count + 1)
     areas[0] = 0
     region = labels == areas.argmax()
-    rows, columns = np.flatnonzero(region.any(1)), np.flatnonzero(region.any(0))
-    box = (rows[-1] - rows[0] + 1) * (columns[-1] - columns[0] + 1)
+    rows, columns = bounds(region)
+    box = (rows.stop - rows.start) * (columns.stop - columns.start)
     if areas.max() < max(_SHEET_OF_PAGE * cells.size, _SHEET_OF_BOX * box):
         return None
     found = []
     for places, cell in ((rows, height / cells.shape[0]), (columns, width / cells.shape[1])):
-        low, high = places[0] * cell, (places[-1] + 1) * cell
+        low, high = places.start * cell, places.stop * cell
         rim = _RIM * (high - low)
         found.append(slice(round(low + rim), round(high - rim)))
     return found[0], found[1]

@@ -58,11 +58,7 @@ def read_picture(
             f"{file}: the network needs {channels} channels; pictures have 1 (grey) or 3 (RGB)"
         )
     steps: list[str] = []
-    image = open_picture(file, steps)
-    mode = "L" if channels == 1 else "RGB"
-    if image.mode != mode:
-        image = image.convert(mode)
-        steps.append("grey" if mode == "L" else "rgb")
+    image = in_channels(open_picture(file, steps), channels, steps)
     if how.digits and shape == (1, FIELD, FIELD) and not how.raw:
         grey = np.asarray(image)
         if how.invert is not True and is_prepared(grey):
@@ -74,6 +70,23 @@ def read_picture(
         steps.append("invert")
         planes = 255 - planes
     return Picture(planes, tuple(steps))
+
+
+def in_channels(image: PilImage, channels: int, steps: list[str]) -> PilImage:
+    """Grey for one channel, RGB for three."""
+    mode, step = ("L", "grey") if channels == 1 else ("RGB", "rgb")
+    if image.mode == mode:
+        return image
+    steps.append(step)
+    return image.convert(mode)
+
+
+def as_image(planes: NDArray[np.uint8]) -> PilImage:
+    """(C, H, W) as a picture of Pillow's, grey or in colours."""
+    from PIL import Image
+
+    pixels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
+    return Image.fromarray(np.ascontiguousarray(pixels))
 
 
 def scaled(

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from ..common.errors import DatasetError
 from ..common.files import cache_dir
-from . import cifar, fashion_mnist, image_folder, mnist, strokes, table
+from ..common.text import suggested
+from .cifar_files import CIFAR_10, CIFAR_100
 from .download import Downloads
-from .image_set import DataFile, DatasetInfo, ImageSet, Options, Source, Split
+from .image_folder import ImageFolder
+from .image_set import DataFile, Dataset, DatasetInfo, ImageSet, Split
+from .mnist import FASHION_MNIST, MNIST
+from .strokes import Strokes
+from .table import Table
 
 _LOG = logging.getLogger("dnnstack.datasets")
 
-_SOURCES: dict[str, Source] = {
-    "cifar10": cifar.CIFAR10_SOURCE,
-    "cifar100": cifar.CIFAR100_SOURCE,
-    "fashion_mnist": fashion_mnist.SOURCE,
-    "image_folder": image_folder.SOURCE,
-    "mnist": mnist.SOURCE,
-    "strokes": strokes.SOURCE,
-    "table": table.SOURCE,
+Options = Mapping[str, Any]
+_DATASETS: dict[str, Dataset] = {
+    "cifar10": CIFAR_10,
+    "cifar100": CIFAR_100,
+    "fashion_mnist": FASHION_MNIST,
+    "image_folder": ImageFolder(),
+    "mnist": MNIST,
+    "strokes": Strokes(),
+    "table": Table(),
 }
 
 
 def names() -> tuple[str, ...]:
     """The registered datasets, in alphabetical order."""
-    return tuple(sorted(_SOURCES))
+    return tuple(sorted(_DATASETS))
 
 
 def describe(name: str, *, options: Options | None = None, root: Path | None = None) -> DatasetInfo:
@@ -38,7 +45,7 @@ def describe(name: str, *, options: Options | None = None, root: Path | None = N
     root: the data folder, in which the names of an image_folder's classes are looked up. Raises
     DatasetError for an unknown name or a wrong option.
     """
-    return _source(name).describe(options or {}, root or _data_root(None, None)[0])
+    return _dataset(name, options).describe(root or _data_root(None, None)[0])
 
 
 def load(
@@ -57,7 +64,7 @@ def load(
     """
     if split not in get_args(Split):
         raise DatasetError(f"split '{split}' does not exist; the splits are train and test")
-    return _source(name).load(split, root, options or {}, downloads or Downloads())
+    return _dataset(name, options).load(split, root, downloads or Downloads())
 
 
 def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFile, ...]:
@@ -65,12 +72,12 @@ def files(name: str, root: Path, options: Options | None = None) -> tuple[DataFi
 
     Nothing is downloaded. Raises DatasetError for an unknown name or a wrong option.
     """
-    return _source(name).files(root, options or {})
+    return _dataset(name, options).files(root)
 
 
 def source_of(name: str) -> str:
     """A clause that says where the samples of a data set without known files come from."""
-    return _source(name).about
+    return _dataset(name).about
 
 
 def data_root(
@@ -99,10 +106,15 @@ def _data_root(
     return cache_dir() / "data", "in the cache folder"
 
 
-def _source(name: str) -> Source:
-    source = _SOURCES.get(name)
-    if source is None:
-        close = difflib.get_close_matches(name.lower(), names(), n=1)
-        guess = f"did you mean '{close[0]}'? Known" if close else "known"
-        raise DatasetError(f"unknown dataset '{name}'; {guess}: {', '.join(names())}")
-    return source
+def _dataset(name: str, options: Options | None = None) -> Dataset:
+    """The data set with these options, whose values the schema of configs checks."""
+    chosen = _DATASETS.get(name)
+    if chosen is None:
+        known = f"{suggested(name.lower(), names(), 'known')}: {', '.join(names())}"
+        raise DatasetError(f"unknown dataset '{name}'; {known}")
+    own = [field.name for field in fields(chosen) if field.default is not MISSING]
+    for option in options or {}:
+        if option not in own:
+            listed = f"its options are {', '.join(own)}" if own else "it has no options"
+            raise DatasetError(f"dataset '{name}' has no option '{option}'; {listed}")
+    return replace(chosen, **(options or {}))

@@ -9,71 +9,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..common.errors import DatasetError
 from .download import Downloads
-from .image_set import DatasetInfo, ImageSet, Options, Source, Split, check_options
+from .image_set import Dataset, DatasetInfo, ImageSet, Split
 
 _MOST_STEPS = 255
-_OPTIONS = ("inputs", "targets", "classes")
 
 
-def describe(options: Options, root: Path) -> DatasetInfo:
-    """One channel per column: shape (columns, 1, 1). Raises DatasetError for an invalid table."""
-    inputs, targets = _rows(options)
-    grids = _grids(inputs)
-    return DatasetInfo(
-        "table",
-        (len(grids), 1, 1),
-        _classes(options, targets),
-        len(targets),
-        len(targets),
-        scale=tuple(float(step) for _, step in grids),
-        shift=tuple(float(low) for low, _ in grids),
-    )
+@dataclass(frozen=True)
+class Table(Dataset):
+    about = "the samples are written in the config"
+    inputs: Sequence[Sequence[float]] = ()
+    targets: Sequence[int] = ()
+    classes: Sequence[str] | None = None
 
+    def describe(self, root: Path) -> DatasetInfo:
+        """One channel per column: shape (columns, 1, 1).
 
-def load(split: Split, root: Path, options: Options, downloads: Downloads) -> ImageSet:
-    """The table, in the order in which it is written; ``root`` is not used."""
-    info = describe(options, root)
-    inputs, targets = _rows(options)
-    grids = _grids(inputs)
-    steps = [
-        [int((_exact(value) - low) / step) for value, (low, step) in zip(row, grids, strict=True)]
-        for row in inputs
-    ]
-    images = np.array(steps, np.uint8).reshape(-1, *info.shape)
-    labels = np.array(targets, np.int32)
-    images.setflags(write=False)
-    labels.setflags(write=False)
-    return ImageSet(f"table/{split}", images, labels, info.classes)
-
-
-def _rows(options: Options) -> tuple[Sequence[Sequence[float]], Sequence[int]]:
-    check_options("table", options, _OPTIONS)
-    inputs: Any = options.get("inputs", ())
-    targets: Any = options.get("targets", ())
-    if not inputs or not targets:
-        raise DatasetError(
-            "dataset 'table': needs inputs and targets, which are written in the config"
+        Raises DatasetError for values or targets that cannot be stored.
+        """
+        if not self.inputs or not self.targets:
+            raise DatasetError(
+                "dataset 'table': needs inputs and targets, which are written in the config"
+            )
+        grids, count = _grids(self.inputs), len(self.targets)
+        return DatasetInfo(
+            "table",
+            (len(grids), 1, 1),
+            self._names(),
+            count,
+            count,
+            scale=tuple(float(step) for _, step in grids),
+            shift=tuple(float(low) for low, _ in grids),
         )
-    widths = sorted({len(row) for row in inputs})
-    if len(widths) > 1 or widths[0] == 0:
-        raise DatasetError(
-            "dataset 'table', option 'inputs': expects rows of the same length, "
-            f"got rows of {' and '.join(map(str, widths))} values"
-        )
-    if len(inputs) != len(targets):
-        raise DatasetError(
-            f"dataset 'table': has {len(inputs)} rows of inputs, but {len(targets)} targets; "
-            "give one target per row"
-        )
-    return inputs, targets
+
+    def load(self, split: Split, root: Path, downloads: Downloads) -> ImageSet:
+        """The table, in the order in which it is written; ``root`` is not used."""
+        info = self.describe(root)
+        grids = _grids(self.inputs)
+        steps = [
+            [int((_exact(x) - low) / step) for x, (low, step) in zip(row, grids, strict=True)]
+            for row in self.inputs
+        ]
+        images = np.array(steps, np.uint8).reshape(-1, *info.shape)
+        labels = np.array(self.targets, np.int32)
+        images.setflags(write=False)
+        labels.setflags(write=False)
+        return ImageSet(f"table/{split}", images, labels, info.classes)
+
+    def _names(self) -> tuple[str, ...]:
+        """The names that are given, else the numbers from 0 to the largest target, at least two."""
+        numbers = map(str, range(max(2, max(self.targets) + 1)))
+        names = tuple(numbers if self.classes is None else self.classes)
+        for row, target in enumerate(self.targets, 1):
+            if not 0 <= target < len(names):
+                raise DatasetError(
+                    f"dataset 'table', option 'targets': target {target} of row {row} is not the "
+                    f"number of a class, 0 to {len(names) - 1}"
+                )
+        return names
 
 
 def _grids(inputs: Sequence[Sequence[float]]) -> list[tuple[Fraction, Fraction]]:
@@ -105,19 +105,3 @@ def _common(a: Fraction, b: Fraction) -> Fraction:
     """The greatest common divisor of two fractions."""
     numerator = math.gcd(a.numerator * b.denominator, b.numerator * a.denominator)
     return Fraction(numerator, a.denominator * b.denominator)
-
-
-def _classes(options: Options, targets: Sequence[int]) -> tuple[str, ...]:
-    """The names that are given, else the numbers from 0 to the largest target, at least two."""
-    named: Any = options.get("classes")
-    names = tuple(map(str, range(max(2, max(targets) + 1)))) if named is None else tuple(named)
-    for row, target in enumerate(targets, 1):
-        if not 0 <= target < len(names):
-            raise DatasetError(
-                f"dataset 'table', option 'targets': target {target} of row {row} is not the "
-                f"number of a class, 0 to {len(names) - 1}"
-            )
-    return names
-
-
-SOURCE = Source(describe, load, about="the samples are written in the config")

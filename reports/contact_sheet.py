@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError, UsageError
 from ..common.files import atomic_write
+from ..common.text import cut
+from ..datasets import as_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -67,7 +69,7 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(_TEXT)
-    names = [_shortened(name) for name, _ in rows]
+    names = [cut(name, _LONGEST_TITLE) for name, _ in rows]
     left = _MARGIN + round(max(map(font.getlength, names))) + _MARGIN
     height, width = rows[0][1].shape[2:]
     zoom = max(1, -(-_SMALLEST_SIDE // max(height, width)))
@@ -103,13 +105,6 @@ def write_png(sheet: PilImage, path: Path) -> None:
 
 def _picture(pixels: NDArray[np.uint8], zoom: int) -> PilImage:
     """(C, H, W) as an RGB picture; unless C is 3, the mean over the channels, in grey."""
-    from PIL import Image
-
     grey = np.rint(pixels.mean(0)).astype(np.uint8)
     colours = pixels if len(pixels) == 3 else np.stack([grey] * 3)
-    enlarged = colours.repeat(zoom, 1).repeat(zoom, 2)
-    return Image.fromarray(np.ascontiguousarray(enlarged.transpose(1, 2, 0)))
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_TITLE else f"{name[: _LONGEST_TITLE - 1]}…"
+    return as_image(colours.repeat(zoom, 1).repeat(zoom, 2))

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..configs import RunConfig
 from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of, split_validation
 from ..graph.augmentations import Augmentation
 from ..training.assemble import data_files, describe_data, load_data, preprocessing
 from ..training.augmentation import augmentations
 from ..training.pixel_statistics import mean_and_deviation
 from ..training.preprocessing import Preprocessing
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)
@@ -64,21 +62,21 @@ class DataReport:
         return _scaled(bytes_mean, bytes_std, self.scaling.scale, self.scaling.shift)
 
     def to_json(self) -> dict[str, Any]:
-        seen = self.seen
+        seen_mean, seen_std = self.seen
         return {
             "dataset": self.dataset,
             "root": str(self.root),
             "files": [{**vars(file), "path": str(file.path)} for file in self.files],
-            "shape": list(self.shape),
-            "classes": list(self.images.classes),
+            "shape": self.shape,
+            "classes": self.images.classes,
             "splits": {
                 part: {"count": int(counts.sum()), "class_counts": counts.tolist()}
                 for part, counts in self.counts.items()
             },
-            "mean": list(self.mean),
-            "std": list(self.std),
-            "seen_mean": list(seen[0]),
-            "seen_std": list(seen[1]),
+            "mean": self.mean,
+            "std": self.std,
+            "seen_mean": seen_mean,
+            "seen_std": seen_std,
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +97,11 @@ def _input(
     x = graph.tensor("x", (len(chosen), *report.shape))
     target = graph.tensor("target", (len(chosen),), "int32")
     gather(graph, {**tensors, "x": x, "target": target}, report.scaling, report.augment)
-    executable = ReferenceBackend(1).compile({"samples": graph})
-    try:
+    with closing(ReferenceBackend(1).compile({"samples": graph})) as executable:
         for name, (_, values) in given.items():
             executable.write(tensors[name], values)
         executable.run("samples")
         return executable.read(x)
-    finally:
-        executable.close()
 
 
 def _pixels(report: DataReport, x: NDArray[np.float32]) -> NDArray[np.uint8]:

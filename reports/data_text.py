@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common.text import shape_text
 from .data_report import DataReport
-from .units import shape_text
+from .units import table
 
 _STATES = {
     "verified": "the original, by its SHA-256",
@@ -29,17 +30,15 @@ def as_text(report: DataReport) -> str:
         title = "files" if at == 0 else ""
         lines.append(f"{title:<11} {file.path.name}: {_STATES[file.state]}")
     lines += ["", *_table(report), ""]
-    lines += [
-        *_columns(
+    unit = "pixel / 255" if report.about.scale is None else "value"
+    lines += table(
+        [
             ("train", "mean", "standard deviation"),
-            (
-                "pixel / 255" if report.about.scale is None else "value",
-                _numbers(report.mean),
-                _numbers(report.std),
-            ),
+            (unit, _numbers(report.mean), _numbers(report.std)),
             ("as the network sees it", *map(_numbers, report.seen)),
-        ),
-    ]
+        ],
+        "<",
+    )
     if not _is_standard(report):
         lines += [
             "",
@@ -53,38 +52,14 @@ def as_text(report: DataReport) -> str:
 
 def _is_standard(report: DataReport) -> bool:
     """Whether the network already sees mean 0 and deviation 1, to the digits shown."""
-    mean, std = report.seen
-    return all(f"{value:.4f}" == "0.0000" for value in map(abs, mean)) and all(
-        f"{value:.4f}" == "1.0000" for value in std
-    )
+    seen = tuple({f"{value:.4f}" for value in map(abs, part)} for part in report.seen)
+    return seen == ({"0.0000"}, {"1.0000"})
 
 
 def _table(report: DataReport) -> list[str]:
-    parts = list(report.counts)
-    columns = [[str(n) for n in counts.tolist()] for counts in report.counts.values()]
-    totals = [str(counts.sum()) for counts in report.counts.values()]
-    names = list(report.images.classes)
-    left = max(len(name) for name in (*names, "class"))
-    widths = [
-        max(map(len, (part, total, *column)))
-        for part, total, column in zip(parts, totals, columns, strict=True)
-    ]
-
-    def line(name: str, cells: Sequence[str]) -> str:
-        figures = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        return "  ".join((f"{name:<{left}}", *figures))
-
-    rows = zip(*columns, strict=True)
-    body = [line(name, cells) for name, cells in zip(names, rows, strict=True)]
-    return [line("class", parts), *body, line("total", totals)]
-
-
-def _columns(*rows: Sequence[str]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    counts = [part.tolist() for part in report.counts.values()]
+    rows = zip(report.images.classes, *counts, strict=True)
+    return table([("class", *report.counts), *rows, ("total", *map(sum, counts))])
 
 
 def _numbers(values: Sequence[float]) -> str:

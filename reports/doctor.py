@@ -18,6 +18,7 @@ from typing import Literal
 
 from ..common.errors import BackendUnavailableError
 from ..common.files import cache_dir
+from ..common.text import versions_text
 from . import doctor_gpu
 from .doctor_machine import instruction_sets, memory, processor
 from .units import bytes_text
@@ -77,32 +78,20 @@ def _python() -> Iterator[Finding]:
         yield Finding("Python", "dnnstack", "not installed, runs from a source tree", "note")
         required = []
     # Requirements with a marker belong to an extra, or have their own section.
-    wanted = dict(_requirement(line) for line in required if ";" not in line)
+    plain = (re.match(r"([\w.-]+)\s*(.*)", line) for line in required if ";" not in line)
+    wanted = {found[1].lower(): found[2].strip("() ") for found in plain if found}
     for name in sorted({**dict.fromkeys(_PACKAGES, ""), **wanted}):
         yield _package(name, wanted.get(name, ""))
 
 
-def _requirement(line: str) -> tuple[str, str]:
-    found = re.match(r"([\w.-]+)\s*(.*)", line)
-    assert found is not None
-    return found[1].lower(), found[2].strip("() ")
-
-
 def _package(name: str, wanted: str) -> Finding:
+    advice = f"python3 -m pip install '{name}{wanted}'"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding(
-            "Python", name, "missing", "missing", f"python3 -m pip install '{name}{wanted}'"
-        )
+        return Finding("Python", name, "missing", "missing", advice)
     if not _within(version, wanted):
-        return Finding(
-            "Python",
-            name,
-            f"{version}, tested with {wanted}",
-            "note",
-            f"python3 -m pip install '{name}{wanted}'",
-        )
+        return Finding("Python", name, f"{version}, tested with {wanted}", "note", advice)
     return Finding("Python", name, version)
 
 
@@ -179,8 +168,7 @@ def _cuda() -> Iterator[Finding]:
     except BackendUnavailableError as error:
         yield Finding("GPU", "CUDA backend", str(error), "note")
         return
-    text = ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield Finding("GPU", "CUDA backend", text)
+    yield Finding("GPU", "CUDA backend", versions_text(versions))
 
 
 def _data(data_dir: Path | None) -> Iterator[Finding]:

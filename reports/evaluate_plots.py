@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..datasets import ImageSet
+from ..common.text import cut
+from ..datasets import ImageSet, as_image
 from ..training.evaluate import Evaluation
 from .contact_sheet import write_png
 
@@ -65,7 +66,7 @@ def confusion_picture(result: Evaluation) -> PilImage:
     text, small = _font(_TEXT), _font(13)
     size = len(result.classes)
     cell = min(max(_MATRIX // size, _SMALL), _LARGE)
-    names = [_cut(name) for name in result.classes]
+    names = [cut(name, _LONGEST_NAME) for name in result.classes]
     # If rows are narrower than a line of text, only every n-th class is named.
     every = max(1, -(-(_TEXT + 3) // cell))
     widest = max(round(text.getlength(name)) for name in names)
@@ -75,7 +76,9 @@ def confusion_picture(result: Evaluation) -> PilImage:
     width = max(left + cell * size + _MARGIN, 520)
     picture = Image.new("RGB", (width, above + cell * size + _MARGIN), _WHITE)
     draw = ImageDraw.Draw(picture)
-    draw.text((_MARGIN, _MARGIN - 6), _headline(result), _BLACK, _font(_TITLE))
+    right = f"{result.accuracy:.2%} right ({result.correct} of {result.count})"
+    title = f"{result.dataset}, {result.part}: {right}"
+    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, _font(_TITLE))
     middle = left + cell * size // 2
     draw.text((middle, _MARGIN + 36), "answer of the network", _GREY, text, anchor="mm")
     _turned(picture, "true class", (_MARGIN + 4, above + cell * size // 2), _GREY, text, "centre")
@@ -118,7 +121,7 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
 
     text = _font(_TEXT)
     wrong = result.count - result.correct
-    longest = max(text.getlength(_cut(name)) for name in result.classes)
+    longest = max(text.getlength(cut(name, _LONGEST_NAME)) for name in result.classes)
     tile = max(_PICTURE + 28, round(longest + text.getlength("said    100.0%")) + 28)
     columns = min(max(len(result.worst), -(-520 // tile)), max(_SHEET // tile, 1))
     rows = -(-len(result.worst) // columns)
@@ -143,26 +146,17 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
         )
         for line, (word, label, share, colour) in enumerate(lines):
             below = y + room + 4 + line * (_TEXT + 4)
-            number = f"{share:.1%}"
-            draw.text((x, below), f"{word}  {_cut(result.classes[label])}", colour, text)
-            draw.text((x + tile - 22, below), number, colour, text, anchor="ra")
+            name = cut(result.classes[label], _LONGEST_NAME)
+            draw.text((x, below), f"{word}  {name}", colour, text)
+            draw.text((x + tile - 22, below), f"{share:.1%}", colour, text, anchor="ra")
     return picture
-
-
-def _headline(result: Evaluation) -> str:
-    return (
-        f"{result.dataset}, {result.part}: {result.accuracy:.2%} right "
-        f"({result.correct} of {result.count})"
-    )
 
 
 def _fitted(images: ImageSet, index: int, room: int) -> PilImage:
     """One picture as RGB, no side longer than ``room``; enlarged by an integer factor."""
     from PIL import Image
 
-    planes = images.images[index]
-    pixels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
-    picture = Image.fromarray(np.ascontiguousarray(pixels)).convert("RGB")
+    picture = as_image(images.images[index]).convert("RGB")
     longest = max(picture.size)
     if longest > room:
         picture.thumbnail((room, room), Image.Resampling.BOX)
@@ -195,10 +189,6 @@ def _mixed(colour: tuple[int, int, int], share: float) -> tuple[int, int, int]:
     """The colour mixed with white; share: that of the colour."""
     red, green, blue = (round(255 + (part - 255) * min(share, 1.0)) for part in colour)
     return red, green, blue
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def _font(size: int) -> FreeTypeFont | ImageFont:

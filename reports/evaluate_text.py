@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..common.text import cut
 from ..training.augmentation import TEST_TIME
 from ..training.evaluate import Evaluation
+from .units import table
 
 _WIDTH = 80
 _NAME = 12
@@ -37,25 +41,20 @@ def as_text(result: Evaluation) -> str:
 
 
 def _classes(result: Evaluation) -> list[str]:
-    entries = result.per_class()
-    left = max(len("class"), *(len(_cut(entry["label"], _LONG_NAME)) for entry in entries))
-    lines = [f"{'class':<{left}}  pictures    right  precision   recall       F1"]
-    for entry in entries:
-        name = _cut(entry["label"], _LONG_NAME)
-        lines.append(
-            f"{name:<{left}}  {entry['count']:>8}  {entry['correct']:>7}"
-            f"  {_share(entry['precision']):>9}  {_share(entry['recall']):>7}"
-            f"  {_share(entry['f1']):>7}"
-        )
-    means = [
-        _share(sum(found) / len(found))
-        for key in ("precision", "recall", "f1")
-        if (found := [entry[key] for entry in entries if entry[key] is not None])
+    rows: list[Sequence[object]] = [
+        ("class", "pictures", "  right", "precision", " recall", "     F1")
     ]
-    if len(means) == 3:
-        sums = f"{result.count:>8}  {result.correct:>7}"
-        lines.append(f"{'mean':<{left}}  {sums}  {means[0]:>9}  {means[1]:>7}  {means[2]:>7}")
-    return lines
+    rates: list[list[float]] = [[], [], []]
+    for entry in result.per_class():
+        own = [entry[key] for key in ("precision", "recall", "f1")]
+        name = cut(entry["label"], _LONG_NAME)
+        rows.append((name, entry["count"], entry["correct"], *map(_share, own)))
+        for known, rate in zip(rates, own, strict=True):
+            known += [] if rate is None else [rate]
+    if all(rates):
+        means = [_share(sum(known) / len(known)) for known in rates]
+        rows.append(("mean", result.count, result.correct, *means))
+    return table(rows)
 
 
 def _confused(result: Evaluation) -> list[str]:
@@ -63,7 +62,7 @@ def _confused(result: Evaluation) -> list[str]:
     if not pairs:
         return []
     lines = ["", "most confused"]
-    names = [_cut(name, 16) for name in result.classes]
+    names = [cut(name, 16) for name in result.classes]
     width = max(len(str(count)) for _, _, count in pairs)
     for label, answer, count in pairs:
         share = count / int(result.confusion[label].sum())
@@ -76,7 +75,7 @@ def _confused(result: Evaluation) -> list[str]:
 
 def _matrix(result: Evaluation) -> list[str] | None:
     """The matrix, with the classes' names above its columns, or their numbers if it is too wide."""
-    names = [_cut(name) for name in result.classes]
+    names = [cut(name, _NAME) for name in result.classes]
     numbers = [str(index) for index in range(len(names))]
     digits = len(str(result.confusion.max()))
     note = ""
@@ -101,7 +100,3 @@ def _matrix(result: Evaluation) -> list[str] | None:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.2%}"
-
-
-def _cut(name: str, width: int = _NAME) -> str:
-    return name if len(name) <= width else name[: width - 1] + "…"

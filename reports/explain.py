@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backends.base import Backend, BoundCall, Executable, Limits
+from ..configs import RunConfig
 from ..datasets import DatasetInfo, ImageSet
 from ..graph.graph import Graph, Op, Origin
 from ..training.assemble import build_network, describe_data, preprocessing
@@ -22,9 +23,6 @@ from ..training.session import Session
 from ..training.setup import Setup
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0
@@ -134,7 +132,11 @@ class Explanation:
 
     def most_to_gain(self, count: int) -> list[Operation]:
         """The operations whose time is farthest above their limit, the farthest first."""
-        known = [(_to_gain(o), o) for o in self.operations if o.seconds is not None]
+        known = [
+            (o.seconds - (o.limit_seconds or 0.0), o)
+            for o in self.operations
+            if o.seconds is not None
+        ]
         ranked = sorted(known, key=lambda pair: -pair[0])[:count]
         return [operation for gain, operation in ranked if gain > 0]
 
@@ -156,8 +158,7 @@ def explain(
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
-    session = Session(Setup(config, network, scaling, plan, data), backend)
-    try:
+    with closing(Session(Setup(config, network, scaling, plan, data), backend)) as session:
         executable = session.executable
         for text in executable.notices:
             notice(text)
@@ -185,8 +186,6 @@ def explain(
             limits=limits,
             whole=None if step is None else _whole(step, sections, stretch.parts),
         )
-    finally:
-        session.close()
 
 
 def ratio(limit: float | None, seconds: float | None) -> float | None:
@@ -246,10 +245,6 @@ def _whole(seconds: float, sections: Sequence[Sequence[Operation]], parts: int) 
     totals += totals[:1] * (parts - 1)
     calls = sum(total.seconds or 0.0 for total in totals)
     return WholeStep(seconds, calls, sum(total.limit_seconds or 0.0 for total in totals))
-
-
-def _to_gain(operation: Operation) -> float:
-    return (operation.seconds or 0.0) - (operation.limit_seconds or 0.0)
 
 
 def _made_up(config: RunConfig, info: DatasetInfo) -> ImageSet:

@@ -10,31 +10,19 @@ from .explain import Call, Explanation, Operation, Total, WholeStep, ratio
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
     """Layers in the order of forward with their operations and calls, and totals by phase."""
-    limits = explanation.limits
+    limits, step = explanation.limits, explanation.whole
     return {
         "config": explanation.config,
         "backend": explanation.backend,
         "versions": dict(explanation.versions),
         "batch_size": explanation.batch_size,
-        "limits": None
-        if limits is None
-        else {"gflops": limits.gflops, "gbytes_per_second": limits.gbytes},
+        "limits": limits and {"gflops": limits.gflops, "gbytes_per_second": limits.gbytes},
         "layers": [
             {"name": layer, "operations": [_operation(member) for member in members]}
             for layer, members in explanation.by_layer().items()
         ],
-        "totals": {name: _total(part) for name, part in explanation.totals().items()},
-        "whole_step": _whole(explanation.whole),
-    }
-
-
-def _whole(step: WholeStep | None) -> dict[str, Any] | None:
-    if step is None:
-        return None
-    return {
-        **vars(step),
-        "gap_seconds": step.gaps,
-        "fraction_of_limit": ratio(step.limit_seconds, step.seconds),
+        "totals": {name: _with_share(part) for name, part in explanation.totals().items()},
+        "whole_step": step and _with_share(step, gap_seconds=step.gaps),
     }
 
 
@@ -59,18 +47,14 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 
 def _call(call: Call) -> dict[str, Any]:
-    return {
-        "library": call.bound.library,
-        "function": call.bound.function,
-        "implementation": call.bound.implementation,
-        "arguments": dict(call.bound.arguments),
-        "seconds": call.seconds,
-    }
+    shown = ("library", "function", "implementation", "arguments")
+    return {**{key: getattr(call.bound, key) for key in shown}, "seconds": call.seconds}
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    return {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+    return {"name": tensor.name, "shape": tensor.shape, "dtype": tensor.dtype}
 
 
-def _total(part: Total) -> dict[str, Any]:
-    return {**vars(part), "fraction_of_limit": ratio(part.limit_seconds, part.seconds)}
+def _with_share(part: Total | WholeStep, **more: float) -> dict[str, Any]:
+    share = ratio(part.limit_seconds, part.seconds)
+    return {**vars(part), **more, "fraction_of_limit": share}

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..common.text import shape_text, versions_text
 from ..graph.graph import Op
 from ..layers.layer import Layer
 from .explain import Call, Explanation, Operation, WholeStep, ratio
@@ -82,7 +83,7 @@ def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str
 
 
 def _introduction(explanation: Explanation) -> list[str]:
-    versions = ", ".join(f"{key} {value}" for key, value in explanation.versions.items())
+    versions = versions_text(explanation.versions)
     lines = [
         *textwrap.wrap(
             f"A training step of {explanation.config}, batch {explanation.batch_size}",
@@ -107,7 +108,7 @@ def _heading(name: str, layers: Mapping[str, Layer]) -> str:
     layer = layers.get(name)
     if layer is None:
         return name
-    return f"{name}  {_shape(layer.input_shape)} -> {_shape(layer.output_shape)}"
+    return f"{name}  {shape_text(layer.input_shape)} -> {shape_text(layer.output_shape)}"
 
 
 def _body(members: Iterable[Operation], page: _Page) -> list[str]:
@@ -139,8 +140,8 @@ def _shapes(op: Op) -> str:
         return f"{sum(t.size for t in several)} values in {len(several)} tensors"
     # Biases and step counters are small, and would only distract.
     inputs = [t for t in op.reads() if len(t.shape) > 1] or op.reads()[:1]
-    outputs = ", ".join(_shape(t.shape) for t in op.tensors(op.outputs)) or "in place"
-    return f"{', '.join(_shape(t.shape) for t in inputs)} -> {outputs}"
+    outputs = ", ".join(shape_text(t.shape) for t in op.tensors(op.outputs)) or "in place"
+    return f"{', '.join(shape_text(t.shape) for t in inputs)} -> {outputs}"
 
 
 def _notes(member: Operation) -> list[str]:
@@ -154,7 +155,7 @@ def _notes(member: Operation) -> list[str]:
         was = member.replaced[0]
         before, after = was.writes()[0], member.op.writes()[0]
         if before.shape != after.shape:
-            return _indented(f"moved: without fusion it works on {_shape(before.shape)}")
+            return _indented(f"moved: without fusion it works on {shape_text(before.shape)}")
         return _indented("moved: without fusion it is at another place in the list")
     return []
 
@@ -225,10 +226,6 @@ def _figures(member: Operation) -> tuple[str, ...]:
         _time(member.seconds),
         _percent(member.limit_seconds, member.seconds),
     )
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _time(seconds: float | None) -> str:

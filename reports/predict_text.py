@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.text import cut
+from ..datasets import as_image
 from ..training.predict import Answer, Prediction
 
 _WIDTH = 80
@@ -61,8 +63,7 @@ def blocks(image: NDArray[np.uint8]) -> list[str]:
     """
     from PIL import Image
 
-    pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
-    picture = Image.fromarray(np.ascontiguousarray(pixels)).convert("L")
+    picture = as_image(image).convert("L")
     if picture.width > _COLUMNS:
         height = max(round(picture.height * _COLUMNS / picture.width), 1)
         picture = picture.resize((_COLUMNS, height), Image.Resampling.BOX)
@@ -78,7 +79,7 @@ def blocks(image: NDArray[np.uint8]) -> list[str]:
 
 def _chart(answers: Sequence[Answer], best: Answer, width: int) -> list[str]:
     """A line for each answer: label, probability, bar; an arrow at the best."""
-    labels = [_cut(answer.label) for answer in answers]
+    labels = [cut(answer.label, _LABEL) for answer in answers]
     column = max(map(len, labels))
     room = width - column - len("  100.0%  ")
     lines = []
@@ -92,10 +93,6 @@ def _chart(answers: Sequence[Answer], best: Answer, width: int) -> list[str]:
 def _bar(share: float, width: int) -> str:
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _cut(text: str, width: int = _LABEL) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _to_ascii(text: str) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..common.files import is_locked
+from ..common.text import cut
 from ..training.records.run_log import LOG
 from ..training.records.runs import LOCK, config_name, list_runs
+from .units import table
 
 RunState = Literal["running", "finished", "interrupted", "failed", "died"]
 
@@ -107,17 +109,7 @@ def as_text(reports: list[RunReport], width: int = 80) -> str:
     room = max(width - sum(widths[1:5]) - 2 * (len(head) - 1), 16)
     widths[5] = min(widths[5], max(room - widths[0], room // 3))
     widths[0] = min(widths[0], room - widths[5])
-    lines = []
-    for row in rows:
-        run, state, best, step, time, config = (
-            _cut(text, size) for text, size in zip(row, widths, strict=True)
-        )
-        cells = (
-            f"{run:<{widths[0]}}  {state:<{widths[1]}}  {best:>{widths[2]}}  "
-            f"{step:>{widths[3]}}  {time:>{widths[4]}}  {config}"
-        )
-        lines.append(cells.rstrip())
-    return "\n".join(lines)
+    return "\n".join(table([list(map(cut, row, widths)) for row in rows], "<<>>><"))
 
 
 def _row(one: RunReport) -> tuple[str, ...]:
@@ -136,7 +128,3 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def _cut(text: str, size: int) -> str:
-    return text if len(text) <= size else f"{text[: size - 1]}…"

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import UsageError
+from ..configs import RunConfig
 from ..graph.graph import Graph, Op, Shape, Tensor
 from ..graph.ops import Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, describe_data, preprocessing
+from ..training.augmentation import TEST_TIME
 from ..training.network import Network
-from ..training.sections import evaluation, expected_sections, samples_needed
-from .device_memory import gpu_memory
+from ..training.sections import Sections, expected_sections, samples_needed
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
-    from ..configs.schema.run import RunConfig
 
 _INPUT, _LOSS = "input", "loss"
 
@@ -104,15 +104,11 @@ class NetworkSummary:
         return sum(row.forward_flops for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
+        sizes = ("batch_size", "parts", "evaluation_batch_size")
+        own = ("config", "dataset", "input_shape", "classes", *sizes)
         return {
-            "config": self.config,
-            "dataset": self.dataset,
-            "input_shape": list(self.input_shape),
-            "classes": list(self.classes),
-            "batch_size": self.batch_size,
-            "parts": self.parts,
-            "evaluation_batch_size": self.evaluation_batch_size,
-            "layers": [{**vars(row), "output_shape": list(row.output_shape)} for row in self.rows],
+            **{key: getattr(self, key) for key in own},
+            "layers": [vars(row) for row in self.rows],
             "parameters": self.parameters,
             "statistics": self.statistics,
             "forward_flops_per_picture": self.forward_flops,
@@ -127,10 +123,8 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     """The summary of a config's network; batch_size: used instead of the config's.
 
     Needs neither data nor a device. Raises ShapeError, ConfigError or DatasetError if the config
-    cannot be trained, UsageError for a batch size below 1.
+    cannot be trained.
     """
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"--batch-size must be at least 1, got {batch_size}")
     if batch_size is not None:
         data = config.data.model_copy(update={"batch_size": batch_size})
         config = config.model_copy(update={"data": data})
@@ -142,7 +136,8 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
     scaling = preprocessing(config, info)
     sections = expected_sections(config, network, scaling, info)
     first, held = sections.stretches[0], config.data.evaluation_batch_size
-    test = evaluation(config, network, scaling, "test", held, held, 1)
+    views = TEST_TIME[config.evaluate.tta]
+    test = network.evaluate_graph(held, "test", held, 1, scaling, views)
     usual = LIBRARY_REWRITES if config.run.fusion else {}
     stretches = [
         [rewritten(graph, usual) for graph in each.graphs()] for each in sections.stretches
@@ -163,16 +158,15 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
         step_flops=first.parts * _flops(train) + sum(map(_flops, updates)),
         training=max(needs, key=lambda need: need.total),
         evaluation=_memory([rewritten(test, usual)], network),
-        gpu=gpu_memory(config, sections),
+        gpu=_gpu_memory(config, sections),
     )
 
 
 def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
     stored = _stored(plain, train)
-    flops: dict[str, int] = {}
+    flops: Counter[str] = Counter()
     for op in network.infer_graph(1).ops:
-        name = op.origin[0].layer
-        flops[name] = flops.get(name, 0) + op.flops()
+        flops[op.origin[0].layer] += op.flops()
 
     def row(name: str, kind: str, shape: Shape, layer: Layer | None = None) -> Row:
         # The layers of a composite have their own rows.
@@ -185,9 +179,9 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
             output_shape=shape,
             parameters=sum(t.size for t in tensors),
             statistics=sum(s.tensor.size for s in own.statistics()) if own is not None else 0,
-            forward_flops=flops.get(name, 0),
+            forward_flops=flops[name],
             weight_bytes=sum(t.nbytes for t in tensors),
-            activation_bytes=stored.get(name, 0),
+            activation_bytes=stored[name],
         )
 
     return (
@@ -200,17 +194,13 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
     )
 
 
-def _stored(plain: Graph, train: Graph) -> dict[str, int]:
+def _stored(plain: Graph, train: Graph) -> Counter[str]:
     """Bytes that forward keeps for backward, by the layer that makes them in the plain graph."""
-    stored: dict[str, int] = {}
-    for op in train.ops:
-        if not _is_forward(op):
-            continue
+    stored: Counter[str] = Counter()
+    for op in filter(_is_forward, train.ops):
         for tensor in _own(op):
-            source = plain.producer(tensor) or op
-            origin = source.origin[0]
-            name = _INPUT if origin.phase == "data" else origin.layer
-            stored[name] = stored.get(name, 0) + tensor.nbytes
+            origin = (plain.producer(tensor) or op).origin[0]
+            stored[_INPUT if origin.phase == "data" else origin.layer] += tensor.nbytes
     return stored
 
 
@@ -235,6 +225,20 @@ def _memory(graphs: Sequence[Graph], network: Network) -> Memory:
             else:
                 sums["activations" if _is_forward(op) else "activation_gradients"] += tensor.nbytes
     return Memory(**sums)
+
+
+def _gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
+    """The memory plan that compiling these sections for CUDA checks, computed without a GPU.
+
+    ``residency: auto`` counts as ``device``: whether batches are streamed depends on the memory
+    that is free when training starts.
+    """
+    from ..backends.cuda.backend import CudaBackend
+    from ..backends.cuda.memory_plan import plan_memory
+
+    rewrites = CudaBackend.rewrites if config.run.fusion else {}
+    graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
+    return plan_memory(graphs, config.run.precision, config.data.residency == "stream")
 
 
 def _is_forward(op: Op) -> bool:

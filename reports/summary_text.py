@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..common.text import shape_text
 from .summary import Memory, NetworkSummary, Row
-from .units import bytes_text, quantity, shape_text
+from .units import bytes_text, digits, quantity, table
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
 
 _HEAD = ("layer", "output", "parameters", "MFLOP", "weights", "activation")
-_LEFT = 2
 
 
 def as_text(summary: NetworkSummary) -> str:
@@ -37,17 +37,17 @@ def as_text(summary: NetworkSummary) -> str:
         bytes_text(summary.training.parameters),
         bytes_text(summary.training.activations),
     )
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, total, strict=True)]
-    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    head, *body, foot = table([_HEAD, *rows, total], "<<>")
+    rule = "-" * len(head)
     lines = [
         f"{summary.config}: {summary.dataset}, pictures {shape_text(summary.input_shape)}, "
         f"{len(summary.classes)} classes, {loss.type}",
         "",
-        _line(_HEAD, widths),
+        head,
         rule,
-        *(_line(row, widths) for row in rows),
+        *body,
         rule,
-        _line(total, widths),
+        foot,
         "",
         "MFLOP: forward of one picture; a multiplication and an addition count as two.",
         f"activation: kept for backward, {_pictures(summary.batch_size // summary.parts)}; "
@@ -93,15 +93,18 @@ def _gpu(plan: MemoryPlan) -> list[str]:
         "workspaces": plan.workspaces,
         "total": plan.total,
     }
-    lines = [f"  {name:<24}{bytes_text(count):>10}" for name, count in named.items()]
-    return ["memory of training on a GPU, at most", *lines]
+    return _amounts("memory of training on a GPU, at most", named.items())
 
 
 def _memory(title: str, memory: Memory) -> list[str]:
-    named = [*vars(memory).items(), ("total", memory.total)]
-    named = [(name, count) for name, count in named if count or name != "statistics"]
-    lines = [f"  {name.replace('_', ' '):<24}{bytes_text(count):>10}" for name, count in named]
-    return [title, *lines]
+    named = {key.replace("_", " "): count for key, count in vars(memory).items()}
+    if not memory.statistics:
+        del named["statistics"]
+    return _amounts(title, {**named, "total": memory.total}.items())
+
+
+def _amounts(title: str, named: Iterable[tuple[str, int]]) -> list[str]:
+    return [title, *(f"  {name:<24}{bytes_text(count):>10}" for name, count in named)]
 
 
 def _name(row: Row) -> str:
@@ -110,18 +113,7 @@ def _name(row: Row) -> str:
     return name if name.rpartition("_")[0] == row.type or not row.type else f"{name}: {row.type}"
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    parts = [
-        f"{cell:<{width}}" if at < _LEFT else f"{cell:>{width}}"
-        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return "  ".join(parts).rstrip()
-
-
 def _mflop(flops: int) -> str:
     """Millions with about three digits."""
     value = flops / 1e6
-    if not flops:
-        return "-"
-    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2 if value >= 0.9995 else 3
-    return f"{value:,.{digits}f}"
+    return f"{value:,.{digits(value) + (value < 0.9995)}f}" if flops else "-"

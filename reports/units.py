@@ -1,28 +1,40 @@
-"""Human-readable numbers."""
+"""Human-readable numbers, and tables of them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def quantity(value: float) -> str:
     """A number with three digits and a prefix: 36.9 M."""
-    for prefix in ("", "k", "M", "G", "T"):
-        if value < 999.5 or prefix == "T":
-            digits = 0 if not prefix else 2 if value < 9.995 else 1 if value < 99.95 else 0
-            return f"{value:.{digits}f} {prefix}".rstrip()
-        value /= 1000
-    raise AssertionError("unreachable")
+    return _scaled(value, 1000, ("", "k", "M", "G", "T")).rstrip()
 
 
 def bytes_text(count: float) -> str:
     """Bytes in three digits with a binary unit: ``392 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if count < 999.5 or unit == "TiB":
-            digits = 0 if unit == "B" or count >= 99.95 else 1 if count >= 9.995 else 2
-            return f"{count:.{digits}f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
+    return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
 
 
-def shape_text(shape: tuple[int, ...]) -> str:
-    """``20x24x24``."""
-    return "x".join(map(str, shape))
+def _scaled(value: float, step: int, units: Sequence[str]) -> str:
+    unit = 0
+    while value >= 999.5 and unit < len(units) - 1:
+        value, unit = value / step, unit + 1
+    return f"{value:.{digits(value) if unit else 0}f} {units[unit]}"
+
+
+def digits(value: float) -> int:
+    """The number of decimals with which a number from 1 to 999 has three digits."""
+    return 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+
+
+def table(rows: Sequence[Sequence[object]], align: str = "<>") -> list[str]:
+    """The rows as lines, each column as wide as its widest cell, with two spaces between.
+
+    align: ``<`` or ``>`` for each column; the last sign holds for all columns that follow.
+    """
+    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    signs = align.ljust(len(widths), align[-1])
+    return [
+        "  ".join(f"{c!s:{a}{w}}" for c, a, w in zip(row, signs, widths, strict=False)).rstrip()
+        for row in rows
+    ]

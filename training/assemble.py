@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..common.errors import ConfigError, ShapeError
+from ..configs import RunConfig
+from ..configs.places import layer_place
+from ..configs.schema.layers import NESTED
+from ..configs.schema.optimizer import GroupConfig, OptimizerConfig
 from ..datasets import (
     DataFile,
     DatasetInfo,
@@ -34,10 +38,6 @@ from ..optimizers.rules import Rule
 from .network import Network
 from .preprocessing import Preprocessing
 from .rate_tables import RateTable, rate_tables
-
-if TYPE_CHECKING:
-    from ..configs.schema.optimizer import GroupConfig, OptimizerConfig
-    from ..configs.schema.run import RunConfig
 
 
 def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
@@ -72,8 +72,6 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
 
     Raises ShapeError or ConfigError that names the layer and its place in the file, or the file.
     """
-    from ..configs.places import layer_place
-
     where = f"{file}: " if file else ""
     try:
         layers = build_layers(_layer_specs(config.layers), info.shape)
@@ -82,15 +80,13 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         placed = bool(config.layers[0].place)
         raise type(error)(str(error) if placed else where + str(error)) from None
     loss = LOSSES[config.loss.type](**config.loss.options())
+    place = config.layers[-1].place
     try:
         loss.check(layers[-1].output_shape, len(info.classes))
-    except ShapeError as error:
-        last = config.layers[-1].place
-        raise ShapeError(f"{last}: {error}" if last else where + str(error)) from None
-    try:
+        place = ""
         return Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
-        place = layer_place(config.layers, str(error))
+        place = place or layer_place(config.layers, str(error))
         raise type(error)(f"{place}: {error}" if place else where + str(error)) from None
 
 
@@ -175,8 +171,6 @@ def _group(group: GroupConfig, index: int, tables: Mapping[str, RateTable]) -> G
 
 def _layer_specs(layers: Sequence[Any]) -> list[LayerSpec]:
     """Specifications of layers, composites with those of the layers that they are made of."""
-    from ..configs.schema.layers import NESTED
-
     specs = []
     for layer in layers:
         options = layer.options()

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
+from ..configs import RunConfig
 from ..graph.augmentations import AUGMENTATIONS, Augmentation, augmentation_keys
 from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import AverageViews, GatherAugmented, GatherBatch, View, Views
 
 if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
     from .preprocessing import Preprocessing
 
 
@@ -24,8 +24,7 @@ def augmentations(config: RunConfig, shape: Shape) -> tuple[Augmentation, ...]:
     _, height, width = shape
     found = []
     for place, chosen in enumerate(config.data.augment):
-        options = {key: getattr(chosen, key) for key in type(chosen).model_fields if key != "type"}
-        each = AUGMENTATIONS[chosen.type](**options)
+        each = AUGMENTATIONS[chosen.type](**chosen.options())
         if reason := each.misfit(height, width):
             raise ConfigError(
                 f"data.augment.{place}.{chosen.type}: {reason}, which have {height}x{width} pixels"

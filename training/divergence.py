@@ -56,9 +56,6 @@ class Watch:
                     f"({_counts(array)}); check the initialiser of layer '{_owner(name)}'"
                 )
 
-    def loss_is_finite(self) -> bool:
-        return bool(np.isfinite(self._session.sums()).all())
-
     def look(self) -> bool:
         """Whether the whole state is finite; if so, it becomes the last good state.
 
@@ -80,7 +77,7 @@ class Watch:
     def glance(self) -> bool:
         """``look`` if the last one was long enough ago; else check only the loss."""
         if perf_counter() - self._looked < self._cost / _SHARE:
-            return self.loss_is_finite()
+            return bool(np.isfinite(self._session.sums()).all())
         return self.look()
 
     def find(self, stop_requested: Callable[[], bool]) -> Finding | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 from ..backends.base import Backend
 from ..common.errors import DatasetError
+from ..common.text import shape_text
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
 from .assemble import describe_data, load_data
+from .augmentation import TEST_TIME
 from .records.trained import Trained
-from .sections import evaluation
 
 Part = Literal["train", "validation", "test"]
 Scores = NDArray[np.floating[Any]]
@@ -176,9 +178,10 @@ def load_part(
     name = own if dataset is None else dataset
     info = describe_data(config, root) if name == own else describe(name, root=root)
     if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
+        needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)}"
         raise DatasetError(
-            f"dataset '{name}' has pictures {_shape(info.shape)} and {len(info.classes)} classes; "
-            f"{trained.path} needs {_shape(trained.input_shape)} and {len(trained.classes)}"
+            f"dataset '{name}' has pictures {shape_text(info.shape)} and {len(info.classes)} "
+            f"classes; {trained.path} needs {needed}"
         )
     split: Literal["train", "test"] = "test" if part == "test" else "train"
     if name == own:
@@ -204,7 +207,7 @@ def evaluate(
     images: ImageSet,
     index: NDArray[np.int32],
     part: Part,
-    progress: Callable[[int], None] = lambda count: None,
+    progress: Callable[[int], object] = lambda count: None,
     tta: str | None = None,
 ) -> Evaluation:
     """Run every picture of ``index`` through the network once, in the views of ``tta``.
@@ -217,18 +220,10 @@ def evaluate(
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     tta = trained.config.evaluate.tta if tta is None else tta
     scaling = trained.checkpoint.provenance.preprocessing
-    graph = evaluation(
-        trained.config,
-        trained.network,
-        scaling,
-        images.name,
-        len(images),
-        batch_size,
-        len(order),
-        tta,
+    graph = trained.network.evaluate_graph(
+        batch_size, images.name, len(images), len(order), scaling, TEST_TIME[tta]
     )
-    executable = trained.compile(backend, graph)
-    try:
+    with closing(trained.compile(backend, graph)) as executable:
         executable.write(graph["images"], images.images)
         executable.write(graph["labels"], images.labels)
         executable.write(graph["order"], order.reshape(-1))
@@ -244,8 +239,6 @@ def evaluate(
             tally.add(found, images.labels[found], scores, probabilities)
             progress(len(found))
         sums = executable.read(graph["sums"])
-    finally:
-        executable.close()
     return Evaluation(
         checkpoint=trained.path,
         dataset=images.name.partition("/")[0],
@@ -257,7 +250,3 @@ def evaluate(
         worst=tally.worst(),
         tta=tta,
     )
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

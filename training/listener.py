@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from .metrics import Metrics
-from .records.state import Best
+from .plan import Plan
+from .records.state import Best, State
 
 EndState = Literal["finished", "interrupted"]
 
@@ -16,20 +17,14 @@ EndState = Literal["finished", "interrupted"]
 class Started:
     """Before the first step: run, data and length of the training.
 
-    ``resumed_from`` is the checkpoint from which ``step``, ``best`` and ``rate_factor`` come.
+    ``resumed_from`` is the checkpoint from which the ``state`` comes.
     """
 
     run: Path
     backend: str
-    step: int
-    total_steps: int
-    steps_per_epoch: int
-    batch_size: int
-    train_count: int
-    validation_count: int
+    plan: Plan
+    state: State
     resumed_from: Path | None
-    best: Best | None
-    rate_factor: float
 
 
 @dataclass(frozen=True)
@@ -76,45 +71,26 @@ class Summary:
     resumed_from: Path | None
 
 
-class Listener(Protocol):
-    """Receives reports of a training, in the thread that trains; its methods must be quick."""
+class Listener:
+    """Receives reports of a training, in the thread that trains, and does nothing with them.
+
+    The methods of derived classes must be quick.
+    """
 
     def notice(self, text: str) -> None:
         """Something that the user should know."""
-        ...
 
     def started(self, started: Started) -> None:
         """Everything is ready; the first step follows."""
-        ...
 
     def progressed(self, progress: Progress) -> None:
         """After the first step, then several times a second."""
-        ...
 
     def logged(self, progress: Progress) -> None:
         """A line of the log was written; ``progress.metrics`` are its own."""
-        ...
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         """A validation has ended; ``best``: it is the best one so far."""
-        ...
 
     def saving(self, step: int, path: Path) -> None:
         """A checkpoint is being written in the background."""
-        ...
-
-
-class Silent:
-    """A Listener that does nothing; a base class for others."""
-
-    def notice(self, text: str) -> None: ...
-
-    def started(self, started: Started) -> None: ...
-
-    def progressed(self, progress: Progress) -> None: ...
-
-    def logged(self, progress: Progress) -> None: ...
-
-    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None: ...
-
-    def saving(self, step: int, path: Path) -> None: ...

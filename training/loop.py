@@ -7,12 +7,13 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..backends.base import Backend
+from ..configs import RunConfig
 from .divergence import Watch
 from .listener import EndState, Listener, Progress, Started, Summary
 from .metrics import Metrics
@@ -21,9 +22,6 @@ from .records.run_log import RunLog
 from .records.saver import Saver
 from .recovery import Diverged, Recovery
 from .session import Session
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 # Seconds for which a thread may keep the interpreter while another waits for it.
 SWITCH_SECONDS = 2e-4
@@ -82,26 +80,23 @@ class Loop:
 
     def _start(self, backend: Backend) -> None:
         plan, step, state = self._plan, self._session.step, self._saver.state
-        fields: dict[str, Any] = {"time": time(), "backend": backend.name}
-        source = self._saver.source
-        if source is not None:
-            fields["checkpoint"] = str(source.path)
-        fields["total_steps"] = plan.total_steps
-        name = "resume" if source is not None else "start"
-        self._log.event(name, step, **fields, versions=dict(backend.versions()))
+        source = self._resumed_from()
+        self._log.event(
+            "start" if source is None else "resume",
+            step,
+            time=time(),
+            backend=backend.name,
+            **({} if source is None else {"checkpoint": str(source)}),
+            total_steps=plan.total_steps,
+            versions=dict(backend.versions()),
+        )
         self._listener.started(
             Started(
                 run=self._saver.run.path,
                 backend=backend.name,
-                step=step,
-                total_steps=plan.total_steps,
-                steps_per_epoch=plan.steps_per_epoch,
-                batch_size=plan.batch_size,
-                train_count=len(plan.train),
-                validation_count=len(plan.validation),
-                resumed_from=source.path if source is not None else None,
-                best=state.best,
-                rate_factor=state.rate_factor,
+                plan=plan,
+                state=state,
+                resumed_from=source,
             )
         )
         if step == plan.total_steps and not state.validation_due:
@@ -169,17 +164,17 @@ class Loop:
     def _after_steps(self) -> None:
         """Do what is due after these steps, except for a validation, which comes next."""
         step, plan, saver = self._session.step, self._plan, self._saver
-        saver.at_step(step)
+        saver.note(step=step)
         if plan.log_due(step):
             self._log_training()
             self._session.set_sums(np.zeros(3))
-            saver.begin_window(step)
+            saver.note(window_start=step)
             self._pace.next_window()
         elif step == plan.total_steps:
             # The window stays open, because the run may be continued with more steps.
             self._log_training()
         if plan.validation_due(step):
-            saver.validation_is_due()
+            saver.note(validation_due=True)
         elif plan.save_due(step):
             self._save()
 
@@ -216,7 +211,7 @@ class Loop:
             raise self._recovery.validation_diverged(found.loss)
         self._validation = found
         step = session.step
-        saver.validated(found)
+        saver.state = saver.state.validated(found)
         self._measure(found)
         better = saver.state.unimproved == 0
         self._log.metrics(
@@ -224,7 +219,7 @@ class Loop:
             step,
             step / self._plan.steps_per_epoch,
             found,
-            self._rate(),
+            self._session.rate,
             count=found.count,
             correct=found.correct,
             seconds=seconds,
@@ -270,11 +265,10 @@ class Loop:
         plan = self._plan
         everything = len(plan.validation) or plan.steps_per_epoch * plan.batch_size
         if self._config.goal is not None and found.count >= everything:
-            self._saver.measured(found)
+            self._saver.note(measured=(found.accuracy, found.loss))
 
-    def _rate(self) -> float:
-        """The rate of the last update: rates[step - 1]."""
-        return float(self._session.rates[max(self._session.step - 1, 0)])
+    def _resumed_from(self) -> Path | None:
+        return None if self._saver.source is None else self._saver.source.path
 
     def _progress(self) -> Progress:
         plan, step = self._plan, self._session.step
@@ -284,7 +278,7 @@ class Loop:
             epoch=step / plan.steps_per_epoch,
             total_epochs=plan.total_steps / plan.steps_per_epoch,
             metrics=self._training,
-            learning_rate=self._rate(),
+            learning_rate=self._session.rate,
             images_per_second=self._pace.images_per_second,
             seconds_left=self._pace.seconds_left(plan.total_steps - step),
         )
@@ -307,7 +301,7 @@ class Loop:
             training_seconds=pace.training_seconds,
             validation_seconds=pace.validation_seconds,
             images_per_second=pace.overall_images_per_second,
-            resumed_from=saver.source.path if saver.source is not None else None,
+            resumed_from=self._resumed_from(),
         )
 
 

@@ -117,7 +117,7 @@ class Network:
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "step", augment=augment
         )
-        scores = self._forward(graph, x, self._scoring())
+        scores = self._forward(graph, x)
         self._loss(graph, scores, target)
         with graph.at("loss", "backward"):
             dy = self.loss.backward(graph)
@@ -127,8 +127,14 @@ class Network:
                 scale = 1.0 / parts if self.loss.reduction == "mean" else 1.0
                 optimizer.sum_up(graph, self.parameters(), steps_per_epoch, first_step, scale)
             else:
-                self._update(
-                    graph, optimizer, graph["step"], total_steps, steps_per_epoch, first_step
+                optimizer.update(
+                    graph,
+                    self.parameters(),
+                    self.running(),
+                    graph["step"],
+                    total_steps,
+                    steps_per_epoch,
+                    first_step,
                 )
             graph.add(Advance(step=graph["step"]))
         graph.prune()
@@ -142,24 +148,13 @@ class Network:
         step = graph.tensor("update.step", (1,), "int64", "state")
         graph.results["update.step"] = step
         with graph.at(optimizer.name, "update"):
-            self._update(graph, optimizer, step, total_steps, steps_per_epoch, first_step)
+            parameters, statistics = self.parameters(), self.running()
+            optimizer.update(
+                graph, parameters, statistics, step, total_steps, steps_per_epoch, first_step
+            )
             graph.add(Advance(step=step))
         graph.prune()
         return graph
-
-    def _update(
-        self,
-        graph: Graph,
-        optimizer: Optimizer,
-        step: Tensor,
-        total_steps: int,
-        steps_per_epoch: int,
-        first_step: int,
-    ) -> None:
-        parameters, statistics = self.parameters(), self.running()
-        optimizer.update(
-            graph, parameters, statistics, step, total_steps, steps_per_epoch, first_step
-        )
 
     def evaluate_graph(
         self,
@@ -182,7 +177,7 @@ class Network:
         test_time.check(self.input_shape)
         with graph.at("views", "data"):
             views = test_time.spread(graph, x)
-        scores = self._forward(graph, views, self._scoring())
+        scores = self._forward(graph, views)
         with graph.at("views", "forward"):
             graph.results["scores"] = scores = test_time.average(graph, scores)
         self._loss(graph, scores, target)
@@ -197,7 +192,7 @@ class Network:
         graph = Graph("infer", batch_size)
         x = graph.tensor("x", (batch_size, *self.input_shape), "float32", "input")
         graph.results["x"] = x
-        self._probabilities(graph, self._forward(graph, x, self._scoring()))
+        self._probabilities(graph, self._forward(graph, x))
         graph.prune()
         return graph
 
@@ -217,23 +212,22 @@ class Network:
         order_name: str = "order",
         augment: Sequence[Augmentation] = (),
     ) -> tuple[Tensor, Tensor]:
-        n = graph.batch_size
-        shape = self.input_shape
-        images = graph.tensor(f"{source}.images", (data_count, *shape), "uint8", "data")
-        labels = graph.tensor(f"{source}.labels", (data_count,), "int32", "data")
-        order = graph.tensor(order_name, (steps * n,), "int32", "data")
-        step = graph.tensor(step_name, (1,), "int64", "state")
-        x = graph.tensor("x", (n, *shape))
-        target = graph.tensor("target", (n,), "int32")
-        tensors = {"images": images, "labels": labels, "order": order, "step": step}
+        n, shape = graph.batch_size, self.input_shape
+        data = {
+            "images": graph.tensor(f"{source}.images", (data_count, *shape), "uint8", "data"),
+            "labels": graph.tensor(f"{source}.labels", (data_count,), "int32", "data"),
+            "order": graph.tensor(order_name, (steps * n,), "int32", "data"),
+            "step": graph.tensor(step_name, (1,), "int64", "state"),
+            "x": (x := graph.tensor("x", (n, *shape))),
+            "target": (target := graph.tensor("target", (n,), "int32")),
+        }
         with graph.at("data", "data"):
-            gather(graph, {**tensors, "x": x, "target": target}, preprocessing, augment)
-        graph.results.update(images=images, labels=labels, order=order)
-        graph.results.update(step=step, x=x, target=target)
+            gather(graph, data, preprocessing, augment)
+        graph.results.update(data)
         return x, target
 
-    def _forward(self, graph: Graph, x: Tensor, layers: Sequence[Layer]) -> Tensor:
-        x = forward_all(layers, graph, x)
+    def _forward(self, graph: Graph, x: Tensor) -> Tensor:
+        x = forward_all(self._scoring(), graph, x)
         graph.results["scores"] = x
         return x
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError
+from ..configs import RunConfig
 from ..datasets import split_validation, steps_per_epoch
 from ..optimizers.groups import RATES
 from ..optimizers.optimizer import EMA, LOOKAHEAD, lookahead_decays
 from ..optimizers.schedules.schedule import Length, training_steps
 from .rate_tables import rate_tables
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)

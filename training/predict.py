@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..common.errors import DatasetError
-from ..datasets import Picture, Preparation, read_picture
+from ..datasets import Picture, Preparation, as_image, read_picture
 from .records.trained import Trained
 
 _DIGITS = tuple("0123456789")
@@ -76,11 +77,8 @@ def predict(
     """
     graph = trained.network.infer_graph(1)
     scaling = trained.checkpoint.provenance.preprocessing
-    scale = np.array(scaling.scale, np.float32)[:, None, None]
-    shift = np.array(scaling.shift, np.float32)[:, None, None]
     preparation = _preparation(trained, invert, raw)
-    executable = trained.compile(backend, graph)
-    try:
+    with closing(trained.compile(backend, graph)) as executable:
         for path in paths:
             if isinstance(path, DatasetError):
                 yield path
@@ -90,7 +88,7 @@ def predict(
             except DatasetError as error:
                 yield error
                 continue
-            executable.write(graph["x"], (picture.image.astype(np.float32) * scale + shift)[None])
+            executable.write(graph["x"], scaling(picture.image)[None])
             executable.run(graph.name)
             probabilities = executable.read(graph["probabilities"])[0].astype(np.float64)
             best = np.argsort(-probabilities, kind="stable")[:top]
@@ -98,8 +96,6 @@ def predict(
                 Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best
             )
             yield Prediction(path, answers, picture)
-    finally:
-        executable.close()
 
 
 def _preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:
@@ -135,8 +131,6 @@ class InputFolder:
 
     def save(self, prediction: Prediction) -> Path:
         """Write a picture; a second one of the same name gets ``-2``. Raises DatasetError."""
-        from PIL import Image
-
         stem = name = prediction.path.stem
         number = 1
         while name in self._names:
@@ -144,10 +138,8 @@ class InputFolder:
             name = f"{stem}-{number}"
         self._names.add(name)
         path = self._folder / f"{name}-input.png"
-        planes = prediction.picture.image
-        pixels = planes[0] if len(planes) == 1 else planes.transpose(1, 2, 0)
         try:
-            Image.fromarray(np.ascontiguousarray(pixels)).save(path)
+            as_image(prediction.picture.image).save(path)
         except OSError as error:
             raise _unwritable(path, error) from None
         return path

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..configs import RunConfig
+from ..configs.schema.training import ScheduleConfig
 from ..optimizers.groups import RATES
 from ..optimizers.muon import rest_table
 from ..optimizers.schedules import SCHEDULES
 from ..optimizers.schedules.schedule import Schedule, Warmup
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
-    from ..configs.schema.training import ScheduleConfig
 
 
 @dataclass(frozen=True)

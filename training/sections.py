@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING
 
+from ..configs import RunConfig
 from ..datasets import DatasetInfo, evaluation_order
 from ..graph.graph import Graph
 from .assemble import optimizer
@@ -14,9 +14,6 @@ from .network import Network
 from .plan import Plan, make_plan
 from .preprocessing import Preprocessing
 from .stretches import Stretch, make_stretches
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 SOURCE = "train"
 
@@ -67,32 +64,15 @@ def make_sections(
     steps = len(evaluation_order(plan.validation, batch)) // batch
     if not steps:
         return Sections(stretches, None)
-    evaluate = evaluation(config, network, scaling, SOURCE, count, batch, steps)
+    views = TEST_TIME[config.evaluate.tta]
+    evaluate = network.evaluate_graph(batch, SOURCE, count, steps, scaling, views)
     return Sections(stretches, rule.evaluated(evaluate, parameters, network.running()))
-
-
-def evaluation(
-    config: RunConfig,
-    network: Network,
-    scaling: Preprocessing,
-    source: str,
-    count: int,
-    batch_size: int,
-    batches: int,
-    tta: str | None = None,
-) -> Graph:
-    """The evaluation of ``count`` samples of the data set ``source``, in ``batches`` batches.
-
-    ``tta``: a name of TEST_TIME, by default the config's.
-    """
-    views = TEST_TIME[config.evaluate.tta if tta is None else tta]
-    return network.evaluate_graph(batch_size, source, count, batches, scaling, views)
 
 
 def expected_sections(
     config: RunConfig, network: Network, scaling: Preprocessing, info: DatasetInfo
 ) -> Sections:
-    """The same before the data set is read.
+    """The sections of a training before the data set is read.
 
     If its size is not known, ``samples_needed`` is used, and an evaluation has a whole batch.
     Raises what ``make_plan`` and ``make_sections`` raise.

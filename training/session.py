@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from ..backends.base import Backend, Executable, Options
 from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError
+from ..configs import RunConfig
 from ..datasets import evaluation_order
 from ..graph.graph import Graph, Shape
 from ..optimizers.groups import RATES
@@ -25,9 +27,6 @@ from .pace import next_chunk
 from .records.checkpoint import Checkpoint
 from .setup import Setup
 from .stretches import stretch_at
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 _LOG = logging.getLogger("dnnstack.training")
 Section = Literal["train", "evaluate"]
@@ -175,6 +174,11 @@ class Session:
         self.rates = self.plan.rates * self._rate_factor
         self._feed_tables(self.executable, self.executable.graphs)
 
+    @property
+    def rate(self) -> float:
+        """The rate of the last update: rates[step - 1]."""
+        return float(self.rates[max(self.step - 1, 0)])
+
     def snapshot(self) -> Snapshot:
         """A copy of the state after ``step`` updates."""
         return Snapshot(self.step, self.sums(), self.arrays())
@@ -183,7 +187,10 @@ class Session:
         """Restore a snapshot, of an earlier or a later step."""
         self._put_arrays(self.executable, snapshot.arrays)
         self.set_sums(snapshot.sums)
-        self._go_to(snapshot.step)
+        self.step = snapshot.step
+        self.stretches[0].go_to(self.executable, self.step)
+        # An epoch's order is written when its first step runs.
+        self._epoch = -1
 
     def repeat(
         self, backend: Backend, section: Section, at: Snapshot, batch: int = 0
@@ -196,8 +203,7 @@ class Session:
         stretch, _ = stretch_at(self.stretches, at.step)
         runs = stretch.runs() if section == "train" else [self.graph("evaluate")]
         sections = {graph.name: graph for graph in runs}
-        executable = backend.compile(sections, Options(fusion=False))
-        try:
+        with closing(backend.compile(sections, Options(fusion=False))) as executable:
             self._feed(executable, sections)
             self._put_arrays(executable, at.arrays)
             if section == "train":
@@ -210,8 +216,6 @@ class Session:
             for graph in runs:
                 executable.run(graph.name)
                 yield executable, graph
-        finally:
-            executable.close()
 
     def graph(self, section: Section) -> Graph:
         """A section before rewrites; for training, that of the first stretch."""
@@ -224,12 +228,6 @@ class Session:
         """Free the executable."""
         self.orders.close()
         self.executable.close()
-
-    def _go_to(self, step: int) -> None:
-        self.step = step
-        self.stretches[0].go_to(self.executable, step)
-        # An epoch's order is written when its first step runs.
-        self._epoch = -1
 
     def _put_arrays(
         self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]

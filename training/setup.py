@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.select import available_threads
+from ..configs import RunConfig
 from ..datasets import ImageSet
 from .assemble import optimizer, saved_tensors
 from .network import Network
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, make_sections
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)

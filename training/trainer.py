@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
 from ..common.files import atomic_write
+from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads, ImageSet
 from . import interrupt
 from .assemble import (
@@ -22,7 +22,7 @@ from .assemble import (
     saved_tensors,
 )
 from .augmentation import augmentations
-from .listener import Listener, Silent, Summary
+from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
 from .pixel_statistics import mean_and_deviation
@@ -38,9 +38,6 @@ from .records.state import START
 from .records.store import CheckpointWriter
 from .session import Session
 from .setup import Setup
-
-if TYPE_CHECKING:
-    from ..configs.schema.run import RunConfig
 
 
 def train(
@@ -63,7 +60,7 @@ def train(
     unsuitable config, data set or device, and Interrupted for a stop; later NonFiniteError if
     training diverges, CheckpointError if saving fails.
     """
-    heard = listener or Silent()
+    heard = listener or Listener()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
 
     def check() -> None:
@@ -149,8 +146,6 @@ def _compiled(
 
 
 def _provenance(setup: Setup, session: Session, backend: Backend, data_root: Path) -> Provenance:
-    from ..configs import effective_yaml
-
     return Provenance(
         steps_per_epoch=setup.plan.steps_per_epoch,
         config=effective_yaml(setup.config),

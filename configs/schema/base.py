@@ -6,23 +6,28 @@ the YAML file (short forms included, unset keys left out), and validating that g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
-from annotated_types import Interval
+from annotated_types import GroupedMetadata, Interval
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
+    WithJsonSchema,
     model_serializer,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from ...common.options import SHORT_EPOCHS, Form, OptionError, sides
+from ...common.options import SHORT_EPOCHS, Check, Form, OptionError, is_number, sides
 
 
 def problem(message: str, **context: Any) -> PydanticCustomError:
@@ -31,12 +36,26 @@ def problem(message: str, **context: Any) -> PydanticCustomError:
 
 
 class Model(BaseModel):
-    """A mapping of known keys: unknown keys, wrong types, infinities and NaN are errors."""
+    """A mapping of known keys: unknown keys, wrong types, infinities and NaN are errors.
+
+    A field is described by the text in its annotation, as an option of a constructor is.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        defer_build=True,
     )
     written_last: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **arguments: Any) -> None:
+        for field in cls.model_fields.values():
+            texts = [mark for mark in field.metadata if isinstance(mark, str)]
+            field.description = texts[0] if texts else field.description
 
     def options(self) -> dict[str, Any]:
         """Every field except the type, unchanged."""
@@ -44,7 +63,13 @@ class Model(BaseModel):
 
     @model_serializer(mode="wrap")
     def written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        return ordered(self, handler(self))
+        fields = handler(self)
+        keys = in_order(type(self), fields)
+        return self.shortened({key: fields[key] for key in keys if fields[key] is not None})
+
+    def shortened(self, options: dict[str, Any]) -> Any:
+        """The short form of the keys that are set, which are in the order of writing."""
+        return options
 
 
 def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
@@ -53,19 +78,12 @@ def in_order(model: type[Model], keys: Iterable[str]) -> list[str]:
     return sorted(keys, key=lambda key: rank.get(key, 0))
 
 
-def ordered(model: Model, fields: dict[str, Any]) -> dict[str, Any]:
-    """The keys that are set, in the order in which they are written."""
-    return {key: fields[key] for key in in_order(type(model), fields) if fields[key] is not None}
-
-
 class TypedModel(Model):
     """One of several kinds, told apart by the key ``type``; ``fixed`` means ``{type: fixed}``."""
 
     kind: ClassVar[str]
 
-    @model_serializer(mode="wrap")
-    def written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        options = ordered(self, handler(self))
+    def shortened(self, options: dict[str, Any]) -> Any:
         return options["type"] if len(options) == 1 else options
 
 
@@ -74,15 +92,29 @@ class NamedModel(Model):
 
     kind: ClassVar[str]
 
-    @model_serializer(mode="wrap")
-    def written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        options = ordered(self, handler(self))
+    def shortened(self, options: dict[str, Any]) -> Any:
         name = options.pop("type")
         return {name: options} if options else name
 
 
+class Normalised:
+    """Makes the long form of what may be written shorter, before pydantic validates it."""
+
+    def normalise(self, value: Any, known: Collection[str]) -> Any:
+        """known: the types of the union that follows, if it is one."""
+        raise NotImplementedError
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        known = _kinds(source)
+        return core_schema.no_info_before_validator_function(
+            lambda value: self.normalise(value, known), handler(source)
+        )
+
+
 @dataclass(frozen=True)
-class Typed:
+class Typed(Normalised):
     """Accepts ``name`` for ``{type: name}`` in front of a union of TypedModels."""
 
     kind: str
@@ -96,25 +128,16 @@ class Typed:
             raise problem(f"the key 'type' is missing ({', '.join(known)})", at_key=True)
         return value
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        known = _kinds(source)
-        return core_schema.no_info_before_validator_function(
-            lambda value: self.normalise(value, known), handler(source)
-        )
-
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         # The members may be incomplete, as layers contain layers: json_schema.py writes the rest.
         written = handler(schema)
-        members = written.get("oneOf", [written])
-        return {"x-typed": members}
+        return {"x-typed": written.get("oneOf", [written])}
 
 
 @dataclass(frozen=True)
-class Named:
+class Named(Normalised):
     """Accepts ``name`` and ``{name: {options}}`` in front of a union of NamedModels."""
 
     kind: str
@@ -152,14 +175,6 @@ class Named:
         found = ", ".join(map(str, value))
         return f"expected one {self.kind}, got several keys: {found}; each begins with its own '-'"
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        known = frozenset(_kinds(source))
-        return core_schema.no_info_before_validator_function(
-            lambda value: self.normalise(value, known), handler(source)
-        )
-
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
@@ -170,9 +185,8 @@ def _kinds(annotation: Any) -> list[str]:
     """The types of all models of a union."""
     if get_origin(annotation) is not None:
         return [kind for part in get_args(annotation) for kind in _kinds(part)]
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return list(get_args(annotation.model_fields["type"].annotation))
-    return []
+    field = getattr(annotation, "model_fields", {}).get("type")
+    return list(get_args(field.annotation)) if field else []
 
 
 def written_kinds(model: dict[str, Any]) -> list[str]:
@@ -187,11 +201,40 @@ def tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def one_or_more(item: dict[str, Any]) -> WithJsonSchema:
+    """The JSON Schema of one item, or a list of at least one."""
+    return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
+
+
+def _short(value: Any) -> Any:
+    return value if value is None else value[0] if len(value) == 1 else list(value)
+
+
+short = PlainSerializer(_short)
+"""Writes a list of one item as the item."""
+
+
+def numbers(value: Any, expected: str) -> tuple[int | float, ...]:
+    """One number or a list of them, none beyond 1e6."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
+        raise problem(f"expected {expected}")
+    return tuple(values)
+
+
 @dataclass(frozen=True)
-class Formed:
+class Formed(GroupedMetadata):
     """A ``Form``, as pydantic reads and writes it."""
 
     form: Form
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.form.read is not None:
+            yield BeforeValidator(self._read)
+        if self.form.write is not None:
+            yield PlainSerializer(self.form.write)
+        if self.form.schema is not None:
+            yield WithJsonSchema(dict(self.form.schema))
 
     def _read(self, value: Any) -> Any:
         assert self.form.read is not None
@@ -200,28 +243,24 @@ class Formed:
         except OptionError as error:
             raise misfit(error) from None
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        schema: Any = handler(source)
-        if self.form.read is not None:
-            schema = core_schema.no_info_before_validator_function(self._read, schema)
-        if self.form.write is not None:
-            serialization = core_schema.plain_serializer_function_ser_schema(self.form.write)
-            schema["serialization"] = serialization
-        found: CoreSchema = schema
-        return found
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return dict(self.form.schema) if self.form.schema is not None else handler(schema)
-
 
 def misfit(error: OptionError) -> PydanticCustomError:
     """The error of a value that does not fit an option, for pydantic."""
     context: dict[str, Any] = {"words": error.words} if error.words else {}
     return problem(str(error), **context, **({"missing": True} if error.missing else {}))
+
+
+def checked(check: Check) -> AfterValidator:
+    """A ``Check``, as pydantic runs it."""
+
+    def validator(value: Any, info: ValidationInfo) -> Any:
+        try:
+            check.test(value, info.data)
+        except OptionError as error:
+            raise misfit(error) from None
+        return value
+
+    return AfterValidator(validator)
 
 
 Threads = Annotated[int, Field(ge=1, le=1024)]

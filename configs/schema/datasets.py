@@ -13,8 +13,8 @@ from pydantic import (
     field_validator,
 )
 
-from ...common.options import Count, is_number, is_whole
-from .base import Named, NamedModel, Pair, problem, tupled
+from ...common.options import Count, is_whole
+from .base import Named, NamedModel, Pair, numbers, problem, tupled
 
 
 def _path(value: str) -> str:
@@ -27,10 +27,7 @@ Folder = Annotated[str, AfterValidator(_path)]
 
 
 def _row(value: Any) -> Any:
-    values = value if isinstance(value, (list, tuple)) else [value]
-    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
-        raise problem("expected a list of numbers, none beyond 1e6")
-    return tuple(values)
+    return numbers(value, "a list of numbers, none beyond 1e6")
 
 
 Row = Annotated[
@@ -44,15 +41,11 @@ LARGEST_TABLE = 10_000
 
 def _names(value: Any) -> Any:
     names = tuple(value) if isinstance(value, (list, tuple)) else ()
-    if len(names) < 2 or not all(map(_is_name, names)):
+    if len(names) < 2 or not all(isinstance(n, str) and n and n.isprintable() for n in names):
         raise problem("expected a list of at least two names without control characters")
     if len(set(names)) < len(names):
         raise problem("expected each name once")
     return names
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and value.isprintable()
 
 
 _NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 2}
@@ -98,8 +91,8 @@ class StrokesConfig(DatasetConfig):
     """Digits drawn by the program in MNIST's format; needs no download."""
 
     type: Literal["strokes"] = "strokes"
-    train_count: Count = Field(default=60_000, description="Pictures to train on.")
-    test_count: Count = Field(default=10_000, description="Pictures to test on.")
+    train_count: Annotated[Count, "Pictures to train on."] = 60_000
+    test_count: Annotated[Count, "Pictures to test on."] = 10_000
 
 
 class FashionMnistConfig(DatasetConfig):
@@ -118,26 +111,28 @@ class Cifar100Config(DatasetConfig):
     """Photographs of 100 kinds of things, 32x32 RGB: 50,000 to train on, 10,000 to test on."""
 
     type: Literal["cifar100"] = "cifar100"
-    labels: Literal["fine", "coarse"] = Field(
-        default="fine", description="fine: 100 classes; coarse: their 20 superclasses."
-    )
+    labels: Annotated[
+        Literal["fine", "coarse"], "fine: 100 classes; coarse: their 20 superclasses."
+    ] = "fine"
 
 
 class TableConfig(DatasetConfig):
     """Samples written in the config, such as a truth table: both training set and test set."""
 
     type: Literal["table"] = "table"
-    inputs: Annotated[tuple[Row, ...], Field(min_length=1), BeforeValidator(tupled)] = Field(
-        description="One row per sample, with its values as written."
-    )
+    inputs: Annotated[
+        tuple[Row, ...],
+        Field(min_length=1),
+        BeforeValidator(tupled),
+        "One row per sample, with its values as written.",
+    ]
     targets: Annotated[
         tuple[Annotated[int, Field(ge=0, le=9999)], ...],
         Field(min_length=1),
         BeforeValidator(tupled),
-    ] = Field(description="The class of each row, from 0.")
-    classes: ClassNames | None = Field(
-        default=None, description="Names of the classes; default: their numbers."
-    )
+        "The class of each row, from 0.",
+    ]
+    classes: Annotated[ClassNames | None, "Names of the classes; default: their numbers."] = None
 
     @field_validator("inputs")
     @classmethod
@@ -167,30 +162,28 @@ class ImageFolderConfig(DatasetConfig):
     """Pictures of any size, with one folder per class, scaled to one size."""
 
     type: Literal["image_folder"] = "image_folder"
-    train: Folder = Field(description="Folder with a folder of pictures for each class.")
-    test: Folder | None = Field(
-        default=None,
-        description="Folder of the same form, to test on; default: pictures held out of train.",
-    )
-    test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.2, description="Share of each class that is held out if test is not given."
-    )
-    size: PictureSize = Field(description="Pixels of a side, or [height, width].")
-    fit: Literal["crop", "resize"] = Field(
-        default="crop",
-        description="crop: the largest central part with the right proportions; "
-        "resize: the whole picture.",
-    )
-    mode: Literal["rgb", "grey"] = Field(default="rgb", description="Three channels or one.")
-    classes: Classes | None = Field(
-        default=None,
-        description="Number of the classes, or their names in the order of the labels; "
+    train: Annotated[Folder, "Folder with a folder of pictures for each class."]
+    test: Annotated[
+        Folder | None, "Folder of the same form, to test on; default: pictures held out of train."
+    ] = None
+    test_fraction: Annotated[
+        float, Field(gt=0, lt=1), "Share of each class that is held out if test is not given."
+    ] = 0.2
+    size: Annotated[PictureSize, "Pixels of a side, or [height, width]."]
+    fit: Annotated[
+        Literal["crop", "resize"],
+        "crop: the largest central part with the right proportions; resize: the whole picture.",
+    ] = "crop"
+    mode: Annotated[Literal["rgb", "grey"], "Three channels or one."] = "rgb"
+    classes: Annotated[
+        Classes | None,
+        "Number of the classes, or their names in the order of the labels; "
         "default: the names of the folders, sorted.",
-    )
-    on_error: Literal["stop", "skip"] = Field(
-        default="stop",
-        description="What to do if a picture cannot be read: stop, or skip it with a warning.",
-    )
+    ] = None
+    on_error: Annotated[
+        Literal["stop", "skip"],
+        "What to do if a picture cannot be read: stop, or skip it with a warning.",
+    ] = "stop"
 
 
 Dataset = Annotated[

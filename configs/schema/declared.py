@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
-    AfterValidator,
     Field,
-    ValidationInfo,
     create_model,
 )
 
@@ -19,11 +17,10 @@ from ...common.options import (
     DefaultOf,
     Form,
     Option,
-    OptionError,
     options_of,
     summary_of,
 )
-from .base import Formed, Model, misfit
+from .base import Formed, Model, Named, Typed, checked
 
 M = TypeVar("M", bound=Model)
 Types = Mapping[Any, Any]
@@ -39,8 +36,10 @@ def config_models(
     return {kind: _model(kind, each, base, types or {}, suffix) for kind, each in kinds.items()}
 
 
-def union(types: Iterable[Any]) -> Any:
-    return reduce(or_, types)
+def one_of(models: Mapping[str, type[Model]], form: Typed | Named) -> Any:
+    """A field for one of these models, told apart by their types and written in this form."""
+    union: Any = reduce(or_, models.values())
+    return Annotated[Annotated[union, Field(discriminator="type")], form]
 
 
 def _model(kind: str, declared: type, base: type[M], types: Types, suffix: str) -> type[M]:
@@ -65,12 +64,16 @@ def _field(option: Option) -> Any:
     others = [mark.option for mark in option.marks if isinstance(mark, DefaultOf)]
     if others:
         # Pydantic 2.11 asks for a default too if the other option is wrong, and then not there.
-        return Field(default_factory=lambda data: data.get(others[0]), description=option.text)
+        return Field(
+            default_factory=lambda data: data.get(others[0]),
+            validate_default=False,
+            description=option.text,
+        )
     if option.is_required:
         return Field(description=option.text)
     # An initialiser is written by its name.
     default = getattr(option.default, "name", option.default)
-    return Field(default=default, validate_default=True, description=option.text)
+    return Field(default=default, description=option.text)
 
 
 def _with_marks(type_: Any, marks: tuple[Any, ...], types: Types) -> Any:
@@ -91,25 +94,14 @@ def _type(type_: Any, types: Types) -> Any:
         found: Any = tuple(each if each is ... else _type(each, types) for each in arguments)
         return origin[found]
     if type(None) in arguments:
-        return union(_type(each, types) for each in arguments)
+        return reduce(or_, (_type(each, types) for each in arguments))
     return type_
 
 
 def _metadata(mark: Any) -> list[Any]:
     """A mark as pydantic metadata; pydantic knows those of annotated_types itself."""
     if isinstance(mark, Check):
-        return [AfterValidator(_testing(mark))]
+        return [checked(mark)]
     if isinstance(mark, Form):
         return [Formed(mark)]
     return [] if isinstance(mark, DefaultOf) else [mark]
-
-
-def _testing(check: Check) -> Callable[[Any, ValidationInfo], Any]:
-    def validator(value: Any, info: ValidationInfo) -> Any:
-        try:
-            check.test(value, info.data)
-        except OptionError as error:
-            raise misfit(error) from None
-        return value
-
-    return validator

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from ...common.options import Count, Positive
+from ...layers.initializers import SCALED
 from .base import Named, NamedModel, problem
 
-ScaledName = Literal[
-    "glorot_uniform",
-    "glorot_normal",
-    "he_uniform",
-    "he_normal",
-    "lecun_uniform",
-    "lecun_normal",
-    "torch_uniform",
-    "zeros",
-    "ones",
-]
+if TYPE_CHECKING:
+    ScaledName = str
+else:
+    ScaledName = Literal[(*SCALED, "torch_uniform", "zeros", "ones")]
 
 
 class InitializerConfig(NamedModel):
@@ -37,54 +31,52 @@ class NormalConfig(InitializerConfig):
     """Normal distribution."""
 
     type: Literal["normal"] = "normal"
-    mean: float = Field(default=0.0, description="Mean.")
-    std: Positive = Field(description="Standard deviation.")
+    mean: Annotated[float, "Mean."] = 0.0
+    std: Annotated[Positive, "Standard deviation."]
 
 
 class TruncatedNormalConfig(InitializerConfig):
     """Normal distribution, values beyond two standard deviations drawn again."""
 
     type: Literal["truncated_normal"] = "truncated_normal"
-    mean: float = Field(default=0.0, description="Mean.")
-    std: Positive = Field(description="Standard deviation before truncation.")
+    mean: Annotated[float, "Mean."] = 0.0
+    std: Annotated[Positive, "Standard deviation before truncation."]
 
 
 class UniformConfig(InitializerConfig):
     """Uniform distribution between -limit and limit."""
 
     type: Literal["uniform"] = "uniform"
-    limit: Positive = Field(description="Largest absolute value.")
+    limit: Annotated[Positive, "Largest absolute value."]
 
 
 class FanInUniformConfig(InitializerConfig):
     """Uniform distribution between -gain / inputs and gain / inputs."""
 
     type: Literal["fan_in_uniform"] = "fan_in_uniform"
-    gain: Positive = Field(description="Largest absolute value, times the number of inputs.")
+    gain: Annotated[Positive, "Largest absolute value, times the number of inputs."]
 
 
 class ConstantConfig(InitializerConfig):
     """One value for every element."""
 
     type: Literal["constant"] = "constant"
-    value: float = Field(description="The value.")
+    value: Annotated[float, "The value."]
 
 
 class DiracConfig(InitializerConfig):
     """The first filters, one per channel, copy a channel; the others are drawn by ``base``."""
 
     type: Literal["dirac"] = "dirac"
-    base: ScaledName = Field(
-        default="torch_uniform", description="Initial values of the other filters."
-    )
+    base: Annotated[ScaledName, "Initial values of the other filters."] = "torch_uniform"
 
 
 class WhitenConfig(InitializerConfig):
     """Filters of the first conv2d that decorrelate the patches of the training pictures."""
 
     type: Literal["whiten"] = "whiten"
-    samples: Count = Field(default=5000, description="Number of pictures whose patches are used.")
-    eps: Positive = Field(default=5e-4, description="Added to the variance of each direction.")
+    samples: Annotated[Count, "Number of pictures whose patches are used."] = 5000
+    eps: Annotated[Positive, "Added to the variance of each direction."] = 5e-4
 
 
 Initializer = Annotated[
@@ -132,10 +124,10 @@ class LayerConfig(NamedModel):
     kind: ClassVar[str] = "layer"
     type: str
     _written: _Written = PrivateAttr(default_factory=_Written)
-    name: Annotated[str, AfterValidator(_layer_name)] | None = Field(
-        default=None,
-        description="Name in tables and checkpoints; default: type and number, as in dense_1.",
-    )
+    name: Annotated[
+        Annotated[str, AfterValidator(_layer_name)] | None,
+        "Name in tables and checkpoints; default: type and number, as in dense_1.",
+    ] = None
 
     @property
     def place(self) -> str:

@@ -20,7 +20,7 @@ from ...layers.initializers import Initializer as InitializerObject
 from ...layers.layer import Layer as LayerObject
 from ...layers.shortcut import Shortcut
 from .base import Named, problem, tupled
-from .declared import config_models, union
+from .declared import config_models, one_of
 from .layer_base import Initializer, LayerConfig
 
 SHORTCUTS = get_args(Shortcut)
@@ -73,10 +73,7 @@ LAYER_KINDS = tuple(_MODELS)
 if TYPE_CHECKING:
     Layer = LayerConfig
 else:
-    Layer = Annotated[
-        Annotated[union(_MODELS.values()), Field(discriminator="type")],
-        Named("layer", "relu or dense: {units: 10}"),
-    ]
+    Layer = one_of(_MODELS, Named("layer", "relu or dense: {units: 10}"))
     for _kind in NESTED:
         _MODELS[_kind].model_rebuild(_types_namespace={"Layer": Layer})
 

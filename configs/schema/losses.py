@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from ...layers.losses import LOSSES
 from .base import Typed, TypedModel
-from .declared import config_models, union
+from .declared import config_models, one_of
 
 
 class LossConfig(TypedModel):
     kind: ClassVar[str] = "loss"
     type: str
     written_last: ClassVar[tuple[str, ...]] = ("reduction",)
-    reduction: Literal["mean", "sum"] = Field(
-        default="mean",
-        description="Over the samples of a batch: mean or sum; the log always shows means.",
-    )
+    reduction: Annotated[
+        Literal["mean", "sum"],
+        "Over the samples of a batch: mean or sum; the log always shows means.",
+    ] = "mean"
 
 
 _MODELS = config_models(LOSSES, LossConfig)
@@ -30,4 +28,4 @@ CROSS_ENTROPY = _MODELS["cross_entropy"](type="cross_entropy")
 if TYPE_CHECKING:
     Loss = LossConfig
 else:
-    Loss = Annotated[Annotated[union(_MODELS.values()), Field(discriminator="type")], Typed("loss")]
+    Loss = one_of(_MODELS, Typed("loss"))

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
     Field,
-    PlainSerializer,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
 )
 
-from ...common.options import Count, NotNegative, Positive, Share, options_of
+from ...common.options import (
+    Count,
+    NotNegative,
+    Positive,
+    Share,
+    instead_of,
+    options_of,
+    some_of,
+)
 from ...optimizers import RULES
 from ...optimizers.rules import Decaying
-from .base import Epochs, Model, Typed, TypedModel, problem, tupled
-from .declared import config_models, union
+from .base import Epochs, Model, Typed, TypedModel, checked, one_or_more, problem, short, tupled
+from .declared import config_models, one_of
 from .training import Schedule
 
 Kind = Literal["kernel", "bias", "scale", "shift"]
@@ -28,76 +33,51 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tupled(value)
 
 
-def _short(value: Any) -> Any:
-    return value if value is None else value[0] if len(value) == 1 else list(value)
-
-
-def _schema(item: dict[str, Any]) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
-
-
 Patterns = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     BeforeValidator(_listed),
-    PlainSerializer(_short),
-    _schema({"type": "string", "minLength": 1}),
+    short,
+    one_or_more({"type": "string", "minLength": 1}),
 ]
 """One text or a list of them."""
 Kinds = Annotated[
     tuple[Kind, ...],
     BeforeValidator(_listed),
-    PlainSerializer(_short),
-    _schema({"enum": ["kernel", "bias", "scale", "shift"]}),
+    short,
+    one_or_more({"enum": ["kernel", "bias", "scale", "shift"]}),
 ]
 
 
 class GroupConfig(Model):
     """Parameters with their own settings; a parameter belongs to the first group it matches."""
 
-    parameters: Patterns | None = Field(
-        default=None, description="Names such as conv2d_1.bias; * and ? stand for any text."
-    )
-    kind: Kinds | None = Field(
-        default=None,
-        validate_default=True,
-        description="kernel, bias, scale or shift (those of normalisation; scale also the "
+    parameters: Annotated[
+        Patterns | None, "Names such as conv2d_1.bias; * and ? stand for any text."
+    ] = None
+    kind: Annotated[
+        Kinds | None,
+        checked(some_of("parameters", "kind")),
+        "kernel, bias, scale or shift (those of normalisation; scale also the "
         "coefficients of scaled_subsampling); if parameters are given too, both must match.",
-    )
-    lr_factor: NotNegative | None = Field(
-        default=None, description="Multiple of the optimizer's learning rate of each step."
-    )
-    lr: NotNegative | None = Field(
-        default=None,
-        description="Learning rate before the schedule, instead of lr_factor; "
+    ] = None
+    lr_factor: Annotated[
+        NotNegative | None, "Multiple of the optimizer's learning rate of each step."
+    ] = None
+    lr: Annotated[
+        NotNegative | None,
+        checked(instead_of("lr_factor", "lr")),
+        "Learning rate before the schedule, instead of lr_factor; "
         "min_lr of a cosine applies to it unchanged.",
-    )
-    weight_decay: NotNegative | None = Field(
-        default=None, description="Weight decay; default: the optimizer's."
-    )
-    schedule: Schedule | None = Field(
-        default=None, description="Schedule of the group's rate; default: the training's."
-    )
-    frozen: bool = Field(default=False, description="Never train them.")
-    freeze_until_epoch: Epochs | None = Field(
-        default=None, description="Epochs that pass before they are trained."
-    )
-    freeze_after_epoch: Epochs | None = Field(
-        default=None, description="Epochs after which they are no longer trained."
-    )
-
-    @field_validator("kind")
-    @classmethod
-    def _some(cls, kind: Any, info: ValidationInfo) -> Any:
-        if kind is None and "parameters" in info.data and info.data["parameters"] is None:
-            raise problem("required: parameters or kind", missing=True)
-        return kind
-
-    @field_validator("lr")
-    @classmethod
-    def _one_rate(cls, lr: Any, info: ValidationInfo) -> Any:
-        if lr is not None and info.data.get("lr_factor") is not None:
-            raise problem("give either lr_factor or lr, not both")
-        return lr
+    ] = None
+    weight_decay: Annotated[NotNegative | None, "Weight decay; default: the optimizer's."] = None
+    schedule: Annotated[
+        Schedule | None, "Schedule of the group's rate; default: the training's."
+    ] = None
+    frozen: Annotated[bool, "Never train them."] = False
+    freeze_until_epoch: Annotated[Epochs | None, "Epochs that pass before they are trained."] = None
+    freeze_after_epoch: Annotated[
+        Epochs | None, "Epochs after which they are no longer trained."
+    ] = None
 
     @field_validator("freeze_until_epoch", "freeze_after_epoch")
     @classmethod
@@ -113,7 +93,7 @@ class GroupConfig(Model):
 class EmaConfig(Model):
     """avg = decay * avg + (1 - decay) * p after every step; evaluation uses the averages."""
 
-    decay: Share = Field(description="Share of the average that is kept at every step.")
+    decay: Annotated[Share, "Share of the average that is kept at every step."]
 
 
 class LookaheadConfig(Model):
@@ -122,13 +102,9 @@ class LookaheadConfig(Model):
     d = decay ** every * (t / T) ** power after t of the T steps of the training.
     """
 
-    every: Count = Field(default=5, description="Steps between two synchronisations.")
-    decay: Share = Field(
-        default=0.95, description="Share of the slow weights that is kept per step."
-    )
-    power: NotNegative = Field(
-        default=3.0, description="How late in training it takes effect; 0: constant."
-    )
+    every: Annotated[Count, "Steps between two synchronisations."] = 5
+    decay: Annotated[Share, "Share of the slow weights that is kept per step."] = 0.95
+    power: Annotated[NotNegative, "How late in training it takes effect; 0: constant."] = 3.0
 
 
 class RuleConfig(TypedModel):
@@ -137,7 +113,7 @@ class RuleConfig(TypedModel):
     kind: ClassVar[str] = "optimizer"
     written_last: ClassVar[tuple[str, ...]] = ("weight_decay", "weight_decay_on")
     type: str
-    lr: Positive = Field(description="Learning rate, before the schedule.")
+    lr: Annotated[Positive, "Learning rate, before the schedule."]
 
     def rule_options(self) -> dict[str, Any]:
         """The options of the rule itself."""
@@ -149,18 +125,17 @@ class OptimizerConfig(RuleConfig):
         *RuleConfig.written_last,
         *("clip_norm", "groups", "ema", "lookahead"),
     )
-    clip_norm: Positive | None = Field(
-        default=None, description="Scale all gradients down to this norm if their norm is larger."
-    )
-    groups: (
-        Annotated[tuple[GroupConfig, ...], Field(min_length=1), BeforeValidator(tupled)] | None
-    ) = Field(default=None, description="Parameters with their own settings.")
-    ema: EmaConfig | None = Field(
-        default=None, description="Keep averages of the weights; evaluation uses them."
-    )
-    lookahead: LookaheadConfig | None = Field(
-        default=None, description="Periodically replace the weights by slow ones."
-    )
+    clip_norm: Annotated[
+        Positive | None, "Scale all gradients down to this norm if their norm is larger."
+    ] = None
+    groups: Annotated[
+        Annotated[tuple[GroupConfig, ...], Field(min_length=1), BeforeValidator(tupled)] | None,
+        "Parameters with their own settings.",
+    ] = None
+    ema: Annotated[EmaConfig | None, "Keep averages of the weights; evaluation uses them."] = None
+    lookahead: Annotated[
+        LookaheadConfig | None, "Periodically replace the weights by slow ones."
+    ] = None
 
     @property
     def rest_rule(self) -> RuleConfig | None:
@@ -169,14 +144,8 @@ class OptimizerConfig(RuleConfig):
         return rest
 
 
-def _union(models: Mapping[str, type[RuleConfig]]) -> Any:
-    return Annotated[
-        Annotated[union(models.values()), Field(discriminator="type")], Typed("optimizer")
-    ]
-
-
 _RESTS = {kind: rule for kind, rule in RULES.items() if issubclass(rule, Decaying)}
-_REST = _union(config_models(_RESTS, RuleConfig, suffix="Rule"))
+_REST = one_of(config_models(_RESTS, RuleConfig, suffix="Rule"), Typed("optimizer"))
 
 if TYPE_CHECKING:
     Optimizer = OptimizerConfig
@@ -184,4 +153,4 @@ else:
     _MODELS = config_models(RULES, OptimizerConfig, {Decaying: _REST})
     # Configs keep the order in which earlier versions wrote them.
     _MODELS["muon"].written_last = (*OptimizerConfig.written_last[2:], "weight_decay")
-    Optimizer = _union(_MODELS)
+    Optimizer = one_of(_MODELS, Typed("optimizer"))

@@ -2,65 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Field,
-    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
-    model_serializer,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 
-from ...common.options import is_number
 from ...graph.augmentations import AUGMENTATIONS, disorder
-from .base import Model, Named, NamedModel, ordered, problem
-from .declared import config_models, union
+from .base import (
+    Model,
+    Named,
+    NamedModel,
+    Normalised,
+    numbers,
+    one_or_more,
+    problem,
+    short,
+)
+from .declared import config_models, one_of
 
 _MEASURED = "measured"
 
 
 def _per_channel(value: Any) -> Any:
-    values = value if isinstance(value, (list, tuple)) else [value]
-    if not values or not all(is_number(v) and abs(v) <= 1e6 for v in values):
-        raise problem("expected a number or a list with one number for each channel")
-    return tuple(float(v) for v in values)
+    found = numbers(value, "a number or a list with one number for each channel")
+    return tuple(map(float, found))
 
 
 PerChannel = Annotated[
-    tuple[float, ...],
-    BeforeValidator(_per_channel),
-    PlainSerializer(lambda v: v[0] if len(v) == 1 else list(v)),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number"},
-                {"type": "array", "items": {"type": "number"}, "minItems": 1},
-            ]
-        }
-    ),
+    tuple[float, ...], BeforeValidator(_per_channel), short, one_or_more({"type": "number"})
 ]
 
 
 class NormalizeConfig(Model):
     """x = (pixel / 255 - mean) / std; one number, or a list with one for each channel."""
 
-    mean: PerChannel = Field(default=(0.0,), description="Mean, in units of pixel / 255.")
-    std: PerChannel = Field(
-        default=(1.0,), description="Standard deviation, in units of pixel / 255."
-    )
-    measured: bool = Field(
-        default=False,
-        description="Use the mean and deviation of the training pictures; short form: "
-        "normalize: measured.",
-    )
+    mean: Annotated[PerChannel, "Mean, in units of pixel / 255."] = (0.0,)
+    std: Annotated[PerChannel, "Standard deviation, in units of pixel / 255."] = (1.0,)
+    measured: Annotated[
+        bool,
+        "Use the mean and deviation of the training pictures; short form: normalize: measured.",
+    ] = False
 
     @field_validator("std")
     @classmethod
@@ -79,27 +67,19 @@ class NormalizeConfig(Model):
             raise problem("mean and std are measured; give neither, or remove 'measured'")
         return measured
 
-    @model_serializer(mode="wrap")
-    def written(self, handler: SerializerFunctionWrapHandler) -> Any:
-        fields = ordered(self, handler(self))
-        return _MEASURED if fields.pop("measured") else fields
+    def shortened(self, options: dict[str, Any]) -> Any:
+        return _MEASURED if options.pop("measured") else options
 
 
-class _OrMeasured:
+class _OrMeasured(Normalised):
     """Accepts ``measured`` for ``{measured: true}``."""
 
-    @staticmethod
-    def normalise(value: Any) -> Any:
+    def normalise(self, value: Any, known: Collection[str]) -> Any:
         if isinstance(value, str):
             if value != _MEASURED:
                 raise problem(f"expected '{_MEASURED}' or a mapping with mean and std")
             return {"measured": True}
         return value
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.normalise, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -120,10 +100,8 @@ _MODELS = config_models(AUGMENTATIONS, AugmentationConfig, suffix="Augmentation"
 if TYPE_CHECKING:
     Augmentation = AugmentationConfig
 else:
-    Augmentation = Annotated[
-        Annotated[union(_MODELS.values()), Field(discriminator="type")],
-        Named("augmentation", "random_flip or random_crop: {padding: 4}"),
-    ]
+    _NAMED = Named("augmentation", "random_flip or random_crop: {padding: 4}")
+    Augmentation = one_of(_MODELS, _NAMED)
 
 
 def _in_order(augment: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -142,8 +120,8 @@ Augment = Annotated[
 class EvaluateConfig(Model):
     """How a trained network is evaluated: for validation and by ``dnnstack eval``."""
 
-    tta: Literal["none", "mirror", "mirror+translate"] = Field(
-        default="none",
-        description="Test-time augmentation: scores are averaged over the picture and its mirror "
+    tta: Annotated[
+        Literal["none", "mirror", "mirror+translate"],
+        "Test-time augmentation: scores are averaged over the picture and its mirror "
         "image; mirror+translate: also over the picture moved by a pixel, and then mirrored.",
-    )
+    ] = "none"

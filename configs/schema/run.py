@@ -14,18 +14,22 @@ from pydantic import (
     field_validator,
 )
 
-from ...common.options import LARGEST, Count, NotNegative, is_number, is_whole
-from .base import Epochs, Model, Threads, problem, tupled
+from ...common.options import (
+    LARGEST,
+    Count,
+    NotNegative,
+    either,
+    is_number,
+    is_whole,
+    some_of,
+)
+from .base import Epochs, Model, Threads, checked, problem, tupled
 from .datasets import Dataset, Folder
 from .layers import WRITTEN, Layer, unique_names
 from .losses import CROSS_ENTROPY, Loss
 from .optimizer import Optimizer
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
-from .training import (
-    FIXED,
-    Schedule,
-    exactly_one,
-)
+from .training import FIXED, Schedule
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
@@ -66,34 +70,28 @@ Validation = Annotated[
 class DataConfig(Model):
     """What to train on, and in which batches."""
 
-    dataset: Dataset = Field(description="Name of the data set, or the name with its options.")
-    root: Folder | None = Field(
-        default=None,
-        description="Data folder; --data-dir and DNNSTACK_DATA override it; default: "
-        "the user's cache folder.",
-    )
-    batch_size: Count = Field(default=64, description="Samples in a training step.")
-    evaluation_batch_size: Count = Field(
-        default=500, description="Samples in a step of evaluation."
-    )
-    residency: Literal["auto", "device", "stream"] = Field(
-        default="auto",
-        description="Where a GPU finds the pictures. device: in its own memory; stream: in the "
+    dataset: Annotated[Dataset, "Name of the data set, or the name with its options."]
+    root: Annotated[
+        Folder | None,
+        "Data folder; --data-dir and DNNSTACK_DATA override it; default: the user's cache folder.",
+    ] = None
+    batch_size: Annotated[Count, "Samples in a training step."] = 64
+    evaluation_batch_size: Annotated[Count, "Samples in a step of evaluation."] = 500
+    residency: Annotated[
+        Literal["auto", "device", "stream"],
+        "Where a GPU finds the pictures. device: in its own memory; stream: in the "
         "host's, from which they are copied batch by batch; auto is device if they fill at most "
         "half of the free memory.",
-    )
-    validation: Validation = Field(
-        default=0.1,
-        description="Samples held back from the training set for validation: "
+    ] = "auto"
+    validation: Annotated[
+        Validation,
+        "Samples held back from the training set for validation: "
         "a number, a fraction of the set, or 0 for none.",
+    ] = 0.1
+    normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
+        NormalizeConfig()
     )
-    normalize: Normalize = Field(
-        default=NormalizeConfig(), description="Scaling of the pixels; default: pixel / 255."
-    )
-    augment: Augment = Field(
-        default=(),
-        description="Augmentations of the pictures of a training batch, in order.",
-    )
+    augment: Annotated[Augment, "Augmentations of the pictures of a training batch, in order."] = ()
 
 
 class GoalConfig(Model):
@@ -102,54 +100,40 @@ class GoalConfig(Model):
     Measured at every validation or, without validation samples, over every line of the log.
     """
 
-    accuracy: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="Accuracy to reach, 0 to 1."
-    )
-    loss: NotNegative | None = Field(
-        default=None, validate_default=True, description="Mean loss that must not be exceeded."
-    )
-
-    @field_validator("loss")
-    @classmethod
-    def _something(cls, loss: float | None, info: ValidationInfo) -> float | None:
-        # An invalid accuracy is missing here; it has an error of its own.
-        if loss is None and info.data.get("accuracy", 0.0) is None:
-            raise problem("required: accuracy or loss", missing=True)
-        return loss
+    accuracy: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | None, "Accuracy to reach, 0 to 1."
+    ] = None
+    loss: Annotated[
+        NotNegative | None,
+        checked(some_of("accuracy", "loss")),
+        "Mean loss that must not be exceeded.",
+    ] = None
 
 
 class TrainConfig(Model):
     """How long to train, how often to report, and what to do if something goes wrong."""
 
-    epochs: Epochs | None = Field(default=None, description="Passes over the training set.")
-    max_steps: Count | None = Field(
-        default=None, validate_default=True, description="Training steps, instead of epochs."
-    )
-    accumulate: Count = Field(
-        default=1,
-        description="Compute a batch in this many parts and add their gradients: less memory.",
-    )
-    log_every: Count = Field(default=100, description="Steps between two lines of the log.")
-    validate_every_epochs: Count = Field(default=1, description="Epochs between two validations.")
-    patience: Count | None = Field(
-        default=None,
-        description="End after this many validations without improvement; default: never.",
-    )
-    goal: GoalConfig | None = Field(
-        default=None,
-        description="End once this is reached; exit status 3 if it is never reached. "
-        "Default: none.",
-    )
-    on_nan: Literal["stop", "rollback"] = Field(
-        default="stop",
-        description="If the loss or a gradient is not finite: stop; or roll back to the last "
+    epochs: Annotated[Epochs | None, "Passes over the training set."] = None
+    max_steps: Annotated[
+        Count | None, checked(either("epochs", "max_steps")), "Training steps, instead of epochs."
+    ] = None
+    accumulate: Annotated[
+        Count, "Compute a batch in this many parts and add their gradients: less memory."
+    ] = 1
+    log_every: Annotated[Count, "Steps between two lines of the log."] = 100
+    validate_every_epochs: Annotated[Count, "Epochs between two validations."] = 1
+    patience: Annotated[
+        Count | None, "End after this many validations without improvement; default: never."
+    ] = None
+    goal: Annotated[
+        GoalConfig | None,
+        "End once this is reached; exit status 3 if it is never reached. Default: none.",
+    ] = None
+    on_nan: Annotated[
+        Literal["stop", "rollback"],
+        "If the loss or a gradient is not finite: stop; or roll back to the last "
         "checkpoint and halve the learning rate, at most three times.",
-    )
-
-    @field_validator("max_steps")
-    @classmethod
-    def _one_length(cls, value: Any, info: ValidationInfo) -> Any:
-        return exactly_one(value, info, "epochs", "max_steps")
+    ] = "stop"
 
 
 def _auto_or_bool(value: Any) -> Any:
@@ -161,42 +145,41 @@ def _auto_or_bool(value: Any) -> Any:
 class MachineConfig(Model):
     """Where and how the training is computed, and where its folder goes."""
 
-    device: Literal["auto", "cpu", "numpy", "cuda"] = Field(
-        default="auto",
-        description="auto: the fastest available; cpu: oneDNN; numpy: the reference; cuda: a GPU.",
-    )
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
-        default="auto", description="Arithmetic of the matrix products; parameters are always fp32."
-    )
-    deterministic: bool = Field(
-        default=True,
-        description="The same bits in every run: on a GPU, only convolutions that repeat to the "
+    device: Annotated[
+        Literal["auto", "cpu", "numpy", "cuda"],
+        "auto: the fastest available; cpu: oneDNN; numpy: the reference; cuda: a GPU.",
+    ] = "auto"
+    precision: Annotated[
+        Literal["auto", "fp32", "tf32", "bf16"],
+        "Arithmetic of the matrix products; parameters are always fp32.",
+    ] = "auto"
+    deterministic: Annotated[
+        bool,
+        "The same bits in every run: on a GPU, only convolutions that repeat to the "
         "bit. No effect on a CPU, whose runs always repeat.",
-    )
-    fusion: bool = Field(default=True, description="Combine operations into faster calls.")
-    tune: Annotated[Literal["auto"] | bool, BeforeValidator(_auto_or_bool)] = Field(
-        default="auto",
-        description="Time calls on this machine and keep the fastest: auto for a few seconds, true "
+    ] = True
+    fusion: Annotated[bool, "Combine operations into faster calls."] = True
+    tune: Annotated[
+        Literal["auto"] | bool,
+        BeforeValidator(_auto_or_bool),
+        "Time calls on this machine and keep the fastest: auto for a few seconds, true "
         "as long as it takes, false not at all.",
-    )
-    threads: Threads | None = Field(
-        default=None, description="CPU threads; default: the cores available to the process."
-    )
-    dir: Folder = Field(default="runs", description="Folder that receives the run's folder.")
+    ] = "auto"
+    threads: Annotated[
+        Threads | None, "CPU threads; default: the cores available to the process."
+    ] = None
+    dir: Annotated[Folder, "Folder that receives the run's folder."] = "runs"
 
 
 class CheckpointConfig(Model):
     """When to save, and what to keep."""
 
-    every_steps: Count | None = Field(default=None, description="Steps between two checkpoints.")
-    every_epochs: Count | None = Field(
-        default_factory=lambda data: None if data.get("every_steps") else 1,
-        description="Epochs between two checkpoints; default: 1, unless every_steps is given.",
-    )
-    keep: Count = Field(default=3, description="How many of the newest checkpoints are kept.")
-    best: bool = Field(
-        default=True, description="Also keep the one that is best on the validation samples."
-    )
+    every_steps: Annotated[Count | None, "Steps between two checkpoints."] = None
+    every_epochs: Annotated[
+        Count | None, "Epochs between two checkpoints; default: 1, unless every_steps is given."
+    ] = Field(default_factory=lambda data: None if data.get("every_steps") else 1)
+    keep: Annotated[Count, "How many of the newest checkpoints are kept."] = 3
+    best: Annotated[bool, "Also keep the one that is best on the validation samples."] = True
 
     @field_validator("every_epochs")
     @classmethod
@@ -213,24 +196,25 @@ class CheckpointConfig(Model):
 class RunConfig(Model):
     """A complete training run."""
 
-    name: Annotated[str, AfterValidator(_run_name)] = Field(
-        default="run", description="Name of the run and its folder; default: the file's name."
-    )
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
-        default=1, description="Seed of every random choice; the same seed gives the same run."
-    )
-    data: DataConfig = Field(description="What to train on.")
+    name: Annotated[
+        str, AfterValidator(_run_name), "Name of the run and its folder; default: the file's name."
+    ] = "run"
+    seed: Annotated[
+        int, Field(ge=0, lt=2**63), "Seed of every random choice; the same seed gives the same run."
+    ] = 1
+    data: Annotated[DataConfig, "What to train on."]
     layers: Annotated[
         tuple[Layer, ...],
         Field(min_length=1),
         AfterValidator(unique_names),
         BeforeValidator(tupled),
         WRITTEN,
-    ] = Field(description="The network, from the input to the output.")
-    loss: Loss = Field(default=CROSS_ENTROPY, description="The function that training minimises.")
-    optimizer: Optimizer = Field(description="How the parameters are updated.")
-    schedule: Schedule = Field(default=FIXED, description="How the learning rate changes.")
-    train: TrainConfig = Field(description="How long to train.")
-    evaluate: EvaluateConfig = Field(default=EvaluateConfig(), description="How to evaluate.")
-    run: MachineConfig = Field(default=MachineConfig(), description="Where and how to compute.")
-    checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description="When to save.")
+        "The network, from the input to the output.",
+    ]
+    loss: Annotated[Loss, "The function that training minimises."] = CROSS_ENTROPY
+    optimizer: Annotated[Optimizer, "How the parameters are updated."]
+    schedule: Annotated[Schedule, "How the learning rate changes."] = FIXED
+    train: Annotated[TrainConfig, "How long to train."]
+    evaluate: Annotated[EvaluateConfig, "How to evaluate."] = EvaluateConfig()
+    run: Annotated[MachineConfig, "Where and how to compute."] = MachineConfig()
+    checkpoint: Annotated[CheckpointConfig, "When to save."] = CheckpointConfig()

@@ -6,31 +6,16 @@ Arguments are in steps (updates) unless the key ends in ``_epochs``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field
 
-from ...common.options import LARGEST, Count, Fraction
+from ...common.options import LARGEST, Count, Fraction, either
 from ...optimizers.schedules import SCHEDULES
-from .base import Epochs, Model, Typed, TypedModel, problem
-from .declared import config_models, union
+from .base import Epochs, Model, Typed, TypedModel, checked
+from .declared import config_models, one_of
 
 Step = Annotated[int, Field(ge=0, le=LARGEST)]
-
-
-def exactly_one(value: Any, info: ValidationInfo, other: str, own: str) -> Any:
-    """``value`` of the field ``own``, if exactly one of it and the earlier ``other`` is given."""
-    if other in info.data:
-        first = info.data[other]
-        if first is not None and value is not None:
-            raise problem(f"give either {other} or {own}, not both")
-        if first is None and value is None:
-            raise problem(f"required: {other} or {own}", missing=True)
-    return value
 
 
 class WarmupConfig(Model):
@@ -39,25 +24,18 @@ class WarmupConfig(Model):
     factor = start_factor + (1 - start_factor) * t / steps for t < steps.
     """
 
-    steps: Count | None = Field(default=None, description="Length in steps.")
-    epochs: Epochs | None = Field(
-        default=None, validate_default=True, description="Length in epochs, instead of steps."
-    )
-    start_factor: Fraction = Field(default=0.1, description="Factor at the first step.")
-
-    @field_validator("epochs")
-    @classmethod
-    def _one_length(cls, epochs: Any, info: ValidationInfo) -> Any:
-        return exactly_one(epochs, info, "steps", "epochs")
+    steps: Annotated[Count | None, "Length in steps."] = None
+    epochs: Annotated[
+        Epochs | None, checked(either("steps", "epochs")), "Length in epochs, instead of steps."
+    ] = None
+    start_factor: Annotated[Fraction, "Factor at the first step."] = 0.1
 
 
 class ScheduleConfig(TypedModel):
     kind: ClassVar[str] = "schedule"
     type: str
     written_last: ClassVar[tuple[str, ...]] = ("warmup",)
-    warmup: WarmupConfig | None = Field(
-        default=None, description="Start with a smaller learning rate."
-    )
+    warmup: Annotated[WarmupConfig | None, "Start with a smaller learning rate."] = None
 
 
 _MODELS = config_models(SCHEDULES, ScheduleConfig)
@@ -66,6 +44,4 @@ FIXED = _MODELS["fixed"](type="fixed")
 if TYPE_CHECKING:
     Schedule = ScheduleConfig
 else:
-    Schedule = Annotated[
-        Annotated[union(_MODELS.values()), Field(discriminator="type")], Typed("schedule")
-    ]
+    Schedule = one_of(_MODELS, Typed("schedule"))

@@ -23,6 +23,12 @@ def test_a_table_and_json_say_the_same(run: Run) -> None:
     assert shown["config"] == "tiny.yaml"
 
 
+def test_a_batch_of_nothing_is_wrong_usage(run: Run) -> None:
+    done = run("summary", "--config", "tiny.yaml", "--batch-size", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'--batch-size': 0 is not in the range x>=1" in done.stderr
+
+
 def test_a_packaged_config_is_named_without_its_folder(run: Run) -> None:
     for command in ("summary", "explain"):
         first = run(command, "--config", "lenet.yaml").stdout.splitlines()[0]

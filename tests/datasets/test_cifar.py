@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Downloads, cifar, describe, files, load, registry
-from dnnstack.datasets.cifar import CIFAR_10, CIFAR_100, Cifar, Part
+from dnnstack.datasets.cifar import Cifar, Part
+from dnnstack.datasets.cifar_files import CIFAR_10, CIFAR_100
 from dnnstack.datasets.download import RemoteFile
 
 from ..support.https_server import Request, serving
@@ -86,7 +87,7 @@ def install(monkeypatch: pytest.MonkeyPatch, chosen: Cifar, archive: bytes, *url
     digest = hashlib.sha256(archive).hexdigest()
     remote = RemoteFile(chosen.archive.name, len(archive), digest)
     chosen = dataclasses.replace(chosen, archive=remote, mirrors=urls or chosen.mirrors)
-    monkeypatch.setitem(registry._SOURCES, chosen.name, cifar._source(chosen))
+    monkeypatch.setitem(registry._DATASETS, chosen.name, chosen)
     return chosen
 
 
@@ -112,8 +113,8 @@ def test_describe_reads_nothing() -> None:
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(DatasetError, match="'cifar10' has no option 'labels'"):
         describe("cifar10", options={"labels": "fine"})
-    with pytest.raises(DatasetError, match="option 'labels': expects coarse or fine, got 'rough'"):
-        describe("cifar100", options={"labels": "rough"})
+    with pytest.raises(DatasetError, match=r"'cifar100' has no option 'label'; .* are labels"):
+        describe("cifar100", options={"label": "fine"})
 
 
 @pytest.mark.parametrize("as_archive", [False, True])

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import Downloads, describe, fashion_mnist, files, load, mnist, registry
+from dnnstack.datasets import Downloads, describe, files, load, registry
 from dnnstack.datasets.download import Origin, RemoteFile
+from dnnstack.datasets.idx_set import IdxSet
+from dnnstack.datasets.mnist import FASHION_MNIST, MNIST
 
 from ..support.https_server import Request, Server, serving
 
@@ -32,18 +34,18 @@ ORIGINALS = {
 }
 
 
-def small(*mirrors: str) -> fashion_mnist.IdxSet:
+def small(*mirrors: str) -> IdxSet:
     """Fashion-MNIST with the files above for originals."""
     remote = tuple(
         RemoteFile(name, len(content), hashlib.sha256(content).hexdigest())
         for name, content in ORIGINALS.items()
     )
-    return dataclasses.replace(fashion_mnist.FASHION_MNIST, origin=Origin(mirrors, remote))
+    return dataclasses.replace(FASHION_MNIST, origin=Origin(mirrors, remote))
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(registry._SOURCES, "fashion_mnist", small().source())
+    monkeypatch.setitem(registry._DATASETS, "fashion_mnist", small())
     folder = tmp_path / "fashion_mnist"
     folder.mkdir()
     for name, content in ORIGINALS.items():
@@ -110,7 +112,7 @@ def test_missing_files_are_downloaded_and_verified(
         request.give_range(packed(PICTURES[1:]) if name in wrong else ORIGINALS[name])
 
     def serve(server: Server) -> None:
-        monkeypatch.setitem(registry._SOURCES, "fashion_mnist", small(server.url).source())
+        monkeypatch.setitem(registry._DATASETS, "fashion_mnist", small(server.url))
 
     with serving(answer) as server:
         serve(server)
@@ -124,9 +126,9 @@ def test_missing_files_are_downloaded_and_verified(
 
 
 def test_what_is_known_of_the_originals() -> None:
-    origin = fashion_mnist.FASHION_MNIST.origin
+    origin = FASHION_MNIST.origin
     known = {file.name: file.sha256 for file in origin.files}
     assert set(known) == set(ORIGINALS)
     assert len(set(known.values())) == 4
-    assert not set(known.values()) & {file.sha256 for file in mnist.MNIST.origin.files}
+    assert not set(known.values()) & {file.sha256 for file in MNIST.origin.files}
     assert all(mirror.startswith("https://") and mirror.endswith("/") for mirror in origin.mirrors)

@@ -278,7 +278,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch, trusted: None) -> Iterator[Server]:
     )
     with serving(answer) as server:
         small = dataclasses.replace(mnist.MNIST, origin=Origin((server.url,), files))
-        monkeypatch.setitem(registry._SOURCES, "mnist", small.source())
+        monkeypatch.setitem(registry._DATASETS, "mnist", small)
         yield server
 
 

@@ -11,7 +11,7 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
-from dnnstack.training.listener import Progress, Silent
+from dnnstack.training.listener import Listener, Progress
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.runs import create_run, reopen_run
 from dnnstack.training.trainer import train
@@ -98,7 +98,7 @@ def test_order_and_strangers(tmp_path: Path) -> None:
 
 
 def test_of_real_runs(tiny: Make, reference: Backend) -> None:
-    class Stop(Silent):
+    class Stop(Listener):
         step = 0
 
         def progressed(self, progress: Progress) -> None:

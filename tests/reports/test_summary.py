@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import ConfigError, DatasetError, ShapeError, UsageError
+from dnnstack.common.errors import ConfigError, DatasetError, ShapeError
 from dnnstack.configs import load_config, packaged_configs, parse_config
 from dnnstack.reports import summary as summarizing
 from dnnstack.reports.summary import NetworkSummary, summarize
@@ -96,8 +96,6 @@ def test_another_batch_size_scales_activations_alone() -> None:
     for small, large in zip(one.rows[:-1], many.rows[:-1], strict=True):
         assert large.activation_bytes == 256 * small.activation_bytes
     assert one.evaluation == many.evaluation
-    with pytest.raises(UsageError, match="--batch-size"):
-        lenet(batch_size=0)
 
 
 @pytest.mark.parametrize(

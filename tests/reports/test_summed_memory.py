@@ -30,8 +30,9 @@ from dnnstack.training.assemble import (
     preprocessing,
     saved_tensors,
 )
+from dnnstack.training.augmentation import TEST_TIME
 from dnnstack.training.plan import make_plan
-from dnnstack.training.sections import evaluation, samples_needed
+from dnnstack.training.sections import samples_needed
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 
@@ -198,7 +199,8 @@ def test_an_evaluation_takes_what_is_said(name: str, device: str) -> None:
     said = summarize(config, Path(name)).evaluation
     setup, batch = setup_of(config), config.data.evaluation_batch_size
     network, scaling, data = setup.network, setup.scaling, setup.data
-    graph = evaluation(config, network, scaling, "made", len(data), batch, 1)
+    views = TEST_TIME[config.evaluate.tta]
+    graph = network.evaluate_graph(batch, "made", len(data), 1, scaling, views)
     options = Options(precision=config.run.precision, fusion=config.run.fusion)
     executable = opened(device).compile({graph.name: graph}, options)
     if device == "numpy":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets.download import Downloads, Origin, RemoteFile, Silent, obtain
+from dnnstack.datasets.download import Downloads, Listener, Origin, RemoteFile, obtain
 
 from .https_server import Answer, Request
 
@@ -33,7 +33,7 @@ def missing(request: Request) -> None:
     request.give(404)
 
 
-class Heard(Silent):
+class Heard(Listener):
     """What a Listener heard; a folder's free space would be spoilt by more than ``most``."""
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ def part(folder: Path) -> Path:
 def fetch(
     folder: Path,
     *mirrors: str,
-    listener: Silent | None = None,
+    listener: Listener | None = None,
     timeout: float = 10.0,
     file: RemoteFile = FILE,
 ) -> None:
-    downloads = Downloads(offline=False, listener=listener or Silent(), timeout=timeout)
+    downloads = Downloads(offline=False, listener=listener or Listener(), timeout=timeout)
     obtain("The set", folder, [file.name], Origin(mirrors, (file,)), downloads, "Do this.")
 
 

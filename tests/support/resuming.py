@@ -11,7 +11,7 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
 from dnnstack.training import pace
-from dnnstack.training.listener import Progress, Silent, Started, Summary
+from dnnstack.training.listener import Listener, Progress, Started, Summary
 from dnnstack.training.records.checkpoint import Checkpoint
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.run_log import CSV, LOG
@@ -22,7 +22,7 @@ NOWHERE = Path("unused")
 VALIDATED = ("train.validate_every_epochs=1", "checkpoint.best=true")
 
 
-class Ear(Silent):
+class Ear(Listener):
     """Hears everything and asks for a stop at a step."""
 
     def __init__(self, stop_at: int | None = None) -> None:
@@ -34,7 +34,7 @@ class Ear(Silent):
         self.notices.append(text)
 
     def started(self, started: Started) -> None:
-        self.step = started.step
+        self.step = started.state.step
 
     def progressed(self, progress: Progress) -> None:
         self.step = progress.step

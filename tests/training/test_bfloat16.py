@@ -10,7 +10,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
 from dnnstack.reports.explain import explain
 from dnnstack.reports.explain_text import as_text
-from dnnstack.training.listener import Progress, Silent
+from dnnstack.training.listener import Listener, Progress
 from dnnstack.training.records.checkpoint import read_checkpoint
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.trainer import train
@@ -26,7 +26,7 @@ OVERRIDES = (
 )
 
 
-class Ear(Silent):
+class Ear(Listener):
     """Asks for a stop at a step, and keeps what is said."""
 
     def __init__(self, stop_at: int = 1000) -> None:

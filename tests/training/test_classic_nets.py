@@ -11,7 +11,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig, load_config
 from dnnstack.optimizers.schedules.schedule import Length
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
-from dnnstack.training.listener import Progress, Silent, Summary
+from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.rate_tables import make_schedule
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.store import newest_checkpoint
@@ -30,7 +30,7 @@ def lenet5(folder: Path, *overrides: str) -> RunConfig:
 
 
 def go(config: RunConfig, backend: Backend, stop_at: int = 10**9, run: Path | None = None):
-    class Ear(Silent):
+    class Ear(Listener):
         step = -1
 
         def progressed(self, progress: Progress) -> None:

@@ -16,7 +16,7 @@ from dnnstack.common.errors import NonFiniteError
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import Conv2dBackwardFilter, MatMul
 from dnnstack.training import divergence
-from dnnstack.training.listener import Progress, Silent, Summary
+from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.state import Best
@@ -33,7 +33,7 @@ ROLLBACK = (
 )
 
 
-class Ear(Silent):
+class Ear(Listener):
     def __init__(self) -> None:
         self.notices: list[str] = []
 
@@ -154,7 +154,7 @@ def test_a_stop_at_the_bad_step(
     spoil(Conv2dBackwardFilter, np.nan, 8, "conv2d_1", rate_above=0.03)
     seen: list[int] = []
 
-    class Steps(Silent):
+    class Steps(Listener):
         def progressed(self, progress: Progress) -> None:
             seen.append(progress.step)
 
@@ -335,7 +335,7 @@ def test_momentum_and_best_go_back_too(
     half = tiny(*more, "optimizer.lr=0.025")
     steps: list[int] = []
 
-    class Stop(Silent):
+    class Stop(Listener):
         def saving(self, step: int, path: Path) -> None:
             steps.append(step)
 

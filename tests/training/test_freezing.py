@@ -10,7 +10,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig
 from dnnstack.graph.ops import BiasGrad, Conv2dBackwardFilter, MatMul
-from dnnstack.training.listener import Silent
+from dnnstack.training.listener import Listener
 from dnnstack.training.trainer import train
 
 from ..support.trainings import NOWHERE, go, session_of
@@ -112,7 +112,7 @@ def test_statistics_alone_are_learned(tiny: Make, backend: Backend, parts: int) 
     assert moved == {f"{kind}{of}" for kind in ("", "ema/", "lookahead/") for of in statistics}
 
 
-class Ear(Silent):
+class Ear(Listener):
     def __init__(self) -> None:
         self.notices: list[str] = []
 

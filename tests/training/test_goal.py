@@ -12,7 +12,7 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig, load_config, parse_config
-from dnnstack.training.listener import Progress, Silent, Summary
+from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records.resume import open_resume
@@ -27,7 +27,7 @@ LONG = "train={max_steps: 95, log_every: 7"
 NAND, XOR = "[1,1,1,0]", "[0,1,1,0]"
 
 
-class Ear(Silent):
+class Ear(Listener):
     def __init__(self, stop_at: int | None = None) -> None:
         self.notices: list[str] = []
         self.stop_at, self.step = stop_at, -1

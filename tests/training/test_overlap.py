@@ -13,7 +13,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.backends.reference.executable import ReferenceExecutable
 from dnnstack.common.errors import LibraryError
 from dnnstack.configs import RunConfig
-from dnnstack.training.listener import Progress, Silent
+from dnnstack.training.listener import Listener, Progress
 from dnnstack.training.trainer import train
 
 Make = Callable[..., RunConfig]
@@ -62,7 +62,7 @@ class Late:
             self.events.append(f"done {section}")
 
 
-class Ear(Silent):
+class Ear(Listener):
     def __init__(self, events: list[str]) -> None:
         self._events = events
 

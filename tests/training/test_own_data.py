@@ -12,7 +12,7 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError, DatasetError
 from dnnstack.configs import RunConfig, parse_config
-from dnnstack.datasets import Downloads, cifar, load, registry
+from dnnstack.datasets import Downloads, load, registry
 from dnnstack.datasets.cifar_files import CIFAR_10
 from dnnstack.reports.data_report import report
 from dnnstack.reports.data_samples import save_samples
@@ -154,7 +154,7 @@ def test_a_net_of_colour_photographs_answers_with_their_names(
             rows = np.concatenate([labels, pixels.reshape(40, -1)], axis=1)
             (folder / part.name).write_bytes(rows.tobytes())
     small = dataclasses.replace(CIFAR_10, parts=parts)
-    monkeypatch.setitem(registry._SOURCES, "cifar10", cifar._source(small))
+    monkeypatch.setitem(registry._DATASETS, "cifar10", small)
     layers = "layers=[flatten, {dense: {units: 10}}]"
     trained = learn(
         FOLDER,
@@ -169,7 +169,7 @@ def test_a_net_of_colour_photographs_answers_with_their_names(
     answers = list(predict(trained, reference, [tmp_path / "red.png", tmp_path / "blue.png"], 10))
     found = [answer for answer in answers if isinstance(answer, Prediction)]
     assert [answer.best.label for answer in found] == ["truck", "airplane"]
-    assert {each.label for each in found[0].top} == set(CIFAR_10.labels[0][1])
+    assert {each.label for each in found[0].top} == set(CIFAR_10.label_bytes[0][1])
     assert [answer.picture.image.shape for answer in found] == [(3, 32, 32)] * 2
     assert found[0].preprocessing == ("centre_crop", "scale")
 

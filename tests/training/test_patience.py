@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
-from dnnstack.training.listener import Progress, Silent, Summary
+from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.state import Best, State
@@ -36,7 +36,7 @@ def _planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "validate", validate)
 
 
-class Ear(Silent):
+class Ear(Listener):
     def __init__(self, stop_at: int | None = None) -> None:
         self.notices: list[str] = []
         self.stop_at, self.step = stop_at, -1

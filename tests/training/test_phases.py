@@ -16,7 +16,7 @@ from dnnstack.training.assemble import (
     optimizer,
 )
 from dnnstack.training.evaluate import evaluate, load_part
-from dnnstack.training.listener import Silent
+from dnnstack.training.listener import Listener
 from dnnstack.training.records.trained import Trained
 from dnnstack.training.trainer import train
 
@@ -167,7 +167,7 @@ def test_lookahead_ends_with_the_slow_weights(tiny: Make, backend: Backend) -> N
 # ---------------------------------------------------------------- rollback
 
 
-class Ear(Silent):
+class Ear(Listener):
     def __init__(self) -> None:
         self.notices: list[str] = []
 

@@ -17,7 +17,7 @@ from dnnstack.reports.summary import summarize
 from dnnstack.reports.summary_text import as_text
 from dnnstack.training import pace
 from dnnstack.training.assemble import build_network, describe_data, optimizer, preprocessing
-from dnnstack.training.listener import Progress, Silent, Started, Summary
+from dnnstack.training.listener import Listener, Progress, Started, Summary
 from dnnstack.training.network import Network
 from dnnstack.training.records.checkpoint import Checkpoint, read_checkpoint
 from dnnstack.training.records.resume import open_resume
@@ -55,7 +55,7 @@ checkpoint: {every_steps: 1000, best: false}
 STATISTICS = {f"batch_norm_{n}.{part}" for n in (1, 2) for part in ("running_mean", "running_var")}
 
 
-class Ear(Silent):
+class Ear(Listener):
     """Asks for a stop at a step."""
 
     def __init__(self, stop_at: int | None) -> None:
@@ -63,7 +63,7 @@ class Ear(Silent):
         self.step = -1
 
     def started(self, started: Started) -> None:
-        self.step = started.step
+        self.step = started.state.step
 
     def progressed(self, progress: Progress) -> None:
         self.step = progress.step

@@ -18,7 +18,7 @@ from dnnstack.common.errors import (
 )
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.training.assemble import build_network, describe_data, load_data, preprocessing
-from dnnstack.training.listener import Progress, Silent, Started
+from dnnstack.training.listener import Listener, Progress, Started
 from dnnstack.training.metrics import Metrics
 from dnnstack.training.plan import make_plan
 from dnnstack.training.records import store as checkpoint_store
@@ -30,7 +30,7 @@ Make = Callable[..., RunConfig]
 NOWHERE = Path("unused")
 
 
-class Ear(Silent):
+class Ear(Listener):
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
 
@@ -102,7 +102,7 @@ def test_what_a_run_leaves_behind(tiny: Make, backend: Backend) -> None:
     ]
     assert [float(row[1]) for row in rows[:3]] == [0.4, 0.8, 1.0]
     (started,) = ear.of("started")[0]
-    assert (started.train_count, started.validation_count) == (168, 32)
+    assert (len(started.plan.train), len(started.plan.validation)) == (168, 32)
     assert started.backend == backend.name
     assert [entry[0] for entry in ear.of("saving")] == [10, 20, 25]
     assert [p.metrics.count for (p,) in ear.of("logged")] == [64] * 6 + [16]

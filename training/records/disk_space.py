@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 from ...common.errors import CheckpointError
+from ...common.files import temporary_name
 from ...graph.graph import Shape
 from .store import FOLDER
 
@@ -18,13 +19,7 @@ _LOG_BYTES = 1 << 20
 
 def checkpoint_bytes(shapes: Mapping[str, Shape]) -> int:
     """The approximate size of a checkpoint with float32 arrays of these shapes."""
-    elements = 0
-    for shape in shapes.values():
-        size = 1
-        for side in shape:
-            size *= side
-        elements += size
-    return 4 * elements + _HEADER_BYTES
+    return 4 * sum(map(math.prod, shapes.values())) + _HEADER_BYTES
 
 
 def check_disk_space(folder: Path, one: int, kept: int) -> None:
@@ -68,6 +63,6 @@ def _try_to_write(folder: Path) -> None:
     """Create a file and delete it: permissions do not show a read-only file system."""
     if not folder.is_dir():
         raise NotADirectoryError(20, "is not a folder")
-    path = folder / f".dnnstack.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    path = temporary_name(folder / "dnnstack")
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     path.unlink()

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...common.errors import CheckpointError
+from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ..rate_tables import rate_tables
 from .checkpoint import Checkpoint
 from .runs import Run, is_run, reopen_run, run_of_checkpoint
 from .store import checkpoint_steps, named_checkpoint, newest_checkpoint
-
-if TYPE_CHECKING:
-    from ...configs.schema.run import RunConfig
 
 # The keys that decide which sample is seen at which step, and what the arrays mean.
 _FIXED = (
@@ -108,8 +105,6 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
 
     Raises CheckpointError that lists the other changes: of the network, the data, their order.
     """
-    from ...configs import differences, effective_yaml, parse_config
-
     if effective_yaml(config) == checkpoint.provenance.config:
         return
     before = parse_config(checkpoint.provenance.config, str(checkpoint.path))

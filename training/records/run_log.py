@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from ...common.errors import CheckpointError
@@ -79,12 +78,7 @@ class RunLog:
     def __enter__(self) -> RunLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _append(self, file: Any, line: str) -> None:

@@ -6,23 +6,20 @@ A folder holds the effective ``config.yaml``, ``log.jsonl``, ``metrics.csv`` and
 from __future__ import annotations
 
 import contextlib
-import difflib
-import errno
 import os
 import re
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 from ...common.errors import CheckpointError, LockedError
-from ...common.files import Lock, atomic_write, lock
+from ...common.files import NO_LOCKS, Lock, atomic_write, lock, temporary_name
+from ...common.text import listed, suggested
 from .store import FOLDER
 
 CONFIG = "config.yaml"
 LATEST = "latest"
 LOCK = "lock"
 _LISTED = 12
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 class Run:
@@ -173,10 +170,7 @@ def _listed(runs_dir: Path, wanted: str = "") -> str:
     names = list_runs(runs_dir)
     if not names:
         return "dnnstack train --config digits.yaml creates one"
-    close = difflib.get_close_matches(wanted, names, n=1)
-    guess = f"did you mean '{close[0]}'? Runs" if close else "runs"
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{guess} in {runs_dir}: {', '.join(names[:_LISTED])}{more}"
+    return f"{suggested(wanted, names, 'runs')} in {runs_dir}: {listed(names, _LISTED)}"
 
 
 def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
@@ -219,7 +213,7 @@ def _latest(runs_dir: Path) -> Path:
 def _point_latest(runs_dir: Path, name: str) -> None:
     """Make ``latest`` a symlink to the folder, or a file with its name if links do not work."""
     pointer = runs_dir / LATEST
-    temporary = runs_dir / f".{LATEST}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    temporary = temporary_name(pointer)
     try:
         temporary.symlink_to(name, target_is_directory=True)
     except OSError:
@@ -236,7 +230,7 @@ def _locked(path: Path, notice: Callable[[str], None]) -> Lock | None:
     try:
         return lock(path / LOCK)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise
         # Some network file systems have no locks; train anyway.
         notice(f"{path}: cannot be locked ({error.strerror}); do not train twice in this folder")

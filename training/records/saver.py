@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ..metrics import Metrics
 from ..session import Snapshot
 from .checkpoint import Checkpoint, read_checkpoint
 from .run_log import RunLog
@@ -32,7 +32,7 @@ class Saver:
     ) -> None:
         self.run = run
         self.source = source
-        self._state = self._first = START if source is None else source.state
+        self.state = self._first = source.state if source is not None else START
         self._folder = run.checkpoints
         self._log = log
         self._writer = writer
@@ -43,39 +43,21 @@ class Saver:
             self._noted = source.state.step
             self._saved = source.state
 
-    @property
-    def state(self) -> State:
-        return self._state
-
-    def at_step(self, step: int) -> None:
-        """Record that ``step`` updates are done."""
-        self._state = replace(self._state, step=step)
-
-    def begin_window(self, step: int) -> None:
-        """Begin the window of the log's next line after this step."""
-        self._state = replace(self._state, window_start=step)
-
-    def validation_is_due(self) -> None:
-        self._state = replace(self._state, validation_due=True)
-
-    def validated(self, found: Metrics) -> None:
-        self._state = self._state.validated(found)
-
-    def measured(self, found: Metrics) -> None:
-        """Record the measurement that is compared with the goal."""
-        self._state = replace(self._state, measured=(found.accuracy, found.loss))
+    def note(self, **changes: Any) -> None:
+        """Change the state of the next checkpoint."""
+        self.state = replace(self.state, **changes)
 
     def save(self, snapshot: Snapshot) -> None:
         """Pass a snapshot, known to be finite, to the writer."""
         step = snapshot.step
-        self._state = replace(self._state, step=step, sums=tuple(snapshot.sums.tolist()))
+        self.note(step=step, sums=tuple(snapshot.sums.tolist()))
         path = tensors_path(self._folder, step)
         # Log it first: a process killed right after the commit could not.
         if self._noted != step:
             self._log.event("checkpoint", step, file=path.name)
             self._noted = step
-        self._writer.save(snapshot.arrays, self._state)
-        self._saved = self._state
+        self._writer.save(snapshot.arrays, self.state)
+        self._saved = self.state
         self._saving(step, path)
 
     def check(self) -> None:
@@ -89,7 +71,7 @@ class Saver:
     def needs_saving(self, step: int) -> bool:
         """Whether the run has no checkpoint of the state after ``step`` updates."""
         return self._saved is None or self._saved != replace(
-            self._state, step=step, sums=self._saved.sums
+            self.state, step=step, sums=self._saved.sums
         )
 
     def last_good(self) -> Checkpoint | None:
@@ -111,6 +93,7 @@ class Saver:
     def go_back(self, good: Checkpoint | None, rate_factor: float) -> State:
         """Take the state of a checkpoint, or of the start, with a lower rate; returns it."""
         state = self._first if good is None else good.state
-        self._state = self._state.rolled_back_to(state, rate_factor)
+        rollbacks = self.state.rollbacks + 1
+        self.state = replace(state, rate_factor=rate_factor, rollbacks=rollbacks)
         self._noted = state.step if good is not None else -1
-        return self._state
+        return self.state

@@ -50,10 +50,6 @@ class State:
             return replace(self, best=best, unimproved=0, validation_due=False)
         return replace(self, unimproved=self.unimproved + 1, validation_due=False)
 
-    def rolled_back_to(self, good: State, rate_factor: float) -> State:
-        """The state ``good`` once more, to go on from with another rate."""
-        return replace(good, rate_factor=rate_factor, rollbacks=self.rollbacks + 1)
-
     def out_of_patience(self, patience: int | None) -> bool:
         """Whether the last ``patience`` validations brought no improvement."""
         return patience is not None and self.unimproved >= patience

@@ -14,6 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...common.errors import CheckpointError
@@ -35,10 +36,6 @@ FOLDER = "checkpoints"
 _FILE = re.compile(r"step-(\d+)\.(safetensors|json)")
 
 
-def _say_nothing(text: str) -> None:
-    """Ignore a notice."""
-
-
 def checkpoint_steps(folder: Path) -> list[int]:
     """The steps that have a manifest in the folder, highest first."""
     return _steps(folder, "json")
@@ -49,7 +46,9 @@ def tensors_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step}.safetensors"
 
 
-def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) -> Checkpoint:
+def newest_checkpoint(
+    folder: Path, notice: Callable[[str], None] = lambda text: None
+) -> Checkpoint:
     """The newest valid checkpoint; ``notice`` is told of newer ones that are damaged.
 
     Raises CheckpointError if there is none.
@@ -81,7 +80,7 @@ def newest_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing
     )
 
 
-def best_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) -> Checkpoint:
+def best_checkpoint(folder: Path, notice: Callable[[str], None] = lambda text: None) -> Checkpoint:
     """The best checkpoint on validation, as named by the newest; without validation the newest.
 
     Raises CheckpointError if there is none, or if the best is damaged.
@@ -175,6 +174,7 @@ def _steps(folder: Path, kind: str) -> list[int]:
     return sorted((int(m[1]) for m in found if m and m[2] == kind), reverse=True)
 
 
+@dataclass
 class CheckpointWriter:
     """Writes checkpoints in one background thread, at most one at a time.
 
@@ -183,21 +183,13 @@ class CheckpointWriter:
     thread is raised, as CheckpointError, by the next call of ``check``, ``save`` or ``wait``.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        provenance: Provenance,
-        keep: int,
-        keep_best: bool = True,
-        before: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._folder = folder
-        self._provenance = provenance
-        self._keep = keep
-        self._keep_best = keep_best
-        self._before = before
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
+    folder: Path
+    provenance: Provenance
+    keep: int
+    keep_best: bool = True
+    before: Callable[[], None] = lambda: None
+    _thread: threading.Thread | None = field(default=None, init=False)
+    _error: Exception | None = field(default=None, init=False)
 
     def save(self, arrays: Arrays, state: State) -> None:
         """Start a write, after waiting for the previous one."""
@@ -212,7 +204,7 @@ class CheckpointWriter:
         error, self._error = self._error, None
         if isinstance(error, OSError):
             raise CheckpointError(
-                f"{self._folder}: cannot save a checkpoint: {error.strerror or error}; free some "
+                f"{self.folder}: cannot save a checkpoint: {error.strerror or error}; free some "
                 "space or choose another folder with run.dir, then resume"
             ) from error
         if error is not None:
@@ -227,10 +219,8 @@ class CheckpointWriter:
 
     def _write(self, arrays: Arrays, state: State) -> None:
         try:
-            self._before()
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_checkpoint(
-                self._folder, arrays, state, self._provenance, self._keep, self._keep_best
-            )
+            self.before()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_checkpoint(self.folder, arrays, state, self.provenance, self.keep, self.keep_best)
         except Exception as error:
             self._error = error

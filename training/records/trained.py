@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...backends.base import Backend, Executable, Options
 from ...backends.select import precision_or_fp32
 from ...common.errors import CheckpointError
+from ...configs import RunConfig, parse_config
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ..assemble import build_network
@@ -17,9 +17,6 @@ from ..network import Network
 from .checkpoint import Checkpoint
 from .runs import find_run
 from .store import FOLDER, best_checkpoint, named_checkpoint
-
-if TYPE_CHECKING:
-    from ...configs.schema.run import RunConfig
 
 
 @dataclass(frozen=True)
@@ -33,8 +30,6 @@ class Trained:
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Trained:
         """Raises CheckpointError or ConfigError if the parts do not fit each other."""
-        from ...configs import parse_config
-
         origin = checkpoint.provenance
         config = parse_config(origin.config, f"{checkpoint.path} (its config)")
         shape = _picture(origin.input_shape)

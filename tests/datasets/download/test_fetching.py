@@ -13,9 +13,9 @@ from dnnstack.common.files import lock
 from dnnstack.datasets import transfer
 from dnnstack.datasets.download import (
     Downloads,
+    Listener,
     Origin,
     RemoteFile,
-    Silent,
     obtain,
     offline_by_environment,
 )
@@ -185,7 +185,7 @@ def test_the_environment_may_say_offline(
 
 
 def test_a_listener_may_end_it_and_what_has_come_stays(folder: Path, part: Path) -> None:
-    class Impatient(Silent):
+    class Impatient(Listener):
         def advanced(self, done: int) -> None:
             if done > 100_000:
                 raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -184,7 +185,7 @@ def test_a_held_run_is_refused(tmp_path: Path) -> None:
 
 def test_without_locks_there_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(path: Path) -> None:
-        raise OSError(runs.errno.ENOLCK, "No locks available")
+        raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(runs, "lock", no_locks)
     notices: list[str] = []
