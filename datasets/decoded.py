@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
-from ..common.files import atomic_write, cache_dir, sha256_bytes, sha256_file
+from ..common.files import atomic_write, cache_dir, make_folder, sha256_bytes, sha256_file
 from .image_set import DataFile
 
 _LOG = logging.getLogger("dnnstack.datasets")
@@ -50,7 +50,7 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
     images.setflags(write=False)
     labels.setflags(write=False)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _write(folder, {"images": images, "labels": labels})
     except OSError as error:
         _LOG.info("%s cannot be cached: %s", name, error)
@@ -73,7 +73,7 @@ def remembered(
         return known
     result = compute()
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         atomic_write(file, json.dumps(result).encode())
     except OSError as error:
         _LOG.info("hashes cannot be cached: %s", error)

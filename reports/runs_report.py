@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..common.files import is_locked
+from ..common.locks import is_locked
 from ..common.text import cut
 from ..training.records.run_log import LOG
 from ..training.records.runs import LOCK, config_name, list_runs

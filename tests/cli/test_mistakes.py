@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.cli.main import main
-from dnnstack.common.files import lock
+from dnnstack.common.locks import lock
 from PIL import Image
 
 from ..support.mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check

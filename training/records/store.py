@@ -14,10 +14,11 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...common.errors import CheckpointError
-from ...common.files import atomic_write, sha256_file
+from ...common.files import atomic_write, make_folder, sha256_file
 from .checkpoint import (
     Arrays,
     Checkpoint,
@@ -175,10 +176,19 @@ def _steps(folder: Path, kind: str) -> list[int]:
     return sorted((int(m[1]) for m in found if m and m[2] == kind), reverse=True)
 
 
+@dataclass(frozen=True)
+class Place:
+    """The folder that a checkpoint goes to; ``fault``: why that is not the run's own."""
+
+    folder: Path
+    fault: str = ""
+
+
 class CheckpointWriter:
     """Writes checkpoints in one background thread, at most one at a time.
 
-    All of them say ``provenance``. ``save`` takes arrays that nobody changes any more; ``before``
+    All of them say ``provenance``. ``place`` says before each write where it goes, by default to
+    ``folder``. ``save`` takes arrays that nobody changes any more; ``before``
     runs in the thread before each write, and an OSError of it is one of the write. An error of the
     thread is raised, as CheckpointError, by the next call of ``check``, ``save`` or ``wait``.
     """
@@ -190,7 +200,9 @@ class CheckpointWriter:
         keep: int,
         keep_best: bool = True,
         before: Callable[[], None] = lambda: None,
+        place: Callable[[], Place] | None = None,
     ) -> None:
+        self._place = place or (lambda: Place(folder))
         self._folder = folder
         self._provenance = provenance
         self._keep = keep
@@ -228,9 +240,16 @@ class CheckpointWriter:
     def _write(self, arrays: Arrays, state: State) -> None:
         try:
             self._before()
-            self._folder.mkdir(parents=True, exist_ok=True)
+            place = self._place()
+            make_folder(place.folder)
             write_checkpoint(
-                self._folder, arrays, state, self._provenance, self._keep, self._keep_best
+                place.folder, arrays, state, self._provenance, self._keep, self._keep_best
             )
+            if place.fault:
+                run = place.folder.parent
+                raise CheckpointError(
+                    f"{place.fault}; step {state.step} is saved in {run}; continue with --resume "
+                    f"{run}"
+                )
         except Exception as error:
             self._error = error
