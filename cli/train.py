@@ -151,9 +151,11 @@ def train(
 
 def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:
     """The data folder of the resumed run, if the config names none; else ""."""
+    from ..training.records.trained import data_folder_of
+
     if resumed is None or resumed.checkpoint is None or loaded.config.data.root:
         return ""
-    return resumed.checkpoint.provenance.data_folder
+    return data_folder_of(resumed.checkpoint, console.note)
 
 
 def _again(

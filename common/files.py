@@ -75,7 +75,9 @@ def make_folder(folder: Path) -> None:
     except FileExistsError:
         # Another process may have made it meanwhile; anything else is in the way.
         if not folder.is_dir():
-            raise
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)
+            ) from None
     sync_folder(folder.parent)
 
 

@@ -22,11 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
-from ..common.files import atomic_write, cache_dir, make_folder, sha256_bytes, sha256_file
+from ..common.files import (
+    atomic_write,
+    cache_dir,
+    make_folder,
+    read_regular,
+    sha256_bytes,
+    sha256_file,
+)
+from ..common.typed_json import from_json
 from .image_set import DataFile
 
 _LOG = logging.getLogger("dnnstack.datasets")
 _ENTRY = "entry.json"
+# Bytes of an entry, and of what is remembered of a folder of pictures.
+_LONGEST = 1 << 28
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int32]
@@ -127,10 +137,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        value = json.loads(path.read_bytes())
+        return from_json(read_regular(path, _LONGEST), dict[str, Any])
     except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _npy_pieces(array: NDArray[Any]) -> tuple[bytes, memoryview]:

@@ -15,7 +15,7 @@ from ..common.errors import DatasetError
 from ..common.text import shape_text
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
 from .assemble import describe_data, load_data
-from .records.trained import Trained
+from .records.trained import Trained, check_folders
 from .sections import evaluation
 
 Part = Literal["train", "validation", "test"]
@@ -175,6 +175,8 @@ def load_part(
     config = trained.config
     own = config.data.dataset.type
     name = own if dataset is None else dataset
+    if name == own:
+        check_folders(trained.checkpoint, config)
     info = describe_data(config, root) if name == own else describe(name, root=root)
     if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
         needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)}"

@@ -117,7 +117,7 @@ def test_folders_are_made_durable_from_the_top(
     files.make_folder(tmp_path / "a" / "b")
     assert len(synced) == 2
     (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NotADirectoryError):
         files.make_folder(tmp_path / "file")
 
 

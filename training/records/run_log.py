@@ -16,12 +16,13 @@ from typing import Any, Literal
 
 from ...common.errors import CheckpointError
 from ...common.files import append, atomic_write, open_regular, read_regular
+from ...common.typed_json import from_json
 from ..metrics import Metrics
 
 LOG = "log.jsonl"
 CSV = "metrics.csv"
 # Bytes that a log may have.
-_LONGEST = 1 << 32
+LONGEST = 1 << 32
 HEADER = "step,epoch,split,loss,accuracy,learning_rate\n"
 
 
@@ -112,7 +113,7 @@ def cut_log(folder: Path, step: int, window_start: int, rollbacks: int = 0) -> N
     """
 
     def in_log(line: str) -> bool:
-        entry = json.loads(line)
+        entry = from_json(line, dict[str, Any])
         if entry["event"] == "rollback" and int(entry["rollback"]) > rollbacks:
             return False
         return int(entry["step"]) <= (window_start if entry["event"] == "train" else step)
@@ -138,7 +139,7 @@ def _filter(path: Path, wanted: Callable[[str], bool]) -> None:
             return False
 
     try:
-        before = read_regular(path, _LONGEST).decode("utf-8", "replace")
+        before = read_regular(path, LONGEST).decode("utf-8", "replace")
         after = "".join(filter(sound, before.splitlines(keepends=True)))
         if after != before:
             atomic_write(path, after.encode())

@@ -23,6 +23,7 @@ from .checkpoint import (
     Arrays,
     Checkpoint,
     DamagedCheckpointError,
+    FileMark,
     encode,
     manifest_text,
     read_checkpoint,
@@ -101,7 +102,7 @@ def best_checkpoint(folder: Path, notice: Callable[[str], None] = _say_nothing) 
 def named_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint named by the user. Raises CheckpointError that suggests alternatives."""
     try:
-        return read_checkpoint(path)
+        return read_checkpoint(path, named=True)
     except DamagedCheckpointError as error:
         steps = checkpoint_steps(path.parent)
         others = [name for s in steps if (name := tensors_path(path.parent, s).name) != path.name]
@@ -145,7 +146,7 @@ def _announce(manifest: Path, path: Path, pieces: list[bytes | memoryview], step
     """Keep the old file of a step valid until the new one replaces it."""
     try:
         # After an interrupted replacement, either of two files may be there.
-        held = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        held = FileMark(path.stat().st_size, sha256_file(path))
         counts = held in read_manifest(manifest)
     except (CheckpointError, FileNotFoundError):
         counts = False
