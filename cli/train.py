@@ -144,6 +144,7 @@ def train(
             progress.remark(_command("next", "eval", "--run", str(done.run), *later))
         # Last: everything else is saved and printed by now.
         draw_curves(done.run, console.note)
+        progress.check_output()
     if done.state == "finished" and done.goal is False:
         return _GOAL_MISSED
     return stop.exit_status
