@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import pickle
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -243,12 +244,19 @@ class _Payload:
         return os.mkdir, (str(self._trace),)
 
 
-def test_no_pickle_is_read_whatever_its_hash(root: Path, cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bare", [False, True])
+def test_no_pickle_is_read_whatever_its_hash(
+    root: Path, cache: Path, tmp_path: Path, bare: bool
+) -> None:
+    """Neither an array of objects nor what NumPy takes for a pickle without a header."""
     write(root)
     load("mnist", "train", root=root)
     (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
     trace = tmp_path / "trace"
-    np.save(path, np.array([_Payload(trace)], object), allow_pickle=True)
+    if bare:
+        path.write_bytes(pickle.dumps(_Payload(trace)))
+    else:
+        np.save(path, np.array([_Payload(trace)], object), allow_pickle=True)
     entry = path.with_name("entry.json")
     table = json.loads(entry.read_text())
     table["images"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
