@@ -13,13 +13,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..common.files import atomic_write, cache_dir
+from ..common.files import atomic_write, cache_dir, make_folder, read_regular
+from ..common.typed_json import from_json
 from ..graph.graph import Graph, Op, Tensor
 from ..graph.ops import Accumulate
 from ..graph.ops.formulas import Formula
 from ..graph.ops.updates import ParameterUpdate
 
 _LOG = logging.getLogger("dnnstack.layers")
+# Bytes of a stored table.
+_LONGEST = 1 << 24
 UNEQUAL = "results are right, but not equal to the last bit to those before"
 # Finds choices, and says whether the next start may take them too.
 Search = Callable[[], tuple[Mapping[str, str], bool]]
@@ -45,16 +48,6 @@ class Tuning:
             "graph": self.graph,
             "choices": dict(self.choices),
         }
-
-    @classmethod
-    def from_json(cls, table: Mapping[str, Any]) -> Tuning:
-        """Raises KeyError, TypeError or ValueError if the table is not a tuning table."""
-        texts = [table["backend"], table["graph"]]
-        pairs = [dict(table["environment"]), dict(table["choices"])]
-        texts += [text for pair in pairs for item in pair.items() for text in item]
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("a tuning table contains only text")
-        return cls(table["backend"], pairs[0], table["graph"], pairs[1])
 
     def misfit(self, other: Tuning) -> str:
         """Why this table cannot give the bits of ``other``, the present one; "" if it can."""
@@ -175,9 +168,8 @@ def cached(wanted: Tuning, thorough: bool = False) -> Tuning | None:
     """
     for kind in (True,) if thorough else (True, False):
         try:
-            text = _path(wanted, kind).read_text("utf-8")
-            found = Tuning.from_json(json.loads(text))
-        except (OSError, ValueError, KeyError, TypeError):
+            found = from_json(read_regular(_path(wanted, kind), _LONGEST), Tuning)
+        except (OSError, ValueError):
             continue
         if not found.misfit(wanted):
             return found
@@ -188,7 +180,7 @@ def store(tuning: Tuning, thorough: bool = False) -> None:
     """Store a table for the next start; a cache that cannot be written is not an error."""
     try:
         path = _path(tuning, thorough)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         atomic_write(path, json.dumps(tuning.to_json(), indent=1).encode())
     except OSError:
         return

@@ -80,13 +80,16 @@ def evaluate(
     from ..datasets import data_root
     from ..reports.evaluate_text import as_text
     from ..training import evaluate as evaluation
-    from ..training.records.trained import find_trained
+    from ..training.records.runs import run_of_checkpoint
+    from ..training.records.trained import data_folder_of, find_trained
     from . import downloading
 
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note, not no_graph)
-    trained_on = trained.checkpoint.provenance.data_folder
-    root = data_root(data_dir, trained.config.data.root, trained_on)
+    trained_on = data_folder_of(trained.checkpoint, console.note)
+    # A file that is not in its run's folder may be anybody's: none of its paths are used.
+    config_root = trained.config.data.root if run_of_checkpoint(trained.path) else None
+    root = data_root(data_dir, config_root, trained_on)
     images, index = evaluation.load_part(trained, part, root, dataset, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
         result = evaluation.evaluate(trained, backend, images, index, part, advance, tta)

@@ -23,6 +23,15 @@ _WIDE = 100
 """The number of columns from which the bar has room for the learning rate."""
 
 
+_lost: list[OSError] = []
+
+
+def check_output() -> None:
+    """Raise OSError if a line could not be written, other than for want of a reader."""
+    if _lost:
+        raise _lost.pop()
+
+
 def say(text: str) -> None:
     """Print a line on standard output, if that can be written."""
     with _heard_or_not():
@@ -39,7 +48,10 @@ def remark(text: str) -> None:
 def _heard_or_not() -> Iterator[None]:
     try:
         yield
-    except OSError:
+    except OSError as error:
+        # A reader that is gone wants no more; anything else is told at the end.
+        if not isinstance(error, BrokenPipeError):
+            _lost.append(error)
         # The rest of the buffer would fail again at exit, and change the exit status.
         console.drop_output()
 

@@ -141,6 +141,7 @@ def train(
             progress.remark(_command("next", "eval", "--run", str(done.run), *later))
         # Last: everything else is saved and printed by now.
         draw_curves(done.run, console.note)
+        progress.check_output()
     if done.state == "finished" and done.goal is False:
         return _GOAL_MISSED
     return stop.exit_status
@@ -148,9 +149,11 @@ def train(
 
 def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:
     """The data folder of the resumed run, if the config names none; else ""."""
+    from ..training.records.trained import data_folder_of
+
     if resumed is None or resumed.checkpoint is None or loaded.config.data.root:
         return ""
-    return resumed.checkpoint.provenance.data_folder
+    return data_folder_of(resumed.checkpoint, console.note)
 
 
 def _again(

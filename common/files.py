@@ -1,4 +1,4 @@
-"""Atomic writes of files, hashes, locks, and the user's cache folder."""
+"""Files that are written whole or not at all, hashes, and the user's cache folder."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import secrets
-import socket
-import time
+import stat
 from collections.abc import Iterable
 from pathlib import Path
-
-from .errors import LockedError
 
 Buffer = bytes | bytearray | memoryview
 
 _READ_BYTES = 1 << 20
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
-"""What a file system without locks reports."""
-_LOCK_TRIES = 5
-_LOCK_PAUSE = 0.01
+# The files of atomic_write that a killed process leaves behind.
+_TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
+# What file systems say that cannot make a folder's entries durable by themselves.
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES, errno.EISDIR)
 
 
 def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
@@ -28,7 +26,8 @@ def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
 
     Temporary file in the same folder, write, fsync, rename, fsync of the folder: after a crash the
     file has either the old content or the new one. The mode is 0644 without the bits of the umask.
-    Raises OSError; the old file is then unchanged and the temporary one is deleted.
+    Raises OSError; the temporary file is then deleted, and the old one unchanged unless the folder
+    alone could not be synchronised.
     """
     target = Path(path)
     pieces = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
@@ -45,7 +44,7 @@ def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    _fsync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def temporary_name(target: Path) -> Path:
@@ -53,17 +52,88 @@ def temporary_name(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
 
 
-def _fsync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the entries of a folder survive a power loss, where the file system can.
+
+    Raises OSError.
+    """
+    descriptor = -1
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        # Some systems refuse to open a folder; the rename itself has already happened.
-        return
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
     finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, each durably. Raises OSError."""
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        make_folder(folder.parent)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        # Another process may have made it meanwhile; anything else is in the way.
+        if not folder.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)
+            ) from None
+    sync_folder(folder.parent)
+
+
+def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file: neither of what a symbolic link names nor of a pipe.
+
+    A file that ``flags`` create has mode 0644 without the bits of the umask. Raises OSError.
+    """
+    try:
+        # Without waiting for the other end of a pipe.
+        safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags | safe, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a symbolic link", str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return descriptor
+
+
+def read_regular(path: Path | str, most: int) -> bytes:
+    """The content of a regular file. Raises OSError, also for more than ``most`` bytes."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"is larger than {most:,} bytes", str(path))
+    return content
+
+
+def append(descriptor: int, data: bytes) -> None:
+    """Append all of ``data`` to a file that is open for appending, or nothing. Raises OSError."""
+    before = os.fstat(descriptor).st_size
+    left = memoryview(data)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what killed processes left of their writes; only who has the folder's lock may."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if _TEMPORARY.fullmatch(path.name):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 def sha256_bytes(data: Buffer) -> str:
@@ -78,86 +148,6 @@ def sha256_file(path: Path | str) -> str:
         while piece := file.read(_READ_BYTES):
             digest.update(piece)
     return digest.hexdigest()
-
-
-class Lock:
-    """An exclusive lock on an open file, held until ``release`` or the end of the process.
-
-    The system releases it with the process, however that ends, so a stale file never blocks.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-
-    def release(self) -> None:
-        """Release the lock; a second call does nothing. The file remains, empty."""
-        if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
-            # Truncated, not deleted: another process may have opened the same file.
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-            os.close(descriptor)
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
-
-def lock(path: Path | str) -> Lock:
-    """Take the lock at ``path`` (created if missing) without waiting.
-
-    Raises LockedError when another process, or another Lock of this one, has it; the message names
-    the holder from the file's text, which is for information only. Raises OSError if the file
-    system has no locks.
-    """
-    import fcntl
-
-    target = Path(path)
-    descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        for left in range(_LOCK_TRIES, 0, -1):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                # Another process may only be testing whether it is locked.
-                if left == 1:
-                    raise
-                time.sleep(_LOCK_PAUSE)
-    except OSError as error:
-        holder = os.read(descriptor, 200).decode("utf-8", "replace").strip()
-        os.close(descriptor)
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise LockedError(
-                f"{target} is locked by {holder or 'another process'}; "
-                "wait for it to end, or stop it"
-            ) from None
-        raise
-    with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return Lock(descriptor)
-
-
-def is_locked(path: Path | str) -> bool:
-    """Whether another process, or another Lock of this one, holds the lock at ``path`` now."""
-    import fcntl
-
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def cache_dir() -> Path:

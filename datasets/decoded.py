@@ -2,9 +2,9 @@
 
 An entry is found by a key that determines its content (a hash of the source files, or generator
 version, seed and count), so processes that write the same entry at once write the same bytes. The
-entry file has the size, time stamp and SHA-256 of each array file. A file with the same size and
-time stamp is used as it is; any other is hashed, and rebuilt if it differs. Without a writable
-cache folder everything works from memory.
+entry file has the SHA-256 of each array file, which is compared at every start (0.09 s for 150 MB
+on one core of an AMD EPYC) and rebuilt if it differs. Without a writable cache folder everything
+works from memory.
 """
 
 from __future__ import annotations
@@ -22,11 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
-from ..common.files import atomic_write, cache_dir, sha256_bytes, sha256_file
+from ..common.files import (
+    atomic_write,
+    cache_dir,
+    make_folder,
+    read_regular,
+    sha256_bytes,
+    sha256_file,
+)
+from ..common.typed_json import from_json
 from .image_set import DataFile
 
 _LOG = logging.getLogger("dnnstack.datasets")
 _ENTRY = "entry.json"
+# Bytes of an entry, and of what is remembered of a folder of pictures.
+_LONGEST = 1 << 28
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int32]
@@ -50,7 +60,7 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
     images.setflags(write=False)
     labels.setflags(write=False)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _write(folder, {"images": images, "labels": labels})
     except OSError as error:
         _LOG.info("%s cannot be cached: %s", name, error)
@@ -73,7 +83,7 @@ def remembered(
         return known
     result = compute()
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         atomic_write(file, json.dumps(result).encode())
     except OSError as error:
         _LOG.info("hashes cannot be cached: %s", error)
@@ -127,10 +137,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        value = json.loads(path.read_bytes())
+        return from_json(read_regular(path, _LONGEST), dict[str, Any])
     except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _npy_pieces(array: NDArray[Any]) -> tuple[bytes, memoryview]:
@@ -140,24 +149,16 @@ def _npy_pieces(array: NDArray[Any]) -> tuple[bytes, memoryview]:
 
 
 def _write(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    hashes: dict[str, str] = {}
+    entry: dict[str, dict[str, str]] = {}
     for name, array in arrays.items():
         pieces = _npy_pieces(np.ascontiguousarray(array))
         # The hash of the data, not of the file, which a bad disk may have changed.
         digest = hashlib.sha256()
         for piece in pieces:
             digest.update(piece)
-        hashes[name] = digest.hexdigest()
+        entry[name] = {"sha256": digest.hexdigest()}
         atomic_write(folder / f"{name}.npy", pieces)
-    _vouch(folder, hashes)
-
-
-def _vouch(folder: Path, hashes: dict[str, str]) -> None:
-    """Write the entry file, which makes the array files valid."""
-    entry = {
-        name: {"sha256": digest, "stamp": list(_stamp(folder / f"{name}.npy"))}
-        for name, digest in hashes.items()
-    }
+    # Last, because it makes the array files valid.
     atomic_write(folder / _ENTRY, json.dumps(entry).encode())
 
 
@@ -167,22 +168,14 @@ def _read(folder: Path) -> Arrays | None:
     if entry is None:
         return None
     try:
-        hashes = {name: str(entry[name]["sha256"]) for name in ("images", "labels")}
-        stale = False
-        for name, digest in hashes.items():
+        for name in ("images", "labels"):
             path = folder / f"{name}.npy"
-            if list(_stamp(path)) != entry[name]["stamp"]:
-                if sha256_file(path) != digest:
-                    _LOG.info("%s is damaged and will be rebuilt", path)
-                    return None
-                stale = True
+            # Hashed first: NumPy reads the header of any file as Python.
+            if path.is_symlink() or sha256_file(path) != entry[name]["sha256"]:
+                _LOG.info("%s is damaged and will be rebuilt", path)
+                return None
         images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
         labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if stale:
-        try:
-            _vouch(folder, hashes)
-        except OSError:
-            _LOG.debug("%s cannot be refreshed", folder)
     return images, labels

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..common.errors import DatasetError, LockedError
-from ..common.files import NO_LOCKS, lock, sha256_file
+from ..common.files import make_folder, sha256_file
+from ..common.locks import NO_LOCKS, lock
 
 _LOCK = ".download.lock"
 _ATTEMPTS = 3
@@ -112,7 +113,7 @@ def obtain(
         )
     refused: dict[str, str] = {}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with _turn(folder, downloads.listener):
             # Another process may have downloaded some while this one waited.
             wanted = [file for file in wanted if not (folder / file.name).exists()]

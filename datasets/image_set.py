@@ -28,6 +28,14 @@ class ImageSet:
     labels: NDArray[np.int32]
     classes: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        wrong = self.labels[(self.labels < 0) | (self.labels >= len(self.classes))]
+        if len(wrong):
+            raise DatasetError(
+                f"{self.name}: a sample has the label {wrong[0]}, but there are "
+                f"{len(self.classes)} classes, counted from 0"
+            )
+
     def __len__(self) -> int:
         return len(self.labels)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..common.files import is_locked
+from ..common.files import read_regular
+from ..common.locks import is_locked
 from ..common.text import cut
-from ..training.records.run_log import LOG
+from ..common.typed_json import Count, Finite, Name, from_json
+from ..training.records.run_log import LOG, LONGEST
 from ..training.records.runs import LOCK, config_name, list_runs
 from .units import table
 
@@ -42,6 +44,23 @@ class RunReport:
         return {**vars(self), "path": str(self.path)}
 
 
+@dataclass(frozen=True)
+class _Line:
+    """What is read of a line of the log; ``seconds`` are those of training so far."""
+
+    event: Name
+    step: Count
+    time: Finite | None = None
+    total_steps: Count | None = None
+    seconds: Finite | None = None
+    training_seconds: Finite | None = None
+    best: bool = False
+    accuracy: Finite | None = None
+    state: RunState | None = None
+    early: bool = False
+    error: str | None = None
+
+
 def report_runs(runs_dir: Path) -> list[RunReport]:
     """All runs of a folder, in the order in which they were started."""
     reports = [_report(runs_dir / name) for name in list_runs(runs_dir)]
@@ -52,52 +71,47 @@ def _report(path: Path) -> RunReport:
     # Checked before the log is read, because a process completes the log before it ends.
     locked = is_locked(path / LOCK)
     step, total, best, started = 0, None, None, None
-    ended: dict[str, Any] = {}
+    ended: _Line | None = None
     seconds = spent = 0.0
     for entry in _entries(path / LOG):
-        event = entry["event"]
-        step = max(step, entry["step"]) if event != "rollback" else entry["step"]
+        event = entry.event
+        step = max(step, entry.step) if event != "rollback" else entry.step
         if event in ("start", "resume"):
-            started = started if started is not None else entry.get("time")
-            total = entry.get("total_steps", total)
-            seconds, spent, ended = seconds + spent, 0.0, {}
+            started = started if started is not None else entry.time
+            total = entry.total_steps if entry.total_steps is not None else total
+            seconds, spent, ended = seconds + spent, 0.0, None
         elif event == "train":
-            spent = entry.get("seconds", spent)
-        elif event == "validation" and entry.get("best"):
+            spent = entry.seconds if entry.seconds is not None else spent
+        elif event == "validation" and entry.best:
             best = entry
         elif event == "end":
             ended = entry
-            spent = entry.get("training_seconds", spent)
+            spent = entry.training_seconds if entry.training_seconds is not None else spent
     return RunReport(
         run=path.name,
         path=path,
         config=config_name(path),
-        state="running" if locked else ended.get("state", "died"),
-        early=not locked and bool(ended.get("early")),
+        state="running" if locked else (ended and ended.state) or "died",
+        early=not locked and ended is not None and ended.early,
         step=step,
         total_steps=total,
-        best_accuracy=best["accuracy"] if best else None,
-        best_step=best["step"] if best else None,
+        best_accuracy=best.accuracy if best else None,
+        best_step=best.step if best else None,
         seconds=seconds + spent,
         started=started,
-        error=None if locked else ended.get("error"),
+        error=None if locked or ended is None else ended.error,
     )
 
 
-def _entries(log: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines of a log, without one that is being written."""
+def _entries(log: Path) -> Iterator[_Line]:
+    """The lines of a log, without damaged ones and one that is being written."""
     try:
-        text = log.read_text("utf-8", "replace")
+        content = read_regular(log, LONGEST)
     except OSError:
         return
-    for line in text.splitlines():
-        try:
-            entry = json.loads(line)
-            sound = isinstance(entry["event"], str) and isinstance(entry["step"], int)
-        except (ValueError, KeyError, TypeError):
-            continue
-        if sound:
-            yield entry
+    for line in content.splitlines():
+        with suppress(ValueError):
+            yield from_json(line, _Line)
 
 
 def as_text(reports: list[RunReport], width: int = 80) -> str:

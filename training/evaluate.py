@@ -17,7 +17,7 @@ from ..common.text import shape_text
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
 from .assemble import describe_data, load_data
 from .augmentation import TEST_TIME
-from .records.trained import Trained
+from .records.trained import Trained, check_folders
 
 Part = Literal["train", "validation", "test"]
 Scores = NDArray[np.floating[Any]]
@@ -176,6 +176,8 @@ def load_part(
     config = trained.config
     own = config.data.dataset.type
     name = own if dataset is None else dataset
+    if name == own:
+        check_folders(trained.checkpoint, config)
     info = describe_data(config, root) if name == own else describe(name, root=root)
     if info.shape != trained.input_shape or len(info.classes) != len(trained.classes):
         needed = f"{shape_text(trained.input_shape)} and {len(trained.classes)}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..backends.base import Backend
 from ..backends.select import precision_or_fp32
-from ..common.files import atomic_write
 from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads, ImageSet
 from . import interrupt
@@ -29,10 +29,11 @@ from .pixel_statistics import mean_and_deviation
 from .plan import make_plan
 from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
+from .records.lost_run import place_to_save
 from .records.provenance import Provenance
 from .records.resume import Resume, check_config
 from .records.run_log import RunLog, cut_log
-from .records.runs import CONFIG, Run, create_run
+from .records.runs import Run, create_run, write_config
 from .records.saver import Saver
 from .records.state import START
 from .records.store import CheckpointWriter
@@ -93,7 +94,10 @@ def train(
             _go_on_in(run, setup, checkpoint, provenance)
         log = stack.enter_context(RunLog(run.path))
         saving = config.checkpoint
-        writer = CheckpointWriter(run.checkpoints, provenance, saving.keep, saving.best, log.sync)
+        place = partial(place_to_save, run, log, config.name, provenance.config)
+        writer = CheckpointWriter(
+            run.checkpoints, provenance, saving.keep, saving.best, log.sync, place
+        )
         saver = Saver(run, log, writer, checkpoint, heard.saving)
         return Loop(config, session, saver, log, heard).run(backend, stop_requested)
 
@@ -168,4 +172,4 @@ def _go_on_in(
     ended = state.step == setup.plan.total_steps or state.ends_early(train)
     window_start = state.step if ended else state.window_start
     cut_log(run.path, state.step if checkpoint else -1, window_start, state.rollbacks)
-    atomic_write(run.path / CONFIG, provenance.config.encode())
+    write_config(run, provenance.config)

@@ -82,3 +82,30 @@ def test_the_environment_comes_first(
     done = run_in(folder, *EVAL)
     assert done.returncode == 1
     assert "nowhere/set: cannot be read" in done.stderr
+
+
+def test_a_file_from_elsewhere_names_no_folder(run_in: Run, folder: Path) -> None:
+    """Anybody may have written it: its folders are shown, not used."""
+    assert run_in(folder, *TRAIN, "--data-dir", "data").returncode == 0
+    (saved,) = folder.glob("runs/two/checkpoints/*.safetensors")
+    saved.rename(folder / "gift.safetensors")
+    line = (*EVAL, "--checkpoint", "gift.safetensors")
+    done = run_in(folder, *line)
+    assert done.returncode == 1
+    assert f"the data folder that it names, '{folder / 'data'}', is not used" in done.stderr
+    assert "give it with --data-dir" in done.stderr
+    assert run_in(folder, *line, "--data-dir", "data").returncode == 0
+    done = run_in(folder, *TRAIN, "--set", "train.epochs=2", "--resume", "gift.safetensors")
+    assert done.returncode == 1
+    assert "is not used" in done.stderr
+
+
+def test_nor_pictures_outside_the_data_folder(run_in: Run, folder: Path) -> None:
+    outside = f"data.dataset.image_folder.train={folder / 'data' / 'set'}"
+    assert run_in(folder, *TRAIN, "--set", outside).returncode == 0
+    (saved,) = folder.glob("runs/two/checkpoints/*.safetensors")
+    assert run_in(folder, *EVAL).returncode == 0
+    saved.rename(folder / "gift.safetensors")
+    done = run_in(folder, *EVAL, "--checkpoint", "gift.safetensors")
+    assert done.returncode == 1
+    assert f"names pictures in '{folder / 'data' / 'set'}'" in done.stderr

@@ -24,6 +24,7 @@ Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 KILLS = int(os.environ.get("DNNSTACK_KILLS", "30"))
+pytestmark = pytest.mark.timeout(600 if KILLS <= 30 else 0)
 
 # 13 steps are an epoch; checkpoints, log lines and validations come at different steps.
 CONFIG = """\

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.cli.main import main
-from dnnstack.common.files import lock
+from dnnstack.common.locks import lock
 from PIL import Image
 
 from ..support.mistakes import EVAL, PREDICT, TINY, TRAIN, Mistake, check
@@ -130,7 +130,9 @@ def test_a_disk_that_is_full_in_the_middle(
     assert list(Path("full/tiny/checkpoints").glob("step-*")) == []
 
 
-@pytest.mark.parametrize("line", ["config --config tiny.yaml", "runs", f"{EVAL} --json"])
+@pytest.mark.parametrize(
+    "line", ["config --config tiny.yaml", "runs", f"{EVAL} --json", "train --config tiny.yaml"]
+)
 def test_output_to_a_disk_that_is_full(
     line: str, here: Path, command: list[str], environment: dict[str, str]
 ) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import stat
@@ -10,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common import files
-from dnnstack.common.errors import LockedError
 
 
 def test_atomic_write_creates_and_replaces(tmp_path: Path) -> None:
@@ -92,46 +93,6 @@ def test_hashes(tmp_path: Path) -> None:
     )
 
 
-def test_a_lock_excludes_a_second_one_until_released(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with files.lock(path):
-        with pytest.raises(LockedError, match=f"{path} is locked by pid {os.getpid()} on"):
-            files.lock(path)
-        # The refused attempt must not have dropped the first one's lock.
-        with pytest.raises(LockedError):
-            files.lock(path)
-    second = files.lock(path)
-    second.release()
-    second.release()
-
-
-def test_a_lock_excludes_another_process_and_dies_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    code = (
-        "import sys; from dnnstack.common.files import lock\n"
-        "held = lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=tmp_path,
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"held\n"
-        with pytest.raises(LockedError, match=f"pid {child.pid} "):
-            files.lock(path)
-        child.kill()
-        child.wait()
-    files.lock(path).release()
-
-
-def test_the_text_in_a_lock_file_decides_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    path.write_text("pid 1 on elsewhere")
-    files.lock(path).release()
-
-
 def test_cache_dir_prefers_the_own_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
@@ -143,3 +104,93 @@ def test_cache_dir_prefers_the_own_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert files.cache_dir() == Path("/home/somebody/.cache/dnnstack")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert files.cache_dir() == Path("/home/somebody/.cache/dnnstack")
+
+
+def test_folders_are_made_durable_from_the_top(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    files.make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert synced == [tmp_path, tmp_path / "a"]
+    files.make_folder(tmp_path / "a" / "b")
+    assert len(synced) == 2
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        files.make_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize(("number", "raised"), [(errno.EIO, True), (errno.EINVAL, False)])
+def test_an_error_of_a_folder_s_fsync_is_one_of_the_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, raised: bool
+) -> None:
+    """EINVAL is how a file system says that it cannot synchronise folders."""
+    system = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        system(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="Input/output") if raised else contextlib.nullcontext():
+        files.atomic_write(tmp_path / "a", b"x")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a"
+    if kind == "link":
+        (tmp_path / "b").write_bytes(b"precious")
+        path.symlink_to(tmp_path / "b")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(OSError, match=r"link|regular"):
+        files.read_regular(path, 100)
+    (tmp_path / "c").write_bytes(b"12345")
+    assert files.read_regular(tmp_path / "c", 5) == b"12345"
+    with pytest.raises(OSError, match="larger than 4 bytes"):
+        files.read_regular(tmp_path / "c", 4)
+
+
+def test_a_line_is_appended_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, system = tmp_path / "log", os.write
+    path.write_bytes(b"one\n")
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
+    monkeypatch.setattr(os, "write", lambda number, data: system(number, data[:2]))
+    files.append(descriptor, b"second\n")
+    assert path.read_bytes() == b"one\nsecond\n"
+    calls = iter([True, True, False])
+
+    def full(number: int, data: memoryview) -> int:
+        if not next(calls):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return system(number, data[:2])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        files.append(descriptor, b"third line\n")
+    assert path.read_bytes() == b"one\nsecond\n"
+    os.close(descriptor)
+
+
+def test_what_killed_writers_left_is_deleted_and_nothing_else(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from dnnstack.common import files\n"
+        "os.fsync = lambda descriptor: os.kill(os.getpid(), 9)\n"
+        "files.atomic_write(sys.argv[1], b'x')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "config.yaml")], check=False)
+    (left,) = os.listdir(tmp_path)
+    assert left.endswith(".tmp")
+    kept = {".notes.tmp", "a.tmp", ".x.12.zzzzzzzz.tmp"}
+    for name in kept:
+        (tmp_path / name).touch()
+    files.remove_temporaries(tmp_path)
+    assert set(os.listdir(tmp_path)) == kept

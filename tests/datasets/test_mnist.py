@@ -3,8 +3,10 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
+import json
 import logging
 import os
+import pickle
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -220,21 +222,60 @@ def test_a_damaged_index_is_rebuilt(
     np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
 
 
-def test_a_touched_cache_is_verified_once_and_kept(
-    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bit_rot_is_noticed_whatever_the_time_stamp(root: Path, cache: Path) -> None:
     write(root)
     load("mnist", "train", root=root)
     (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
-    os.utime(path, ns=(1, 1))
-    forbid_reading(monkeypatch)
-    np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
+    before, stamp = path.read_bytes(), path.stat().st_mtime_ns
+    for at in (0, 9, 30, len(before) // 2, len(before) - 1):
+        path.write_bytes(before[:at] + bytes([before[at] ^ 4]) + before[at + 1 :])
+        os.utime(path, ns=(stamp, stamp))
+        np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
+        assert path.read_bytes() == before
 
-    def fail(path: Path) -> str:
-        raise AssertionError("hashed again")
 
-    monkeypatch.setattr("dnnstack.datasets.decoded.sha256_file", fail)
+class _Payload:
+    """Its pickle makes a file when it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return os.mkdir, (str(self._trace),)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_no_pickle_is_read_whatever_its_hash(
+    root: Path, cache: Path, tmp_path: Path, bare: bool
+) -> None:
+    """Neither an array of objects nor what NumPy takes for a pickle without a header."""
+    write(root)
     load("mnist", "train", root=root)
+    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
+    trace = tmp_path / "trace"
+    if bare:
+        path.write_bytes(pickle.dumps(_Payload(trace)))
+    else:
+        np.save(path, np.array([_Payload(trace)], object), allow_pickle=True)
+    entry = path.with_name("entry.json")
+    table = json.loads(entry.read_text())
+    table["images"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    entry.write_text(json.dumps(table))
+    np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
+    assert not trace.exists()
+
+
+def test_labels_of_no_class_are_refused(root: Path, cache: Path) -> None:
+    write(root)
+    load("mnist", "train", root=root)
+    (path,) = (cache / "decoded").glob("mnist-train-*/labels.npy")
+    np.save(path, np.full(len(LABELS), 10, np.int32))
+    entry = path.with_name("entry.json")
+    table = json.loads(entry.read_text())
+    table["labels"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    entry.write_text(json.dumps(table))
+    with pytest.raises(DatasetError, match="has the label 10, but there are 10 classes"):
+        load("mnist", "train", root=root)
 
 
 def test_works_where_the_cache_cannot_be_written(root: Path, cache: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,27 @@ def test_the_table_fits_its_width() -> None:
     assert wide.endswith(long)
     new = one("net", "net", best_accuracy=None, step=0, total_steps=None, seconds=0.4)
     assert as_text([new]).splitlines()[1].split() == ["net", "interrupted", "-", "0", "0:00", "net"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"event": "validation", "step": 3, "best": true, "accuracy": "high"}',
+        '{"event": "validation", "step": 3, "best": true, "accuracy": 1e400}',
+        '{"event": "start", "step": 3, "time": "now", "total_steps": []}',
+        '{"event": "end", "step": 3, "state": "elsewhere"}',
+        '{"event": ["start"], "step": 3}',
+        "[" * 100_000,
+        "\x00\xff",
+    ],
+)
+def test_a_bad_line_says_nothing_of_its_run_or_of_others(tmp_path: Path, line: str) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text("name: x\n")
+        (tmp_path / name / "log.jsonl").write_text('{"event": "start", "step": 0, "time": 1.0}\n')
+    with (tmp_path / "a" / "log.jsonl").open("a") as log:
+        log.write(line + "\n")
+    one, other = report_runs(tmp_path)
+    assert replace(one, run="", path=tmp_path) == replace(other, run="", path=tmp_path)
+    assert as_text([one, other])

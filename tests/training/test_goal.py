@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
+from dnnstack.common.typed_json import from_json
 from dnnstack.configs import RunConfig, load_config, parse_config
 from dnnstack.training.listener import Listener, Progress, Summary
 from dnnstack.training.metrics import Metrics
@@ -196,7 +197,7 @@ def test_the_state_carries_it(state: State) -> None:
     assert replace(state, measured=(0.5, 1.0)).reached(goal)
     assert not replace(state, measured=(0.49, 1.0)).reached(goal)
     assert not replace(state, measured=(0.5, 1.1)).reached(goal)
-    kept = State.from_json(json.loads(json.dumps(replace(state, measured=(0.5, 1.0)).to_json())))
+    kept = from_json(json.dumps(replace(state, measured=(0.5, 1.0)).to_json()), State)
     assert kept.measured == (0.5, 1.0)
     old = {key: value for key, value in state.to_json().items() if key != "measured"}
-    assert State.from_json(json.loads(json.dumps(old))).measured is None
+    assert from_json(json.dumps(old), State).measured is None

@@ -25,6 +25,8 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from ..support.random_nets import Training, trainings
 
+pytestmark = pytest.mark.timeout(0 if os.environ.get("DNNSTACK_NETS") else 600)
+
 # 20,000 by DNNSTACK_NETS=20000, each time others; without it always the same.
 COUNT = int(os.environ.get("DNNSTACK_NETS", "0"))
 NETS = settings(

@@ -11,20 +11,24 @@ it, the manifest, is written afterwards and makes the checkpoint valid (see ``st
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Len
 from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError
-from ...common.files import sha256_bytes
+from ...common.files import open_regular, read_regular, sha256_bytes
+from ...common.typed_json import Count, from_json
 from ...graph.graph import Shape
 from .provenance import Provenance
 from .state import State
@@ -37,6 +41,8 @@ _KEYS = (
     *("validation_due", "rate_factor", "rollbacks", "measured", "data_folder"),
 )
 _LISTED = 10
+# Bytes of the header of a checkpoint, of a manifest, and of the reason why a file is neither.
+_LONGEST_HEADER, _LONGEST_MANIFEST, _LONGEST_REASON = 1 << 26, 1 << 16, 200
 
 _ZEROS = b"0" * 64
 # Quotes of the JSON text are escaped inside the metadata's string.
@@ -47,6 +53,24 @@ Arrays = Mapping[str, NDArray[Any]]
 
 class DamagedCheckpointError(CheckpointError):
     """The file is not what was written."""
+
+
+@dataclass(frozen=True)
+class FileMark:
+    """What a manifest knows of a file."""
+
+    bytes: Count
+    sha256: Annotated[str, Len(64, 64)]
+
+
+@dataclass(frozen=True)
+class _Manifest(FileMark):
+    replaces: FileMark | None = None
+
+
+@dataclass(frozen=True)
+class _Format:
+    format: Count
 
 
 @dataclass(frozen=True)
@@ -106,15 +130,15 @@ def encode(arrays: Arrays, state: State, provenance: Provenance) -> list[bytes |
     return [view[:at], _own_digest(view, at).encode(), view[at + 64 :]]
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, named: bool = False) -> Checkpoint:
     """The checkpoint at ``path`` (the .safetensors file or its manifest), verified.
 
-    The file must contain its own digest and, if it has a manifest, match its size and SHA-256.
-    Raises CheckpointError.
+    The file must contain its own digest and, if it has a manifest, match its size and SHA-256; all
+    its numbers must be finite. ``named``: by the user, who may name a link. Raises CheckpointError.
     """
     tensors = path.with_suffix(".safetensors") if path.suffix == ".json" else path
     try:
-        data = tensors.read_bytes()
+        data = _content(tensors.resolve() if named else tensors)
     except FileNotFoundError:
         raise CheckpointError(
             f"{tensors}: no such file; a run's checkpoints are in its folder, runs/NAME/checkpoints"
@@ -140,24 +164,51 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return checkpoint
 
 
+def _content(path: Path) -> bytes:
+    """All of a regular file that can be a checkpoint. Raises OSError."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        header = int.from_bytes(file.read(8), "little")
+        if header > min(size, _LONGEST_HEADER):
+            raise OSError(errno.EINVAL, "its header is longer than a checkpoint's")
+        if size > _memory():
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory")
+        file.seek(0)
+        return file.read()
+
+
+def _memory() -> int:
+    """Bytes of main memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _decode(path: Path, data: bytes) -> Checkpoint:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        table = json.loads(header["__metadata__"]["dnnstack"])
-        if table["format"] != FORMAT:
+        # safetensors checks the rest of it.
+        metadata = from_json(header, dict[str, Any]).get("__metadata__")
+        text = from_json(json.dumps(metadata), dict[str, str])["dnnstack"]
+        found = from_json(text, _Format).format
+        if found != FORMAT:
             raise CheckpointError(
-                f"{path}: has format {table['format']}, but this version of dnnstack reads {FORMAT}"
+                f"{path}: has format {found}, but this version of dnnstack reads {FORMAT}"
             )
-        state, provenance = State.from_json(table), Provenance.from_json(table)
+        state, provenance = from_json(text, State), from_json(text, Provenance)
         checkpoint = Checkpoint(path, state, provenance, load(data))
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: is not a checkpoint of dnnstack: {error!r}") from None
-    wrong = [name for name, a in checkpoint.arrays.items() if a.dtype != np.float32]
-    if wrong:
-        raise CheckpointError(f"{path}: '{wrong[0]}' is not float32")
+    except (SafetensorError, ValueError, KeyError) as error:
+        reason = str(error)[:_LONGEST_REASON]
+        raise CheckpointError(f"{path}: is not a checkpoint of dnnstack: {reason}") from None
+    for name, array in checkpoint.arrays.items():
+        if array.dtype != np.float32:
+            raise CheckpointError(f"{path}: '{name}' is not float32")
+        if not np.isfinite(array).all():
+            raise CheckpointError(
+                f"{path}: '{name}' contains NaN or infinity, which dnnstack never saves; use "
+                "another checkpoint"
+            )
     return checkpoint
 
 
@@ -165,7 +216,7 @@ def manifest_text(
     step: int,
     tensors: Path,
     pieces: list[bytes | memoryview],
-    replaces: Mapping[str, Any] | None = None,
+    replaces: FileMark | None = None,
 ) -> bytes:
     """The manifest of a file made of these pieces.
 
@@ -182,35 +233,35 @@ def manifest_text(
         "sha256": digest.hexdigest(),
     }
     if replaces is not None:
-        table["replaces"] = dict(replaces)
+        table["replaces"] = vars(replaces)
     return (json.dumps(table, indent=1) + "\n").encode()
 
 
-def read_manifest(path: Path) -> list[dict[str, Any]]:
-    """``bytes`` and ``sha256`` of the valid file, and of the one that it replaces, if any.
+def read_manifest(path: Path) -> list[FileMark]:
+    """Size and hash of the valid file, and of the one that it replaces, if any.
 
     Raises CheckpointError.
     """
     try:
-        table = json.loads(path.read_bytes())
-        known = [table, table["replaces"]] if "replaces" in table else [table]
-        return [{"bytes": int(one["bytes"]), "sha256": str(one["sha256"])} for one in known]
+        manifest = from_json(read_regular(path, _LONGEST_MANIFEST), _Manifest)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         raise DamagedCheckpointError(
             f"{path}: is damaged: not the manifest of a checkpoint"
         ) from None
+    own = FileMark(manifest.bytes, manifest.sha256)
+    return [own, *([manifest.replaces] if manifest.replaces is not None else [])]
 
 
 def _obey(manifest: Path, tensors: Path, data: bytes) -> None:
     known = read_manifest(manifest)
-    sizes = [one["bytes"] for one in known]
+    sizes = [one.bytes for one in known]
     if len(data) not in sizes:
         raise DamagedCheckpointError(
             f"{tensors}: is damaged: it has {len(data)} bytes, but its manifest says {sizes[0]}"
         )
-    if {"bytes": len(data), "sha256": sha256_bytes(data)} not in known:
+    if FileMark(len(data), sha256_bytes(data)) not in known:
         raise DamagedCheckpointError(
             f"{tensors}: is damaged: its SHA-256 does not match its manifest"
         )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval, Len, MaxLen
 
 from ...backends.tuning import Tuning
-from ...graph.graph import Shape
+from ...common.typed_json import Count, Name
 from ..preprocessing import Preprocessing
-from .state import known
+
+_MOST_CLASSES = 1 << 20
+_LONGEST_PATH = 1 << 16
+Side = Annotated[int, Interval(ge=1, le=1 << 20)]
 
 
 @dataclass(frozen=True)
@@ -20,15 +25,15 @@ class Provenance:
     ``data_folder`` is where the data sets lay.
     """
 
-    steps_per_epoch: int
+    steps_per_epoch: Count
     config: str
-    dataset: str
-    input_shape: Shape
-    classes: tuple[str, ...]
+    dataset: Name
+    input_shape: Annotated[tuple[Side, ...], Len(3, 3)]
+    classes: Annotated[tuple[Name, ...], Len(1, _MOST_CLASSES)]
     preprocessing: Preprocessing
     tuning: Tuning
     versions: Mapping[str, str]
-    data_folder: str = ""
+    data_folder: Annotated[str, MaxLen(_LONGEST_PATH)] = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -38,14 +43,7 @@ class Provenance:
             "versions": dict(self.versions),
         }
 
-    @classmethod
-    def from_json(cls, table: Mapping[str, Any]) -> Provenance:
-        """Raises KeyError, TypeError or ValueError where the table is not one of ours."""
-        own = known(cls, table)
-        scaling = own["preprocessing"]
-        own["input_shape"] = tuple(int(side) for side in own["input_shape"])
-        own["classes"] = tuple(str(name) for name in own["classes"])
-        own["data_folder"] = str(own.get("data_folder", ""))
-        own["preprocessing"] = Preprocessing(tuple(scaling["scale"]), tuple(scaling["shift"]))
-        own["tuning"] = Tuning.from_json(own["tuning"])
-        return cls(**own)
+    def __post_init__(self) -> None:
+        channels = self.input_shape[0]
+        if not len(self.preprocessing.scale) == len(self.preprocessing.shift) == channels:
+            raise ValueError(f"preprocessing is not for the {channels} channels of a picture")

@@ -14,36 +14,41 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...common.errors import CheckpointError
-from ...common.files import atomic_write
+from ...common.files import append, atomic_write, open_regular, read_regular
+from ...common.typed_json import from_json
 from ..metrics import Metrics
 
 LOG = "log.jsonl"
 CSV = "metrics.csv"
+# Bytes that a log may have.
+LONGEST = 1 << 32
 HEADER = "step,epoch,split,loss,accuracy,learning_rate\n"
 
 
 class RunLog:
-    """Appends to both files of a run folder; every line is a single write, and so never torn."""
+    """Appends to both files of a run folder; every line is complete or not there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open()
 
     def _open(self) -> None:
-        folder = self._folder
+        self._files: dict[str, int] = {}
         try:
-            self._log = (folder / LOG).open("ab", buffering=0)
-            self._csv = (folder / CSV).open("ab", buffering=0)
-            if self._csv.tell() == 0:
-                self._csv.write(HEADER.encode())
+            for name in (LOG, CSV):
+                flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+                self._files[name] = open_regular(self._folder / name, flags)
+            if os.fstat(self._files[CSV]).st_size == 0:
+                append(self._files[CSV], HEADER.encode())
         except OSError as error:
-            raise _unwritable(folder, error) from None
+            self.close()
+            raise _unwritable(Path(error.filename or self._folder), error) from None
 
     def event(self, name: str, step: int, **fields: Any) -> None:
         """A line of the log. Numbers that are not finite become null."""
         table = {"event": name, "step": step, **fields}
         line = json.dumps({key: _finite(value) for key, value in table.items()}) + "\n"
-        self._append(self._log, line)
+        self._append(LOG, line)
 
     def metrics(
         self,
@@ -58,12 +63,17 @@ class RunLog:
         values = {"loss": metrics.loss, "accuracy": metrics.accuracy, "learning_rate": rate}
         self.event(split, step, epoch=epoch, **values, **fields)
         row = ",".join(repr(value) for value in values.values())
-        self._append(self._csv, f"{step},{epoch!r},{split},{row}\n")
+        self._append(CSV, f"{step},{epoch!r},{split},{row}\n")
 
     def sync(self) -> None:
         """Make what was written so far survive a crash of the machine. Raises OSError."""
-        os.fsync(self._log.fileno())
-        os.fsync(self._csv.fileno())
+        for descriptor in self._files.values():
+            os.fsync(descriptor)
+
+    def copy_to(self, folder: Path) -> None:
+        """Write both files once more, into another folder. Raises OSError."""
+        for name, descriptor in self._files.items():
+            atomic_write(folder / name, os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
     def cut(self, step: int, window_start: int, rollbacks: int) -> None:
         """Drop later lines: see ``cut_log``."""
@@ -72,8 +82,8 @@ class RunLog:
         self._open()
 
     def close(self) -> None:
-        self._log.close()
-        self._csv.close()
+        while self._files:
+            os.close(self._files.popitem()[1])
 
     def __enter__(self) -> RunLog:
         return self
@@ -81,11 +91,11 @@ class RunLog:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _append(self, file: Any, line: str) -> None:
+    def _append(self, name: str, line: str) -> None:
         try:
-            file.write(line.encode())
+            append(self._files[name], line.encode())
         except OSError as error:
-            raise _unwritable(Path(file.name), error) from None
+            raise _unwritable(self._folder / name, error) from None
 
 
 def cut_log(folder: Path, step: int, window_start: int, rollbacks: int = 0) -> None:
@@ -97,7 +107,7 @@ def cut_log(folder: Path, step: int, window_start: int, rollbacks: int = 0) -> N
     """
 
     def in_log(line: str) -> bool:
-        entry = json.loads(line)
+        entry = from_json(line, dict[str, Any])
         if entry["event"] == "rollback" and int(entry["rollback"]) > rollbacks:
             return False
         return int(entry["step"]) <= (window_start if entry["event"] == "train" else step)
@@ -105,7 +115,10 @@ def cut_log(folder: Path, step: int, window_start: int, rollbacks: int = 0) -> N
     def in_csv(line: str) -> bool:
         if line == HEADER:
             return True
-        at, _, split, *_ = line.split(",")
+        at, epoch, split, *values = line.rstrip("\n").split(",")
+        if len(values) != 3 or split not in ("train", "validation"):
+            raise ValueError(line)
+        _ = [float(value) for value in (epoch, *values)]
         return int(at) <= (window_start if split == "train" else step)
 
     _filter(folder / LOG, in_log)
@@ -120,7 +133,7 @@ def _filter(path: Path, wanted: Callable[[str], bool]) -> None:
             return False
 
     try:
-        before = path.read_text("utf-8", "replace")
+        before = read_regular(path, LONGEST).decode("utf-8", "replace")
         after = "".join(filter(sound, before.splitlines(keepends=True)))
         if after != before:
             atomic_write(path, after.encode())

@@ -6,13 +6,22 @@ A folder holds the effective ``config.yaml``, ``log.jsonl``, ``metrics.csv`` and
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from ...common.errors import CheckpointError, LockedError
-from ...common.files import NO_LOCKS, Lock, atomic_write, lock, temporary_name
+from ...common.files import (
+    atomic_write,
+    make_folder,
+    read_regular,
+    remove_temporaries,
+    sync_folder,
+    temporary_name,
+)
+from ...common.locks import NO_LOCKS, Lock, lock
 from ...common.text import listed, suggested
 from .store import FOLDER
 
@@ -20,6 +29,7 @@ CONFIG = "config.yaml"
 LATEST = "latest"
 LOCK = "lock"
 _LISTED = 12
+_LONGEST_CONFIG = 1 << 24
 
 
 class Run:
@@ -28,13 +38,25 @@ class Run:
     def __init__(self, path: Path, held: Lock | None) -> None:
         self.path = path
         self._held = held
+        self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @property
     def checkpoints(self) -> Path:
         return self.path / FOLDER
 
+    def present_path(self) -> Path | None:
+        """Where the folder is now: elsewhere if it was moved, None if it was removed."""
+        with contextlib.suppress(OSError):
+            for path in (self.path, Path(os.readlink(f"/proc/self/fd/{self._folder}"))):
+                if path.is_dir() and os.path.samestat(path.stat(), os.fstat(self._folder)):
+                    return path
+        return None
+
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock; a second call does nothing."""
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
         if self._held is not None:
             self._held.release()
 
@@ -52,7 +74,7 @@ def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[st
     same folder. Raises CheckpointError if the folder cannot be written.
     """
     try:
-        runs_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(runs_dir)
         number, newest = max(_numbered(runs_dir, name), default=(0, runs_dir))
         run = _abandoned(newest) if number else None
         while run is None:
@@ -77,6 +99,7 @@ def _made(path: Path, notice: Callable[[str], None]) -> Run | None:
     """Create the folder; None if it exists, or another process has taken it meanwhile."""
     try:
         path.mkdir()
+        sync_folder(path.parent)
         run = Run(path, _locked(path, notice))
     except (FileExistsError, LockedError):
         return None
@@ -108,10 +131,32 @@ def _is_bare(path: Path) -> bool:
 
 def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
     """Open an existing folder to continue in it. Raises LockedError if another process has it."""
+    run = None
     try:
-        return Run(path, _locked(path, notice))
+        run = Run(path, _locked(path, notice))
+        if run.checkpoints.is_symlink():
+            raise OSError(errno.ELOOP, "is a symbolic link", str(run.checkpoints))
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from None
+        if run is not None:
+            run.close()
+        raise CheckpointError(
+            f"{path}: cannot be written: {_named(error)}; copy the run to a folder of your own, "
+            "without links, or start a new run without --resume"
+        ) from None
+    for folder in (run.path, run.checkpoints):
+        remove_temporaries(folder)
+    return run
+
+
+def write_config(run: Run, text: str) -> None:
+    """Replace the config of a run. Raises CheckpointError."""
+    try:
+        atomic_write(run.path / CONFIG, text.encode())
+    except OSError as error:
+        raise CheckpointError(
+            f"{run.path / CONFIG}: cannot be written: {error.strerror}; free some space, or make "
+            "the folder writable, then resume"
+        ) from None
 
 
 def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
@@ -188,7 +233,7 @@ def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
 def config_name(path: Path) -> str | None:
     """``name`` of the folder's config, read without a YAML parser: we write one key per line."""
     try:
-        text = (path / CONFIG).read_text("utf-8")
+        text = read_regular(path / CONFIG, _LONGEST_CONFIG).decode()
     except (OSError, ValueError):
         return None
     match = re.search(r"^name: *(['\"]?)(\S+?)\1 *$", text, re.MULTILINE)
@@ -224,6 +269,13 @@ def _point_latest(runs_dir: Path, name: str) -> None:
     except OSError:
         temporary.unlink()
         raise
+
+
+def _named(error: OSError) -> str:
+    """What went wrong, and with which file."""
+    return (
+        f"{Path(error.filename).name}: {error.strerror}" if error.filename else f"{error.strerror}"
+    )
 
 
 def _locked(path: Path, notice: Callable[[str], None]) -> Lock | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ...common.typed_json import Count, Finite
 from ..metrics import Metrics
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Best:
     """The best validation so far: highest accuracy, then lowest loss."""
 
-    step: int
-    accuracy: float
-    loss: float
+    step: Count
+    accuracy: Finite
+    loss: Finite
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class State:
     goal.
     """
 
-    step: int
-    window_start: int
-    sums: tuple[float, ...]
+    step: Count
+    window_start: Count
+    sums: tuple[Finite, Finite, Finite]
     best: Best | None
-    unimproved: int = 0
+    unimproved: Count = 0
     validation_due: bool = False
-    rate_factor: float = 1.0
-    rollbacks: int = 0
-    measured: tuple[float, float] | None = None
+    rate_factor: Finite = 1.0
+    rollbacks: Count = 0
+    measured: tuple[Finite, Finite] | None = None
 
     def validated(self, found: Metrics) -> State:
         """The state after a validation at this step, which may become the best one."""
@@ -69,34 +69,5 @@ class State:
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "best": vars(self.best) if self.best else None}
 
-    @classmethod
-    def from_json(cls, table: Mapping[str, Any]) -> State:
-        """Raises KeyError, TypeError or ValueError where the table is not one of ours."""
-        own = known(cls, table)
-        own["sums"] = tuple(float(value) for value in own["sums"])
-        own["best"] = Best(**own["best"]) if own["best"] else None
-        own["measured"] = _pair(own.get("measured"))
-        return cls(**own)
-
 
 START = State(0, 0, (0.0, 0.0, 0.0), None)
-
-
-def known(cls: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """What a table says of a dataclass; KeyError where it lacks a field that has no default.
-
-    Fields with defaults came later; what this version does not know is left out.
-    """
-    return {
-        field.name: table[field.name]
-        for field in fields(cls)
-        if field.name in table or field.default is MISSING
-    }
-
-
-def _pair(value: Any) -> tuple[float, float] | None:
-    """Accuracy and loss, or None."""
-    if value is None:
-        return None
-    accuracy, loss = value
-    return float(accuracy), float(loss)

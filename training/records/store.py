@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...common.errors import CheckpointError
-from ...common.files import atomic_write, sha256_file
+from ...common.files import atomic_write, make_folder, sha256_file
 from .checkpoint import (
     Arrays,
     Checkpoint,
     DamagedCheckpointError,
+    FileMark,
     encode,
     manifest_text,
     read_checkpoint,
@@ -99,7 +100,7 @@ def best_checkpoint(folder: Path, notice: Callable[[str], None] = lambda text: N
 def named_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint named by the user. Raises CheckpointError that suggests alternatives."""
     try:
-        return read_checkpoint(path)
+        return read_checkpoint(path, named=True)
     except DamagedCheckpointError as error:
         steps = checkpoint_steps(path.parent)
         others = [name for s in steps if (name := tensors_path(path.parent, s).name) != path.name]
@@ -143,7 +144,7 @@ def _announce(manifest: Path, path: Path, pieces: list[bytes | memoryview], step
     """Keep the old file of a step valid until the new one replaces it."""
     try:
         # After an interrupted replacement, either of two files may be there.
-        held = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        held = FileMark(path.stat().st_size, sha256_file(path))
         counts = held in read_manifest(manifest)
     except (CheckpointError, FileNotFoundError):
         counts = False
@@ -174,11 +175,20 @@ def _steps(folder: Path, kind: str) -> list[int]:
     return sorted((int(m[1]) for m in found if m and m[2] == kind), reverse=True)
 
 
+@dataclass(frozen=True)
+class Place:
+    """The folder that a checkpoint goes to; ``fault``: why that is not the run's own."""
+
+    folder: Path
+    fault: str = ""
+
+
 @dataclass
 class CheckpointWriter:
     """Writes checkpoints in one background thread, at most one at a time.
 
-    All of them say ``provenance``. ``save`` takes arrays that nobody changes any more; ``before``
+    All of them say ``provenance``. ``place`` says before each write where it goes, by default to
+    ``folder``. ``save`` takes arrays that nobody changes any more; ``before``
     runs in the thread before each write, and an OSError of it is one of the write. An error of the
     thread is raised, as CheckpointError, by the next call of ``check``, ``save`` or ``wait``.
     """
@@ -188,6 +198,7 @@ class CheckpointWriter:
     keep: int
     keep_best: bool = True
     before: Callable[[], None] = lambda: None
+    place: Callable[[], Place] | None = None
     _thread: threading.Thread | None = field(default=None, init=False)
     _error: Exception | None = field(default=None, init=False)
 
@@ -220,7 +231,16 @@ class CheckpointWriter:
     def _write(self, arrays: Arrays, state: State) -> None:
         try:
             self.before()
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_checkpoint(self.folder, arrays, state, self.provenance, self.keep, self.keep_best)
+            place = self.place() if self.place is not None else Place(self.folder)
+            make_folder(place.folder)
+            write_checkpoint(
+                place.folder, arrays, state, self.provenance, self.keep, self.keep_best
+            )
+            if place.fault:
+                run = place.folder.parent
+                raise CheckpointError(
+                    f"{place.fault}; step {state.step} is saved in {run}; continue with --resume "
+                    f"{run}"
+                )
         except Exception as error:
             self._error = error

@@ -15,7 +15,7 @@ from ...graph.graph import Graph
 from ..assemble import build_network
 from ..network import Network
 from .checkpoint import Checkpoint
-from .runs import find_run
+from .runs import find_run, run_of_checkpoint
 from .store import FOLDER, best_checkpoint, named_checkpoint
 
 
@@ -64,6 +64,37 @@ class Trained:
         for tensor in learned:
             executable.write(tensor, values[tensor.name])
         return executable
+
+
+def data_folder_of(checkpoint: Checkpoint, notice: Callable[[str], None]) -> str:
+    """The data folder that a checkpoint names, if the file lies in the folder of its run.
+
+    Anybody may have written another file: its folder is only shown, to ``notice``, and "" returned.
+    """
+    named = checkpoint.provenance.data_folder
+    if run_of_checkpoint(checkpoint.path) is not None or not named:
+        return named
+    notice(
+        f"{checkpoint.path} is not in the folder of a run, so the data folder that it names, "
+        f"{named!r}, is not used; to use it, give it with --data-dir"
+    )
+    return ""
+
+
+def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
+    """Raise CheckpointError for folders outside the data folder in a file that anybody may have
+    written."""
+    if run_of_checkpoint(checkpoint.path) is not None:
+        return
+    options = config.data.dataset.options()
+    for value in (options.get("train"), options.get("test")):
+        path = Path(value) if isinstance(value, str) else Path()
+        if path.is_absolute() or ".." in path.parts or str(value).startswith("~"):
+            raise CheckpointError(
+                f"{checkpoint.path}: names pictures in {value!r}, but is not in the folder of a "
+                "run, so they are not read; copy it into a run's folder with config.yaml if you "
+                "know where it comes from"
+            )
 
 
 def _picture(shape: tuple[int, ...]) -> tuple[int, int, int]:

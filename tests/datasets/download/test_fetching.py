@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.common.files import lock
+from dnnstack.common.locks import lock
 from dnnstack.datasets import transfer
 from dnnstack.datasets.download import (
     Downloads,

@@ -87,3 +87,33 @@ def test_cutting_nothing_leaves_the_files_alone(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be written"):
         RunLog(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        "4,0.5,trai8,0.5,train,0.1,0.75,0.01\n",
+        "4,0.5,train,0.1,0.7\n",
+        "4,0.5,train,0.1,0.75,0.0.01\n",
+        "4,0.5,test,0.1,0.75,0.01\n",
+        "4,x,train,0.1,0.75,0.01\n",
+    ],
+)
+def test_a_damaged_row_does_not_survive(tmp_path: Path, torn: str) -> None:
+    good = "4,0.5,train,0.1,0.75,0.01\n"
+    (tmp_path / CSV).write_text(HEADER + torn + good)
+    cut_log(tmp_path, step=10, window_start=10)
+    assert (tmp_path / CSV).read_text() == HEADER + good
+
+
+@pytest.mark.parametrize("name", [LOG, CSV])
+def test_a_log_is_not_written_through_a_link(tmp_path: Path, name: str) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    run.mkdir()
+    other.write_text("precious\n")
+    (run / name).symlink_to(other)
+    with pytest.raises(CheckpointError, match=f"{name}: cannot be written: is a symbolic link"):
+        RunLog(run)
+    with pytest.raises(CheckpointError, match="is a symbolic link"):
+        cut_log(run, 3, 3)
+    assert other.read_text() == "precious\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import CheckpointError, LockedError
-from dnnstack.common.files import Lock, lock
+from dnnstack.common.locks import Lock, lock
 from dnnstack.training.records import runs
 from dnnstack.training.records.runs import (
     create_run,
@@ -225,3 +225,48 @@ def test_processes_that_start_at_once_get_folders_of_their_own(tmp_path: Path) -
     for process in both:
         names += process.communicate(timeout=60)[0].split()
     assert sorted(names) == sorted({"net", *(f"net-{n}" for n in range(2, 21))})
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    path, precious = make(tmp_path), tmp_path / "precious"
+    precious.write_text("text")
+    (path / "lock").unlink()
+    (path / "lock").symlink_to(precious)
+    with pytest.raises(CheckpointError, match="lock: is a symbolic link; copy the run"):
+        reopen_run(path, hush)
+    assert precious.read_text() == "text"
+
+
+def test_checkpoints_that_are_another_run_s_are_refused(tmp_path: Path) -> None:
+    path, other = make(tmp_path), make(tmp_path)
+    (other / "checkpoints").mkdir()
+    (path / "checkpoints").symlink_to(other / "checkpoints")
+    with pytest.raises(CheckpointError, match="checkpoints: is a symbolic link"):
+        reopen_run(path, hush)
+    # The lock is free again.
+    (path / "checkpoints").unlink()
+    reopen_run(path, hush).close()
+
+
+def test_what_killed_writers_left_goes_when_the_run_is_locked(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    (path / "checkpoints").mkdir()
+    left = [path / ".config.yaml.12.0123abcd.tmp", path / ".log.jsonl.12.0123abcd.tmp"]
+    left.append(path / "checkpoints" / ".step-4.json.12.0123abcd.tmp")
+    for file in left:
+        file.touch()
+    reopen_run(path, hush).close()
+    assert not any(file.exists() for file in left)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.EROFS])
+def test_a_config_that_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(*given: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with create_run(tmp_path, "net", "name: net\n", hush) as run:
+        monkeypatch.setattr(runs, "atomic_write", refused)
+        with pytest.raises(CheckpointError, match=r"config\.yaml: cannot be written: .*resume"):
+            runs.write_config(run, "name: other\n")

@@ -58,7 +58,9 @@ class _Faults:
         def leave(*error: object) -> None:
             file.close()
 
-        wrapped = SimpleNamespace(write=write, flush=file.flush, fileno=file.fileno)
+        wrapped = SimpleNamespace(
+            write=write, read=getattr(file, "read", None), flush=file.flush, fileno=file.fileno
+        )
         return type(
             "File", (), {"__enter__": lambda self: wrapped, "__exit__": lambda self, *e: leave(*e)}
         )()

@@ -1,0 +1,72 @@
+"""Locks: between processes, and on files that are none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dnnstack.common.errors import LockedError
+from dnnstack.common.locks import is_locked, lock
+
+
+def test_a_lock_excludes_a_second_one_until_released(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock(path):
+        with pytest.raises(LockedError, match=f"{path} is locked by pid {os.getpid()} on"):
+            lock(path)
+        # The refused attempt must not have dropped the first one's lock.
+        with pytest.raises(LockedError):
+            lock(path)
+    second = lock(path)
+    second.release()
+    second.release()
+
+
+def test_a_lock_excludes_another_process_and_dies_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = (
+        "import sys; from dnnstack.common.locks import lock\n"
+        "held = lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        with pytest.raises(LockedError, match=f"pid {child.pid} "):
+            lock(path)
+        child.kill()
+        child.wait()
+    lock(path).release()
+
+
+def test_the_text_in_a_lock_file_decides_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text("pid 1 on elsewhere")
+    lock(path).release()
+
+
+def test_a_link_is_no_lock(tmp_path: Path) -> None:
+    """It would empty whatever its user may write."""
+    precious = tmp_path / "precious"
+    precious.write_text("text")
+    (tmp_path / "lock").symlink_to(precious)
+    with pytest.raises(OSError, match="is a symbolic link"):
+        lock(tmp_path / "lock")
+    assert not is_locked(tmp_path / "lock")
+    assert precious.read_text() == "text"
+
+
+@pytest.mark.parametrize("text", ["text", "pid 1 on here\nmore\n", "p" * 1000])
+def test_other_content_than_a_lock_s_stays(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "lock"
+    path.write_text(text)
+    with pytest.raises(OSError, match="other content than a lock"):
+        lock(path)
+    assert path.read_text() == text
