@@ -106,8 +106,8 @@ class Conv2dLayer(Layer):
         shape: Shape = (filters, inner, *self.window.kernel)
         self.filters_shape = shape
         fans = inner * area, filters // groups * area
-        fan_in: FanIn = fans[0]
-        fan_out = fans[1]
+        fan_in: FanIn
+        fan_in, fan_out = fans
         self.pairs: tuple[tuple[int, int], ...] = ()
         if connections is not None:
             table = connected(connections, filters, channels)

@@ -68,9 +68,8 @@ class Optimizer:
         self, graph: Graph, parameters: Sequence[Parameter], statistics: Sequence[Tensor]
     ) -> Graph:
         """The section with averages in place of the trained weights, if averages are kept."""
-        averages = self.averages(parameters, statistics)
-        prefix = f"{EMA}/"
-        return graph.substituted({v: a for a, v in averages.items() if a.name.startswith(prefix)})
+        averages = self.averages(parameters, statistics).items()
+        return graph.substituted({v: a for a, v in averages if a.name.startswith(f"{EMA}/")})
 
     def stretches(
         self, parameters: Sequence[Parameter], steps_per_epoch: int, total_steps: int

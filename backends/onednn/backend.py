@@ -15,12 +15,9 @@ from ..tuning import Tuning, code_digest
 from .constants import DST, SRC, WEIGHTS
 from .executable import OneDnnExecutable
 from .library import library
-from .memory import Descriptor, Memory
+from .memory import LAYOUTS, Descriptor, Memory
 from .primitive import Primitive, PrimitiveDesc, reorder_desc
 from .tuner import convolutions, default_choices, search
-
-# What a choice can be.
-LAYOUTS = ("nhwc", "nchw", "nChw8c", "nChw16c")
 
 
 class OneDnnBackend:

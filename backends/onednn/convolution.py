@@ -191,7 +191,7 @@ def _filter_gradient(
         return None
 
     d = ConvDescriptors(op, layout, (dtype, "float32", dtype))
-    shapes = (d.src, d.weights, None if op.bias_grad is None else d.bias, d.dst)
+    shapes = (d.src, d.weights, op.bias_grad and d.bias, d.dst)
     arguments = (CONVOLUTION_DIRECT, *shapes, *_slide(op), hint, attributes)
     return first_fast("convolution_backward_weights", [arguments], _details(op))
 

@@ -28,6 +28,8 @@ from .constants import (
 from .library import Dims, library
 
 ALIGNMENT = 64
+# NHWC first: pictures of one channel are laid out alike in both, with faster kernels here.
+LAYOUTS = ("nhwc", "nchw", "nChw16c", "nChw8c")
 _LETTERS = "abcdefghijkl"
 _NAMES = {
     "abcd": "nchw",
@@ -100,8 +102,7 @@ class Descriptor(Owned):
     def retyped(self, dtype: str) -> Descriptor:
         """The same layout for another type; row-major if it has no name."""
         shape, own = self.shape, self.dtype
-        # NHWC first: pictures of one channel are laid out alike in both, with faster kernels here.
-        names = ("nhwc", "nchw", "nChw16c", "nChw8c") if len(shape) == 4 else ()
+        names = LAYOUTS if len(shape) == 4 else ()
         alike = (name for name in names if Descriptor.of(shape, name, own) == self)
         return Descriptor.of(shape, next(alike, "plain"), dtype)
 
@@ -155,9 +156,9 @@ class Memory(Owned):
         super().__init__(handle, library().destroyer("memory"), descriptor, self.buffer)
 
     @classmethod
-    def plain(cls, shape: Shape, dtype: str = "float32") -> Memory:
-        """A zeroed row-major memory."""
-        return cls(Descriptor.of(shape, "plain", dtype))
+    def plain(cls, shape: Shape) -> Memory:
+        """A zeroed row-major memory in float32."""
+        return cls(Descriptor.of(shape))
 
     @property
     def bytes(self) -> NDArray[np.uint8]:

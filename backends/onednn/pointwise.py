@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...graph.graph import Tensor
@@ -93,7 +94,7 @@ def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc, Memory | 
 
 
 def _eltwise_desc(
-    b: Binder, tensor: Tensor, prop: int, function: tuple[int, float], details: dict[str, object]
+    b: Binder, tensor: Tensor, prop: int, function: tuple[int, float], details: Mapping[str, object]
 ) -> PrimitiveDesc:
     """Forward in the tensor's own layout, else row-major; function: its algorithm and alpha.
 
@@ -112,7 +113,7 @@ def activation(b: Binder, op: Activation) -> None:
     if inexact(op.kind, b.dtype):
         source = b.source(op.x)
         return apply(b, op, op.kind, op.alpha, source, b.output(op.y, source.descriptor))
-    details: dict[str, object] = {"kind": op.kind}
+    details = {"kind": op.kind}
     desc = _eltwise_desc(b, op.x, FORWARD_TRAINING, eltwise(op.kind, op.alpha), details)
     b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, details)
     return None
@@ -128,7 +129,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
         return softplus_backward(b, op, b.source(op.value), b.want(op.dy, layout), dx)
     if op.kind in WITHOUT_AVX2 and inexact(op.kind, b.dtype):
         return reference(b, op)
-    details: dict[str, object] = {"kind": op.kind}
+    details = {"kind": op.kind}
     algorithm, alpha = eltwise(op.kind, op.alpha)
     hint = _eltwise_desc(b, op.value, FORWARD_TRAINING, (algorithm, alpha), details)
     layout = hint.descriptor(SRC)
@@ -149,7 +150,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
 
 @binds(Scale, narrow=True)
 def scale(b: Binder, op: Scale) -> None:
-    details: dict[str, object] = {"alpha": op.factor}
+    details = {"alpha": op.factor}
     desc = _eltwise_desc(b, op.x, FORWARD_INFERENCE, (ELTWISE_LINEAR, op.factor), details)
     b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, details)
 

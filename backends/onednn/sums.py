@@ -19,12 +19,11 @@ from ...graph.graph import Op
 from .bind import Binder
 from .constants import AVERAGE_WITH_PADDING, DST, FORWARD_INFERENCE, SRC
 from .library import Dims
-from .memory import Descriptor, Memory
+from .memory import LAYOUTS, Descriptor, Memory
 from .primitive import PrimitiveDesc, first_fast
 
 SHORT = 16
 FEW = 4096
-NAMES = ("nhwc", "nchw", "nChw16c", "nChw8c")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def layout_name(layout: Descriptor) -> str:
     if len(layout.shape) != 4:
         return "nhwc"
     dtype = layout.dtype
-    return next(n for n in NAMES if Descriptor.of(layout.shape, n, dtype) == layout)
+    return next(n for n in LAYOUTS if Descriptor.of(layout.shape, n, dtype) == layout)
 
 
 def _desc(seen: tuple[int, int, int]) -> PrimitiveDesc | None:

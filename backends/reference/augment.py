@@ -138,14 +138,13 @@ def _augment(
 class _Followed:
     """Where each row and column of each output comes from: y (n, H), x (n, W).
 
-    ``inside``: False if the way ended in black. ``cut``: rows and columns of squares; a pixel in
-    both of a pair is filled.
+    ``inside``: of rows and columns, False if the way ended in black. ``cut``: rows and columns of
+    squares; a pixel in both of a pair is filled.
     """
 
     y: Integers
     x: Integers
-    y_inside: Masks | None = None
-    x_inside: Masks | None = None
+    inside: tuple[Masks, Masks] | None = None
     cut: tuple[tuple[Masks, Masks], ...] = ()
 
 
@@ -161,37 +160,30 @@ def _followed(op: GatherAugmented, drawn: Sequence[Array], indices: range, n: in
         if isinstance(each, RandomCrop):
             way.y, y_inside = _cropped(each, way.y, values[:, 0], height)
             way.x, x_inside = _cropped(each, way.x, values[:, 1], width)
-            way.y_inside = _both(way.y_inside, y_inside)
-            way.x_inside = _both(way.x_inside, x_inside)
+            if each.mode == "zero":
+                known = way.inside or (np.True_, np.True_)
+                way.inside = known[0] & y_inside, known[1] & x_inside
         elif isinstance(each, Cutout):
-            rows = _within(way.y, values[:, 0], each.size, way.y_inside)
-            columns = _within(way.x, values[:, 1], each.size, way.x_inside)
+            y_known, x_known = way.inside or (np.True_, np.True_)
+            rows = _within(way.y, values[:, 0], each.size) & y_known
+            columns = _within(way.x, values[:, 1], each.size) & x_known
             way.cut = (*way.cut, (rows, columns))
         else:
             way.x = np.where(values != 0, width - 1 - way.x, way.x)
     return way
 
 
-def _cropped(
-    crop: RandomCrop, at: Integers, corner: Integers, size: int
-) -> tuple[Integers, Masks | None]:
+def _cropped(crop: RandomCrop, at: Integers, corner: Integers, size: int) -> tuple[Integers, Masks]:
     moved = at + (corner - crop.padding)[:, None]
-    if crop.mode == "reflect":
-        return _reflected(moved, size), None
     inside = (moved >= 0) & (moved < size)
+    if crop.mode == "reflect":
+        return _reflected(moved, size), inside
     return np.where(inside, moved, 0), inside
 
 
-def _both(one: Masks | None, other: Masks | None) -> Masks | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
-
-
-def _within(at: Integers, corner: Integers, size: int, inside: Masks | None) -> Masks:
+def _within(at: Integers, corner: Integers, size: int) -> Masks:
     from_corner = at - corner[:, None]
-    found = (from_corner >= 0) & (from_corner < size)
-    return found if inside is None else found & inside
+    return (from_corner >= 0) & (from_corner < size)
 
 
 def _moved(op: GatherAugmented, source: Array, rows: Array, way: _Followed, out: Array) -> Array:
@@ -203,8 +195,9 @@ def _moved(op: GatherAugmented, source: Array, rows: Array, way: _Followed, out:
     index = start[:, :, None] + within.reshape(len(rows), 1, -1)
     # "clip" writes to ``out`` without a buffer; no index is outside.
     source.reshape(-1).take(index, out=out.reshape(index.shape), mode="clip")
-    if way.y_inside is not None and way.x_inside is not None:
-        out *= way.y_inside[:, None, :, None] & way.x_inside[:, None, None, :]
+    if way.inside is not None:
+        y_inside, x_inside = way.inside
+        out *= y_inside[:, None, :, None] & x_inside[:, None, None, :]
     fill = np.array(op.fill, source.dtype)[:, None, None]
     for rows_in, columns_in in way.cut:
         square = rows_in[:, None, :, None] & columns_in[:, None, None, :]
