@@ -117,6 +117,11 @@ def _forward_layouts(op: Convolution, choices: Mapping[str, str], x: Tensor) -> 
     return _layouts(choices, layer_of(op), x.shape[1])
 
 
+def wanted_layout(op: Conv2d, choices: Mapping[str, str]) -> str:
+    """The name of the layout in which a convolution would have its source."""
+    return _forward_layouts(op, choices, op.x)[0]
+
+
 @binds(Conv2d, narrow=True)
 def conv2d(b: Binder, op: Conv2d) -> None:
     desc = _forward_desc(
