@@ -55,17 +55,16 @@ class Normalized:
     """What a batch norm leaves for its gradient; g and d as in norm_sums.py.
 
     mean: for each run its channel's. scale: weight inverse_std, by channel or by run as the
-    correction takes it. totals: (2, channels), where the averages by run of g d and of g go;
-    factors: (2, channels), what makes slope and offset of them. masks: what the ReLU let pass,
-    piece by piece of the batch.
+    correction takes it. factors: (2, channels), what makes slope and offset of averages by run of
+    g d and of g. mask: what the ReLU let pass.
     """
 
+    layout: Descriptor
     mean: Memory
     scale: Memory
-    factors: NDArray[Any]
-    totals: NDArray[Any]
+    factors: Memory
     inverse_std: NDArray[Any]
-    masks: list[Memory]
+    mask: Memory | None
 
 
 class Binder:

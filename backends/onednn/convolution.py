@@ -126,6 +126,11 @@ def _forward_layouts(op: Convolution, choices: Mapping[str, str]) -> tuple[str, 
     return _layouts(choices, layer_of(op), tensors_of(op)[0].shape[1])
 
 
+def wanted_layout(op: Conv2d, choices: Mapping[str, str]) -> str:
+    """The name of the layout in which a convolution would have its source."""
+    return _forward_layouts(op, choices)[0]
+
+
 @binds(Conv2d, narrow=True)
 def conv2d(b: Binder, op: Conv2d) -> None:
     layouts, written = _forward_layouts(op, b.choices), b.written_type(op.y)

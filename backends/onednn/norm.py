@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.graph import Shape, Tensor
-from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference
+from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, Conv2d
 from .bind import Binder, attempt, binds
 from .constants import (
     BACKWARD,
@@ -34,8 +34,9 @@ from .constants import (
     VARIANCE,
     WORKSPACE,
 )
-from .convolution import candidate_layouts
+from .convolution import candidate_layouts, wanted_layout
 from .fallback import reference
+from .library import library
 from .memory import Descriptor, Memory
 from .norm_sums import backward, forward
 from .primitive import PrimitiveDesc
@@ -80,14 +81,16 @@ def _flags(op: Norm, shift: bool) -> int:
     )
 
 
-def _forward_desc(b: Binder, op: Norm, prop: int, flags: int) -> PrimitiveDesc | None:
-    """Forward in the layout that x has, else in one of the library's favourites."""
+def _forward_desc(
+    b: Binder, op: Norm, prop: int, flags: int, first: Descriptor | None = None
+) -> PrimitiveDesc | None:
+    """Forward in the ``first`` layout or the one that x has, else in one of the favourites."""
     if op.activation not in KNOWN:
         return None
     shape = _picture(op.x.shape)
     layouts = [b.layout(shape, name) for name in (*candidate_layouts(), "nchw")]
     if len(op.x.shape) == 4:
-        layouts.insert(0, b.source(op.x).descriptor)
+        layouts.insert(0, b.source(op.x).descriptor if first is None else first)
     else:
         # A layout whose bytes are those of the flat samples.
         layouts = [b.layout(shape, "nhwc")]
@@ -150,10 +153,19 @@ def by_library(b: Binder, op: BatchNorm) -> None:
     return b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
 
 
+def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:
+    """Blocks of channels if a convolution behind wants them: channels last are slower here, and
+    the same copy is made before as would be made behind."""
+    blocked, shape = candidate_layouts()[0], op.x.shape
+    convolutions = [r for r in b.graph.consumers(op.y) if isinstance(r, Conv2d)]
+    wanted = any(wanted_layout(r, b.choices) == blocked for r in convolutions)
+    whole = shape[1] % library().lanes() == 0
+    return Descriptor.of(shape, blocked) if wanted and whole else None
+
+
 def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
-    desc = _forward_desc(
-        b, op, FORWARD_INFERENCE, USE_GLOBAL_STATS | _flags(op, op.bias is not None)
-    )
+    flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
+    desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, _blocked_behind(b, op))
     if desc is None:
         return reference(b, op)
     layout = desc.descriptor(SRC)
@@ -228,7 +240,10 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
 
 
 def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
-    desc = _forward_desc(b, op, FORWARD_INFERENCE, USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT)
+    known = b.normalized.get(op.mean)
+    first = None if known is None else known.layout
+    flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
+    desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, first)
     if desc is None:
         return reference(b, op)
     layout = desc.descriptor(SRC)

@@ -17,24 +17,41 @@ from numpy.typing import NDArray
 
 from ...graph.ops import BatchNorm, BatchNormBackward
 from .bind import Binder, attempt
-from .constants import BINARY_ADD, DST, FORWARD_TRAINING, MEAN, SRC, SRC_1, VARIANCE
+from .constants import (
+    BACKWARD,
+    BINARY_ADD,
+    DIFF_DST,
+    DIFF_SCALE,
+    DIFF_SHIFT,
+    DIFF_SRC,
+    DST,
+    FORWARD_TRAINING,
+    MEAN,
+    NORM_SCALE,
+    SRC,
+    SRC_1,
+    USE_GLOBAL_STATS,
+    USE_SCALE,
+    USE_SHIFT,
+    VARIANCE,
+)
 from .library import library
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc
 from .sums import layout_name
 
-Array = NDArray[Any]
 Norm = BatchNorm | BatchNormBackward
-Kinds = tuple[NDArray[np.uint8], NDArray[np.uint8]]
-# Bytes of a piece for each thread.
-PIECE_BYTES = 1 << 20
+# Bytes of a piece for each thread: there is room in its cache for as many that are discarded.
+PIECE_BYTES = 1 << 19
 # Values that are added up one after the other: errors of more are beyond the bounds of
-# test_precision.py. Then numbers in a group of runs, and how many are left to the host.
-BESIDE, GROUP, FEW = 64, 16, 2048
+# test_precision.py. Then numbers in a group of runs, and numbers by run with channels
+# last, so that they stay in the innermost cache.
+BESIDE, GROUP, ROW = 64, 16, 2048
 
 
 class Runs:
-    """Pieces of some whole samples of a layout, each seen as (1, runs, length, 1).
+    """Pieces of a layout, each seen as (1, runs, length, 1): some whole samples or, with channels
+    last, some rows of pixels.
 
     A piece's runs, in the order of memory, are (rows, blocks, runs side by side, lanes); blocks and
     lanes together are the channels, those included that only fill up a block.
@@ -43,46 +60,55 @@ class Runs:
     def __init__(self, b: Binder, op: Norm, layout: Descriptor) -> None:
         self.b, self.op = b, op
         n, c, pixels = layout.shape[0], layout.shape[1], prod(layout.shape[2:])
-        most = max(1, PIECE_BYTES * library().threads() * n // layout.nbytes)
-        each = max(k for k in range(1, n + 1) if n % k == 0 and k <= most)
         name = self.layout = layout_name(layout)
-        # In blocks of channels the kernel for AVX-512 adds up four runs in one.
-        vector, blocked = library().lanes(), 4 * BESIDE if library().has_avx512() else BESIDE
-        self.count, self.channels = n // each, c
-        if name.startswith("nChw"):
-            lanes = int(name[4:-1])
-            length = _length(pixels, vector, blocked)
-            self.shape = (each, -(-c // lanes), pixels // length, lanes)
-        elif name == "nchw":
-            # A vector of pixels is a block of runs.
-            name, vector = (f"nChw{vector}c", vector) if pixels % vector == 0 else (name, 1)
-            length = _length(pixels // vector, vector, blocked if vector > 1 else BESIDE)
-            self.shape = (each, c, pixels // length, 1)
-        else:
+        vector = library().lanes()
+        if name == "nhwc":
             # Of few values, too, 16 runs: roundings of their means are to average out.
-            length = _length(each * pixels, c, min(BESIDE, max(1, n * pixels // 16)))
-            self.shape = (each * pixels // length, 1, 1, c)
-        self.length, self.runs = length, prod(self.shape)
+            length = _length(n * pixels, c, min(BESIDE, max(1, n * pixels // 16)))
+            self.count, rows = _rows(n * pixels // length, c)
+            self.shape = (rows, 1, 1, c)
+        else:
+            most = max(1, PIECE_BYTES * library().threads() * n // layout.nbytes)
+            each = max(k for k in range(1, n + 1) if n % k == 0 and k <= most)
+            self.count = n // each
+            # In blocks of channels the kernel for AVX-512 adds up four runs in one.
+            blocked = 4 * BESIDE if library().has_avx512() else BESIDE
+            if name == "nchw":
+                # A vector of pixels is a block of runs.
+                name, vector = (f"nChw{vector}c", vector) if pixels % vector == 0 else (name, 1)
+                length = _length(pixels // vector, vector, blocked if vector > 1 else BESIDE)
+                self.shape = (each, c, pixels // length, 1)
+            else:
+                lanes = int(name[4:-1])
+                length = _length(pixels, vector, blocked)
+                self.shape = (each, -(-c // lanes), pixels // length, lanes)
+        self.length, self.runs, self.channels = length, prod(self.shape), c
         self.piece = Descriptor.of((1, self.runs, length, 1), name)
         self.numbers = Descriptor.of((self.runs,))
-        # What the library spreads a channel's value over: in whole blocks of channels the piece as
+        # What the library spreads a channel's value over: in whole blocks of channels the layout as
         # it is. Elsewhere it is slow at that, and takes another channel's for a single pixel.
         self.by_channel = self.layout.startswith("nChw") and c % self.shape[3] == 0 and pixels > 1
-        whole = Descriptor.of((each, *layout.shape[1:]), self.layout)
-        self.wide = whole if self.by_channel else self.piece
+        # Its batch norm is not slow with channels last.
+        whole = self.layout == "nhwc" and c % library().lanes() == 0 and pixels > 1
+        self.even = self.by_channel or whole
+        apart = Descriptor.of((self.count, self.runs, length, 1), name)
+        self.wide = layout if self.by_channel else apart
+        self.normal = layout if self.even else apart
         self.thin = Descriptor.of((1, self.wide.shape[1], 1, 1), name)
         # How runs of a channel are averaged: in groups of rows, then all that are left.
         _, blocks, beside, lanes = self.shape
         rows, row = self.count * self.shape[0], blocks * beside * lanes
-        self._groups: list[PrimitiveDesc] = []
-        while rows * row > FEW and (group := _length(rows, row, GROUP)) > 1:
-            desc = normalization(Descriptor.of((1, rows // group * row, group, 1), "nhwc"))
-            if desc is None:
-                break
-            self._groups.append(desc)
+        self.groups: list[PrimitiveDesc | None] = []
+        while rows * beside > BESIDE and 1 < (group := _length(rows, row, GROUP)) <= GROUP:
             rows //= group
-        self._left = (rows, blocks, beside, lanes)
-        self.last = normalization(Descriptor.of((rows, c, beside, 1), self.layout))
+            self.groups.append(normalization(Descriptor.of((1, rows * row, group, 1), "nhwc")))
+        left = Descriptor.of((rows, c, beside, 1), self.layout)
+        self.last, self.rest, self.left = normalization(left), sums_of(left), rows * beside
+
+    @property
+    def usable(self) -> bool:
+        """Whether the library has all that ``averages`` takes."""
+        return None not in (*self.groups, self.last, self.rest)
 
     def of(self, memory: Memory, at: int) -> Memory:
         """Piece number ``at`` of a memory in the layout."""
@@ -111,58 +137,66 @@ class Runs:
         parts = whole.buffer.reshape(kinds, -1)
         return [Memory(self.numbers, part) for part in parts], padded[:, : self.channels], fill
 
-    def found(self) -> tuple[Memory, list[Memory]]:
-        """Scratch for a number per run: all of it, and its part for each piece."""
-        whole = self.b.scratch(Descriptor.of((self.count * self.runs,)))
-        parts = whole.buffer.reshape(self.count, -1)
-        return whole, [Memory(self.numbers, part) for part in parts]
+    def found(self) -> tuple[Memory, list[Memory], list[Memory]]:
+        """Scratch for two numbers per run: all of it, and of each kind its part for each piece."""
+        whole = self.b.scratch(Descriptor.of((2 * self.count * self.runs,)))
+        parts = [Memory(self.numbers, part) for part in whole.buffer.reshape(2 * self.count, -1)]
+        return whole, parts[: self.count], parts[self.count :]
 
-    def averages(
-        self, numbers: tuple[Memory, Memory], target: Array, variance: Memory | None = None
-    ) -> Callable[[], None]:
-        """Append what averages two numbers per run by channel; then comes what is returned.
+    def averages(self, numbers: Memory, variance: bool = False) -> Memory:
+        """Append what averages two numbers per run by channel; returns (2, channels).
 
-        target: (2, channels), float64. With ``variance`` the two are means and variances of runs,
-        and that, (channels,), becomes the variance of their means: the second average lacks it to
-        be that of all values (Chan et al., "Algorithms for computing the sample variance", 1983).
+        With ``variance`` the two are means and variances of runs: that of all values is the average
+        of the variances and the variance of the means (Chan et al., "Algorithms for computing the
+        sample variance", 1983).
         """
-        whole = numbers[0].buffer, numbers[1].buffer
-        for desc in self._groups:
-            whole = self._grouped(desc, whole, variance is not None)
-        if variance is not None:
-            assert self.last
-            unused = self.b.scratch(variance.descriptor)
-            self._statistics(self.last, whole[0], unused, variance)
-        rows, blocks, beside, lanes = self._left
-        parts = [part.view(np.float32).reshape(self._left) for part in whole]
-        sums, share = np.zeros((blocks, lanes)), 1.0 / (rows * beside)
+        assert self.last
+        assert self.rest
+        for desc in (*self.groups, self.last):
+            assert desc
+            size, source = desc.descriptor(MEAN), desc.descriptor(SRC)
+            averages, terms = (self.b.scratch(Descriptor.of((2, *size.shape))) for _ in (0, 1))
+            average, term = halves(averages, size), halves(terms, size)
+            values = halves(numbers, source)
+            for kind in (0, 1):
+                # The variance of means is a term of the other kind, the average of variances.
+                results = {MEAN: average[kind], VARIANCE: term[1 - kind]}
+                ends = {SRC: values[kind], DST: self.discarded(source)}
+                self.b.primitive(self.op, desc, {**ends, **results})
+            if variance and desc is not self.last:
+                self._add(average[1], term[1])
+            numbers = averages
+        # As good as float64 has it is an average once that of all differences from it is added: the
+        # sum times the inverse root of the variance, which makes nothing of a sum of 0.
+        ends = {DIFF_DST: self.b.constant(source, 1.0), DIFF_SRC: self.discarded(source)}
+        ends[VARIANCE] = self.b.constant(size, float(self.left**2))
+        ends[NORM_SCALE] = self.b.constant(size, 1.0)
+        for kind in (0,) if variance else (0, 1):
+            results = {DIFF_SCALE: term[kind], DIFF_SHIFT: self.b.scratch(size)}
+            given = {SRC: values[kind], MEAN: average[kind]}
+            self.b.primitive(self.op, self.rest, {**ends, **given, **results})
+        self._add(averages, terms)
+        return averages
 
-        def run() -> None:
-            for part, averages in zip(parts, target, strict=True):
-                np.add.reduce(part, (0, 2), np.float64, out=sums)
-                np.multiply(sums.ravel()[: self.channels], share, out=averages)
+    def _add(self, to: Memory, term: Memory) -> None:
+        size = to.descriptor
+        add = PrimitiveDesc("binary", BINARY_ADD, size, size, size, None)
+        self.b.primitive(self.op, add, {SRC: to, SRC_1: term, DST: to})
 
-        return run
+    def discarded(self, layout: Descriptor) -> Memory:
+        """Memory for what nobody reads.
 
-    def _grouped(self, desc: PrimitiveDesc, kinds: Kinds, variance: bool) -> Kinds:
-        """Append averages over groups of rows; with ``variance`` the groups' own, too."""
-        size = desc.descriptor(MEAN)
-        means = self.b.scratch(size), self.b.scratch(size)
-        variances = self.b.scratch(size), self.b.scratch(size)
-        for kind in (0, 1):
-            self._statistics(desc, kinds[kind], means[kind], variances[kind])
-        if variance:
-            add = PrimitiveDesc("binary", BINARY_ADD, size, size, size, None)
-            ends = {SRC: means[1], SRC_1: variances[0], DST: means[1]}
-            self.b.primitive(self.op, add, ends)
-        return means[0].buffer, means[1].buffer
+        It begins within a vector: on aligned memory the kernel would write past the caches.
+        """
+        offset = 2 * library().lanes()
+        whole = self.b.temporary(Descriptor.of((offset // 4 + layout.nbytes // 4,)))
+        return Memory(layout, whole.buffer[offset:])
 
-    def _statistics(
-        self, desc: PrimitiveDesc, source: NDArray[np.uint8], mean: Memory, variance: Memory
-    ) -> None:
-        layout = desc.descriptor(SRC)
-        ends = {SRC: Memory(layout, source), DST: self.b.temporary(layout)}
-        self.b.primitive(self.op, desc, {**ends, MEAN: mean, VARIANCE: variance})
+
+def halves(pair: Memory, each: Descriptor) -> tuple[Memory, Memory]:
+    """A memory's two parts of this size."""
+    first, second = (pair.buffer[at * each.nbytes : (at + 1) * each.nbytes] for at in (0, 1))
+    return Memory(each, first), Memory(each, second)
 
 
 def normalization(
@@ -171,6 +205,24 @@ def normalization(
     """Batch norm of the library; where statistics alone are wanted, eps = 1 keeps all finite."""
     arguments = (prop, layout, layout, eps, flags, None)
     return attempt("batch_normalization_forward", [lambda: arguments], {"src": layout})
+
+
+def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc | None:
+    """The sums over (x - mean) g by channel and over g, with variance 1 and scale 1."""
+    flags |= USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
+    hint = normalization(layout, FORWARD_TRAINING, 0.0, flags)
+    if hint is None:
+        return None
+    arguments = (BACKWARD, layout, layout, layout, 0.0, flags, hint, None)
+    return attempt("batch_normalization_backward", [lambda: arguments], {"src": layout})
+
+
+def _rows(rows: int, channels: int) -> tuple[int, int]:
+    """How many pieces, and rows of each: whole vectors, if possible, of up to ROW numbers."""
+    divisors = [k for k in range(1, rows + 1) if rows % k == 0]
+    whole = [k for k in divisors if k * channels % library().lanes() == 0] or divisors
+    each = max((k for k in whole if k * channels <= ROW), default=whole[0])
+    return rows // each, each
 
 
 def _length(values: int, side_by_side: int, most: int) -> int:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ...graph.ops import BatchNorm, BatchNormBackward
 from .bind import Binder, Normalized, attempt
 from .constants import (
-    BACKWARD,
     BINARY_ADD,
     BINARY_MUL,
     BINARY_SUB,
@@ -37,7 +36,7 @@ from .constants import (
     post_op,
 )
 from .memory import Descriptor, Memory
-from .norm_runs import Norm, Runs, normalization
+from .norm_runs import Norm, Runs, halves, normalization, sums_of
 from .primitive import Attributes, PrimitiveDesc
 
 Array = NDArray[Any]
@@ -52,57 +51,55 @@ def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) ->
     readers = [r for r in b.graph.consumers(op.mean) if isinstance(r, BatchNormBackward)]
     noted = any(reader.activation for reader in readers)
     normalize = _normalize(runs, op, noted)
-    usable = (normalization(runs.piece), runs.last, _gradient(runs, relu=True) if noted else True)
-    if normalize is None or None in usable:
+    if normalize is None or normalization(runs.piece) is None or not runs.usable:
+        return False
+    mask = b.scratch(normalize.descriptor(WORKSPACE)) if noted else None
+    if mask is not None and not _fits(runs, mask):
         return False
     mean, variance = _measure(b, op, runs, x)
-    masks = [b.scratch(normalize.descriptor(WORKSPACE)) for _ in range(runs.count * noted)]
     given, y = _given(b, op, runs, mean, variance), place()
-    details = {"fused": op.activation} if op.activation else {}
-    for at in range(runs.count):
-        ends = {SRC: runs.of(x, at), DST: runs.of(y, at)}
-        if noted:
-            ends[WORKSPACE] = masks[at]
-        wide = {key: memory.view(runs.wide) for key, memory in ends.items() if key != WORKSPACE}
-        b.primitive(op, normalize, {**ends, **wide, **given}, details)
+    if mask is not None:
+        given[WORKSPACE] = mask
+    ends = {SRC: x.view(runs.normal), DST: y.view(runs.normal)}
+    b.primitive(op, normalize, {**ends, **given}, {"fused": op.activation} if op.activation else {})
     _statistics(b, op, mean.array(), variance.array(), late=bool(readers))
     if readers:
-        b.normalized[op.mean] = _for_gradient(b, op, runs, masks)
+        b.normalized[op.mean] = _for_gradient(b, op, runs, x.descriptor, mask)
     return True
+
+
+def _fits(runs: Runs, mask: Memory) -> bool:
+    """Whether the pieces' gradients can read what the ReLU of the whole let pass."""
+    gradient = sums_of(runs.piece, FUSE_RELU)
+    if gradient is None:
+        return False
+    return runs.count * gradient.descriptor(WORKSPACE).nbytes == mask.descriptor.nbytes
 
 
 def _measure(b: Binder, op: BatchNorm, runs: Runs, x: Memory) -> tuple[Memory, Memory]:
     """Append mean and variance; each: (channels,)."""
     measure, channels = normalization(runs.piece), Descriptor.of(op.mean.shape)
     assert measure
-    (all_means, means), (all_variances, variances) = runs.found(), runs.found()
+    found, means, variances = runs.found()
     # The last piece first: it may still be in the cache.
     for at in reversed(range(runs.count)):
         results = {MEAN: means[at], VARIANCE: variances[at]}
-        b.primitive(op, measure, {SRC: runs.of(x, at), DST: b.temporary(runs.piece), **results})
-    mean, variance, between = b.output(op.mean, channels), b.scratch(channels), b.scratch(channels)
-    averages = b.scratch_array((2, *op.mean.shape), np.float64)
-    average = runs.averages((all_means, all_variances), averages, between)
-    to_mean, to_variance, further = mean.array(), variance.array(), between.array()
-
-    def run() -> None:
-        average()
-        to_mean[:] = averages[0]
-        np.add(averages[1], further, out=to_variance, casting="same_kind")
-
-    b.host(op, run, "add", {"channels": str(len(to_mean))})
+        ends = {SRC: runs.of(x, at), DST: runs.discarded(runs.piece)}
+        b.primitive(op, measure, {**ends, **results})
+    mean, variance = halves(runs.averages(found, variance=True), channels)
+    b.alias(op.mean, mean)
     return mean, variance
 
 
 def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc | None:
     """(x - mean) scale + shift, by channel where the layout allows it, else by run."""
     flags = USE_GLOBAL_STATS | (FUSE_RELU if op.activation else 0)
-    if op.weight is not None or not runs.by_channel:
+    if op.weight is not None or not runs.even:
         flags |= USE_SCALE
-    if op.bias is not None or not runs.by_channel:
+    if op.bias is not None or not runs.even:
         flags |= USE_SHIFT
     prop = FORWARD_TRAINING if noted else FORWARD_INFERENCE
-    return normalization(runs.wide, prop, op.eps if runs.by_channel else 0.0, flags)
+    return normalization(runs.normal, prop, op.eps if runs.even else 0.0, flags)
 
 
 def _given(
@@ -111,7 +108,7 @@ def _given(
     """What ``_normalize`` takes beside x."""
     affine = {NORM_SCALE: op.weight, NORM_SHIFT: op.bias}
     known = {key: b.home(tensor) for key, tensor in affine.items() if tensor is not None}
-    if runs.by_channel:
+    if runs.even:
         return {MEAN: mean, VARIANCE: variance, **known}
     (run_mean, run_scale, run_shift), table, fill = runs.by_run(3)
     means, variances = mean.array(), variance.array()
@@ -149,11 +146,14 @@ def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bo
         b.host(op, run, "multiply, sqrt", details)
 
 
-def _for_gradient(b: Binder, op: Norm, runs: Runs, masks: list[Memory]) -> Normalized:
+def _for_gradient(
+    b: Binder, op: Norm, runs: Runs, layout: Descriptor, mask: Memory | None
+) -> Normalized:
     """Append what the gradient needs of the statistics; behind forward it may come late."""
     mean, inverse_std = b.plain(op.mean).array(), b.plain(op.inverse_std).array()
     weight = None if op.weight is None else b.home(op.weight).array()
-    factors, totals = (b.scratch_array((2, len(mean)), np.float64) for _ in range(2))
+    factors = b.scratch(Descriptor.of((2, *op.mean.shape)))
+    shares = factors.array((2, -1))
     # A copy: the tensor's memory may be another's when the gradients are written.
     kept, share = b.scratch_array(op.mean.shape), -1.0 / runs.length
     if runs.by_channel:
@@ -168,16 +168,16 @@ def _for_gradient(b: Binder, op: Norm, runs: Runs, masks: list[Memory]) -> Norma
         means[:] = mean
         scales[:] = inverse_std if weight is None else inverse_std * weight
         fill()
-        np.multiply(inverse_std, inverse_std, out=factors[0])
-        factors[0] *= share
-        factors[1] = share
+        np.multiply(inverse_std, inverse_std, out=shares[0])
+        shares[0] *= share
+        shares[1] = share
 
     details = {"channels": str(len(mean))}
     if isinstance(op, BatchNorm):
         b.late(op, (op.inverse_std,), run, "multiply", details)
     else:
         b.host(op, run, "multiply", details)
-    return Normalized(run_mean, scale, factors, totals, kept, masks)
+    return Normalized(layout, run_mean, scale, factors, kept, mask)
 
 
 def backward(
@@ -195,65 +195,75 @@ def backward(
     """
     runs = Runs(b, op, x.descriptor)
     known = b.normalized.get(op.mean)
-    masks = known.masks if known is not None and y is not None else []
-    gradient, mask, correct = _gradient(runs, bool(masks)), _masking(runs), _correction(runs)
-    if None in (gradient, mask, correct):
+    noted = known.mask if known is not None and y is not None else None
+    gradient = sums_of(runs.piece, 0 if noted is None else FUSE_RELU)
+    mask, correct = _masking(runs), _correction(runs)
+    if None in (gradient, mask, correct) or not runs.usable:
         return False
     assert gradient
     assert mask
     assert correct
     if known is None:
-        known = _for_gradient(b, op, runs, [])
-    (all_products, products), (all_sums, sums) = runs.found(), runs.found()
+        known = _for_gradient(b, op, runs, x.descriptor, None)
+    found, products, sums = runs.found()
     dx, one = place(), b.constant(runs.numbers, 1.0)
     statistics = {MEAN: known.mean, VARIANCE: one, NORM_SCALE: one}
     # The last piece first: it may still be in the cache.
     for at in reversed(range(runs.count)):
         passed, result = runs.of(dy, at), runs.of(dx, at)
         given = {SRC: runs.of(x, at), **statistics}
-        if masks:
-            given[WORKSPACE] = masks[at]
-        elif y is not None:
-            b.primitive(op, mask, {DST: runs.of(y, at), DIFF_DST: passed, DIFF_SRC: result})
-            passed = result
-        if y is None:
-            result = b.temporary(runs.piece)
+        if noted is not None:
+            bits = gradient.descriptor(WORKSPACE)
+            given[WORKSPACE] = Memory(bits, noted.buffer[at * bits.nbytes :])
+        else:
+            if y is not None:
+                b.primitive(op, mask, {DST: runs.of(y, at), DIFF_DST: passed, DIFF_SRC: result})
+                passed = result
+            result = runs.discarded(runs.piece)
         results = {DIFF_SCALE: products[at], DIFF_SHIFT: sums[at]}
         b.primitive(op, gradient, {**given, DIFF_DST: passed, DIFF_SRC: result, **results})
-    average = runs.averages((all_products, all_sums), known.totals)
-    channels = Descriptor.of(op.mean.shape)
-    moves = b.scratch(Descriptor.of((2, *op.mean.shape)))
-    slope, offset = (Memory(channels, part) for part in moves.buffer.reshape(2, -1))
-    mean, numbers = b.plain(op.mean), moves.array().reshape(2, -1)
-    fill = None
-    if not runs.by_channel:
-        mean, ((slope, offset), numbers, fill) = known.mean, runs.by_run(2)
-
-    def run() -> None:
-        average()
-        np.multiply(known.totals, known.factors, out=numbers, casting="same_kind")
-        if fill is not None:
-            fill()
-
-    b.host(op, run, "add, multiply", {"channels": str(numbers.shape[1])})
-    _gradients(b, op, runs, known)
+    totals = runs.averages(found)
+    mean, (slope, offset) = _moves(b, op, runs, known, totals)
+    _gradients(b, op, runs, known, totals.array((2, -1)))
     thin = [memory.view(runs.thin) for memory in (mean, slope, offset, known.scale)]
-    g = dy if y is None else dx
-    for at in range(runs.count):
-        part, passed, result = (runs.of(memory, at).view(runs.wide) for memory in (x, g, dx))
-        links = {0: thin[1], 1: passed, 2: thin[2], 3: thin[3]}
-        rest = {post_op(link) | SRC_1: memory for link, memory in links.items()}
-        b.primitive(op, correct, {SRC: part, SRC_1: thin[0], DST: result, **rest})
+    g = (dy if y is None else dx).view(runs.wide)
+    links = {0: thin[1], 1: g, 2: thin[2], 3: thin[3]}
+    rest = {post_op(link) | SRC_1: memory for link, memory in links.items()}
+    ends = {SRC: x.view(runs.wide), SRC_1: thin[0], DST: dx.view(runs.wide)}
+    b.primitive(op, correct, {**ends, **rest})
     return True
 
 
-def _gradients(b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized) -> None:
+def _moves(
+    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: Memory
+) -> tuple[Memory, tuple[Memory, Memory]]:
+    """Append slope and offset; with the mean, by channel or by run as the correction takes them."""
+    pair, channels = totals.descriptor, Descriptor.of(op.mean.shape)
+    moves, factors = b.scratch(pair), known.factors
+    multiply = PrimitiveDesc("binary", BINARY_MUL, pair, pair, pair, None)
+    b.primitive(op, multiply, {SRC: totals, SRC_1: factors, DST: moves})
+    if runs.by_channel:
+        return b.plain(op.mean), halves(moves, channels)
+    (slope, offset), numbers, fill = runs.by_run(2)
+    moved = moves.array((2, -1))
+
+    def run() -> None:
+        numbers[:] = moved
+        fill()
+
+    b.host(op, run, "copy", {"channels": str(numbers.shape[1])})
+    return known.mean, (slope, offset)
+
+
+def _gradients(
+    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: Array
+) -> None:
     """Append dw and db, if they are needed."""
     channels = Descriptor.of(op.mean.shape)
     dw = b.output(op.dw, channels).array() if op.dw is not None else None
     db = b.output(op.db, channels).array() if op.db is not None else None
     written = tuple(tensor for tensor in (op.dw, op.db) if tensor is not None)
-    inverse_std, (products, sums), number = known.inverse_std, known.totals, float(runs.number)
+    inverse_std, (products, sums), number = known.inverse_std, totals, float(runs.number)
 
     def run() -> None:
         if dw is not None:
@@ -262,17 +272,6 @@ def _gradients(b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized) 
             db[:] = sums * number
 
     b.late(op, written, run, "multiply", {"channels": str(len(inverse_std))})
-
-
-def _gradient(runs: Runs, relu: bool) -> PrimitiveDesc | None:
-    """g = dy, with ``relu`` what it let pass, and by run the sums of g d and of g."""
-    flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT | (FUSE_RELU if relu else 0)
-    layout = runs.piece
-    hint = normalization(layout, FORWARD_TRAINING, 0.0, flags)
-    if hint is None:
-        return None
-    arguments = (BACKWARD, layout, layout, layout, 0.0, flags, hint, None)
-    return attempt("batch_normalization_backward", [lambda: arguments], {"src": layout})
 
 
 def _masking(runs: Runs) -> PrimitiveDesc | None:
