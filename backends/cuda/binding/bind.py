@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from ...registry import Registry
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas_lt import LtProduct
-from ..libraries.kernels import i64, linear_grid
+from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
 from ..libraries.runtime import cupy
@@ -156,6 +157,10 @@ class Binder(LaunchList):
             self.join(range(len(self.streams)))
         self.join({self._writers[t] for t in op.reads() if t in self._writers})
 
+    def choice(self, op: Op, kind: str) -> str:
+        """The name of an operation's plan among the choices: plans depend on the batch size."""
+        return f"{self.graph.name}/{op.origin[0].layer if op.origin else ''}/{kind}"
+
     # ------------------------------------------------------------ tensors
 
     def number(self, tensor: Tensor) -> str:
@@ -202,8 +207,11 @@ class Binder(LaunchList):
         return self.want(tensor, plain(tensor.shape, tensor.dtype))
 
     def output(self, tensor: Tensor, layout: Layout | None = None) -> Buffer:
-        """The zeroed buffer to write an output in this layout; a gradient's lies in its arena."""
-        layout = layout or plain(tensor.shape, tensor.dtype)
+        """The zeroed buffer to write an output in this layout; a gradient's lies in its arena.
+
+        Without a layout in that which is planned, else row-major.
+        """
+        layout = layout or self.planned(tensor) or plain(tensor.shape, tensor.dtype)
         if tensor in self.buffers:
             held = self.buffers[tensor]
             if not held.layout.same(layout):
@@ -228,21 +236,19 @@ class Binder(LaunchList):
         whole, go = b.among(a)
         axes = sorted(range(4), key=lambda axis: -go[axis])
         sizes = [whole[axis] for axis in axes]
-        cast = self.numbers(
-            *sizes[1:], *(come[axis] for axis in axes), *(go[axis] for axis in axes)
-        )
+        steps = [step[axis] for step in (come, go) for axis in axes]
+        cast = self.numbers(*sizes[1:], *steps)
         kernel = "convert_same"
         if a.dtype != b.dtype:
             kernel = "convert_from_bf16" if a.dtype == BFLOAT else "convert_to_bf16"
-        size = int(np.prod(sizes))
-        arguments = (source.array, target.array, i64(size), cast)
-        self.kernel(
-            self._op,
-            ("elementwise.cu", kernel, BFLOAT if BFLOAT in (a.dtype, b.dtype) else FLOAT),
-            linear_grid(size),
-            arguments,
-            {"tensor": name, "from": a.dtype, "to": b.dtype},
-        )
+        size = prod(sizes)
+        named = ("elementwise.cu", kernel, BFLOAT if BFLOAT in (a.dtype, b.dtype) else FLOAT)
+        shown = {"tensor": name, "from": a.dtype, "to": b.dtype}
+        self.kernel(self._op, named, size, (source, target, i64(size), cast), shown)
+
+    def argument(self, value: Any) -> Any:
+        """As in LaunchList; a tensor stands for its home."""
+        return super().argument(self.home(value) if isinstance(value, Tensor) else value)
 
     def workspace(self, size: int, bind: Callable[[int], None]) -> None:
         """Ask for bytes of the stream's workspace; ``bind`` gets its address."""
@@ -269,8 +275,7 @@ class Binder(LaunchList):
         self, op: Op, source: Any, first: int, count: int, stride: int, target: Tensor, size: int
     ) -> None:
         """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
-        layout = self.planned(target) or plain(target.shape)
-        held = self.output(target, layout)
+        held = self.output(target)
         self._pending.append(_Slices(op, self.current, source, first, count, stride, held, size))
 
     def _needs_sums(self, op: Op) -> bool:

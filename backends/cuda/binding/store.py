@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,11 @@ class Buffer:
     @property
     def pointer(self) -> int:
         return int(self.array.data.ptr)
+
+    @property
+    def _as_parameter_(self) -> c_void_p:
+        """What a function of a library gets."""
+        return c_void_p(self.pointer)
 
     @property
     def dtype(self) -> str:

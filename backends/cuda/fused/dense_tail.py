@@ -20,7 +20,7 @@ from ....graph.ops import (
     SoftmaxCrossEntropyBackward,
 )
 from ..binding.bind import Binder
-from ..libraries.kernels import Defines, f32, i32
+from ..libraries.kernels import Defines, f32
 from ..libraries.layout import Layout
 from ..libraries.runtime import cupy
 from .pattern import defines, launches, origins, part, replace_ops, united
@@ -224,18 +224,12 @@ def _tail(b: Binder, op: Fused) -> None:
     rows = b.keep(cupy().zeros(2 * n, "float32"))
     b.decisions.row_sums[entropy.x] = rows
     arguments = (
-        *(held.array, _bias(b, bias), b.home(out.b).array),
-        0 if out.bias is None else b.home(out.bias).array,
-        *(b.home(entropy.target).array, b.output(entropy.x).array, b.output(back.dx).array),
-        *(dpre.array, rows, i32(n), f32(entropy.label_smoothing)),
-        i32(entropy.reduction == "mean"),
+        *(held, bias and bias.b, out.b, out.bias, entropy.target),
+        *(b.output(entropy.x), b.output(back.dx), dpre, rows, n, f32(entropy.label_smoothing)),
+        entropy.reduction == "mean",
     )
     kernel = (FILE, TAIL, dpre.dtype)
     b.kernel(op, kernel, (n,), arguments, block=(128,), defines=fixed)
-
-
-def _bias(b: Binder, bias: BiasAdd | None) -> Any:
-    return 0 if bias is None else b.home(bias.b).array
 
 
 @launches(GRADIENTS)
@@ -246,20 +240,11 @@ def _gradients(b: Binder, op: Fused) -> None:
     n = entropy.x.shape[0]
     stride = b.home(pre).layout.stored[1]
     dpre = b.home(op.bf16[0])
-    targets = (weight.c, None if first is None else first.db, weight.bias_grad)
-    outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
+    targets = (weight.c, first and first.db, weight.bias_grad)
+    outs = [t and b.output(t) for t in targets]
     arguments = (
-        *(b.home(pre).array, _bias(b, bias), b.home(weight.a).array, dpre.array),
-        *(b.decisions.row_sums[entropy.x], b.home(entropy.target).array, *outs),
-        *(i32(n), b.output(entropy.loss).array),
-        0 if metrics is None else b.home(metrics.sums).array,
-        i32(entropy.reduction == "mean"),
+        *(pre, bias and bias.b, weight.a, dpre, b.decisions.row_sums[entropy.x], entropy.target),
+        *(*outs, n, b.output(entropy.loss), metrics and metrics.sums, entropy.reduction == "mean"),
     )
-    b.kernel(
-        op,
-        (FILE, GRADIENTS, dpre.dtype),
-        (-(-stride // SPAN) + 2,),
-        arguments,
-        block=(SPAN * LINES,),
-        defines=fixed,
-    )
+    kernel, grid = (FILE, GRADIENTS, dpre.dtype), (-(-stride // SPAN) + 2,)
+    b.kernel(op, kernel, grid, arguments, block=(SPAN * LINES,), defines=fixed)

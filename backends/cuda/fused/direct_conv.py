@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ....graph.ops import ACTIVATIONS, Conv2d
 from ..binding.bind import Binder
 from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
-from ..libraries.kernels import Defines, Grid, Kernel, f32
+from ..libraries.candidates import Candidates
+from ..libraries.kernels import THREADS, Defines, Grid, Kernel, f32
 from ..libraries.layout import Layout
-from ..libraries.runtime import captured_seconds, device_errors
+from .pattern import defines
 
 # What a choice begins with where this kernel runs instead of a plan of cuDNN.
 DIRECT = "d"
 FILE, NAME = "direct_conv.cu", "direct_conv"
 # What its loops are unrolled for, and what it keeps in registers: taps times filters of a thread.
 MOST_TAPS, MOST_FILTERS, MOST_HELD = 48, 128, 96
-THREADS = 256
 # Bytes of shared memory of a block, and blocks that a small batch should have.
 MOST_SHARED, FEWEST_BLOCKS = 46 << 10, 528
 MOST_INDEX = 1 << 31
 
 
-class DirectConv:
-    """``direct_conv`` bound to real pictures, with the shapes of its loops as Candidates.
+class DirectConv(Candidates):
+    """``direct_conv`` bound to real pictures, with the shapes of its loops as candidates.
 
     x, w, y lie as for cuDNN: all channels-last or all NCHW, one type; x and w without padding of
     their inner channels. Use ``takes`` to learn whether it can be had.
@@ -34,32 +34,28 @@ class DirectConv:
         self._b = b
         self._op = op
         self._y = y
-        bias = 0 if op.bias is None else b.home(op.bias).array
-        self._arguments = (x.array, w.array, bias, y.array, f32(op.activation_alpha))
-        self._stream = b.stream.cuda
+        self._arguments = (x, w, op.bias, y, f32(op.activation_alpha))
+        self.stream = b.stream.cuda
         self._fixed = geometry_of(op, y.layout)
         self._shapes = list(shapes_of(op, y.layout))
-        self.plan = -1
 
     def plans(self) -> int:
         return len(self._shapes)
 
     def build(self, index: int) -> bool:
         """Compile it for this shape."""
-        Kernel(FILE, NAME, self._y.dtype, self._defines(index))
+        self._kernel(index)
         return True
+
+    def _kernel(self, index: int) -> Kernel:
+        return Kernel(FILE, NAME, self._y.dtype, self._defines(index))
 
     def name(self, index: int) -> str:
         return f"{NAME} {self._shapes[index]}"
 
-    def seconds(self, index: int, workspace: int, repeats: int) -> float:
-        kernel = Kernel(FILE, NAME, self._y.dtype, self._defines(index))
-        block = (THREADS,)
-        launch = kernel.launch(self._stream, self._grid(index), block, self._arguments)
-        try:
-            return captured_seconds(launch, self._stream, repeats)
-        except device_errors():
-            return float("inf")
+    def launch(self, index: int, workspace: int) -> Callable[[], None]:
+        given = [*map(self._b.argument, self._arguments)]
+        return self._kernel(index).launch(self.stream, self._grid(index), (THREADS,), given)
 
     def verified(self, index: int, workspace: int) -> bool:
         """Its sums are of float32 products, in one order."""
@@ -67,20 +63,18 @@ class DirectConv:
 
     def choose(self, index: int | None = None) -> None:
         """Take a shape; None: the first. Raises ValueError for one that there is not."""
-        index = index or 0
-        if not 0 <= index < self.plans():
-            raise ValueError(f"{NAME}, {self._op.label()}: shape {index} of the tuning is unknown")
-        self.plan = index
+        self.plan = index or 0
+        if not 0 <= self.plan < self.plans():
+            label = self._op.label()
+            raise ValueError(f"{NAME}, {label}: shape {self.plan} of the tuning is unknown")
 
     def add(self) -> None:
         """Append the launch with the shape taken."""
-        kernel, defines = (FILE, NAME, self._y.dtype), self._defines(self.plan)
-        grid = self._grid(self.plan)
-        arguments, block = self._arguments, (THREADS,)
-        self._b.kernel(self._op, kernel, grid, arguments, block=block, defines=defines)
+        kernel, fixed = (FILE, NAME, self._y.dtype), self._defines(self.plan)
+        self._b.kernel(self._op, kernel, self._grid(self.plan), self._arguments, defines=fixed)
 
     def _defines(self, index: int) -> Defines:
-        return tuple(sorted((self._fixed | self._shapes[index]).items()))
+        return defines(self._fixed | self._shapes[index])
 
     def _grid(self, index: int) -> Grid:
         lines = self._shapes[index]["LINES"]

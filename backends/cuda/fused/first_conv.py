@@ -13,7 +13,6 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
-from ..libraries.kernels import i32
 from ..libraries.layout import Layout, plain
 from ..libraries.runtime import cupy
 from .pattern import defines, launches, part, replace_ops, united
@@ -159,16 +158,9 @@ def _forward(b: Binder, op: Fused) -> None:
     rounds = -(-items // values["BLOCK"])
     parts = rounds if n <= MOST_SPLIT_BATCH else 1
     blocks = min(n, max(1, FORWARD_BLOCKS // parts))
-    bias = 0 if conv.bias is None else b.home(conv.bias).array
-    arguments = (x.array, b.home(conv.w).array, bias, y.array, index, i32(n))
-    b.kernel(
-        op,
-        (FILE, FORWARD, y.dtype),
-        (blocks, parts),
-        arguments,
-        block=(values["BLOCK"],),
-        defines=defines(values),
-    )
+    kernel, block = (FILE, FORWARD, y.dtype), (values["BLOCK"],)
+    arguments = (x, conv.w, conv.bias, y, index, n)
+    b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
 
 
 def _backward_numbers(conv: Conv2d, pool: Pool2d) -> dict[str, int]:
@@ -193,14 +185,9 @@ def _backward(b: Binder, op: Fused) -> None:
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
     sums = b.scratch(slices * stride, "float32")
     groups = -(-((count + 1) // 2) // values["WARPS"])
-    b.kernel(
-        op,
-        (FILE, BACKWARD, y.dtype),
-        (blocks, values["SPLIT"], groups),
-        (x.array, dy.array, index, y.array, sums, i32(n)),
-        block=(32 * values["WARPS"],),
-        defines=defines(values),
-    )
+    kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)
+    arguments, block = (x, dy, index, y, sums, n), (32 * values["WARPS"],)
+    b.kernel(op, kernel, grid, arguments, block=block, defines=defines(values))
     b.slices(op, sums, 0, slices, stride, filters.dw, count * taps)
     if filters.bias_grad is not None:
         b.slices(op, sums, count * taps, slices, stride, filters.bias_grad, count)
