@@ -13,8 +13,7 @@
 
 __device__ __forceinline__ void load(const float* p, float* v) {
     if constexpr (WIDE == 4) {
-        float4 four = get4(p);
-        v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+        unpack(get4(p), v);
     } else {
         v[0] = p[0];
     }
@@ -23,7 +22,7 @@ __device__ __forceinline__ void load(const float* p, float* v) {
 template <typename S>
 __device__ __forceinline__ void store(S* p, const float* v) {
     if constexpr (WIDE == 4)
-        put4(p, make_float4(v[0], v[1], v[2], v[3]));
+        put4(p, pack(v));
     else
         put(p, v[0]);
 }
@@ -42,26 +41,8 @@ __device__ __forceinline__ void load_classes(const float* p, float* v) {
     }
 }
 
-__device__ __forceinline__ float warp_sum(float v) {
-    for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
-    return v;
-}
-
 // The smallest power of two that holds all classes.
 #define SUMS (CLASSES <= 2 ? 2 : CLASSES <= 4 ? 4 : CLASSES <= 8 ? 8 : CLASSES <= 16 ? 16 : 32)
-
-// Halves of 2 * width sums change sides between lanes, down to one: lane l ends with sum l, added
-// over the lanes that differ from it in the bits below 2 * width.
-template <int width>
-__device__ __forceinline__ void fold(float* v) {
-    bool upper = threadIdx.x & width;
-#pragma unroll
-    for (int q = 0; q < width; ++q) {
-        float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
-        v[q] = keep + __shfl_xor_sync(~0u, send, width);
-    }
-    if constexpr (width > 1) fold<width / 2>(v);
-}
 
 extern "C" {
 
@@ -103,7 +84,7 @@ __global__ void __launch_bounds__(THREADS)
     int count = 0;
     if (mean)
         for (int i = t; i < n; i += THREADS) count += target[i] >= 0;
-    for (int o = 16; o; o /= 2) count += __shfl_xor_sync(~0u, count, o);
+    count = warp_sum(count);
     if (lane == 0) counts[warp] = count;
     fold<SUMS / 2>(sums);
     // Lanes that differ in the bits above SUMS hold the same class: they add up too.
@@ -166,15 +147,14 @@ __device__ __forceinline__ void three_sums(double* v, double (*shared)[3]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
-        for (int o = 16; o; o /= 2) v[i] += __shfl_xor_sync(~0u, v[i], o);
+        v[i] = warp_sum(v[i]);
         if (lane == 0) shared[warp][i] = v[i];
     }
     __syncthreads();
     if (warp) return;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
-        v[i] = lane < WARPS ? shared[lane][i] : 0.0;
-        for (int o = 16; o; o /= 2) v[i] += __shfl_xor_sync(~0u, v[i], o);
+        v[i] = warp_sum(lane < WARPS ? shared[lane][i] : 0.0);
     }
 }
 

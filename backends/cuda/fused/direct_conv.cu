@@ -43,7 +43,7 @@ __device__ __forceinline__ void put_vector(T* p, const float* v) {
 #if BFLOAT
     put8(p, v);
 #else
-    put4(p, make_float4(v[0], v[1], v[2], v[3]));
+    put4(p, pack(v));
 #endif
 }
 
@@ -124,10 +124,8 @@ __global__ void __launch_bounds__(BLOCK, 2)
                 float weights[VECTOR];
 #pragma unroll
                 for (int k = 0; k < VECTOR; k += 4) {
-                    float4 four = HELD ? get4(held[HELD ? t : 0] + k)
-                                       : get4(filters + filter_offset(t, k) + 4 * group);
-                    weights[k] = four.x, weights[k + 1] = four.y;
-                    weights[k + 2] = four.z, weights[k + 3] = four.w;
+                    unpack(HELD ? get4(held[HELD ? t : 0] + k)
+                                : get4(filters + filter_offset(t, k) + 4 * group), weights + k);
                 }
 #pragma unroll
                 for (int e = 0; e < EACH; ++e) {

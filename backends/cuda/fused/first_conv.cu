@@ -59,17 +59,6 @@ __device__ __forceinline__ void load_patch(const float* picture, int position,
         }
 }
 
-// Halves of 2 * width sums change sides between lanes; after 16, 8, 4, 2, 1 lane l has sum l in v[0].
-template <int width>
-__device__ __forceinline__ void exchange(float* v) {
-    bool upper = threadIdx.x & width;
-#pragma unroll
-    for (int q = 0; q < width; ++q) {
-        float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
-        v[q] = keep + __shfl_xor_sync(~0u, send, width);
-    }
-}
-
 extern "C" {
 
 // Grid: (blocks that share the n pictures, parts of a picture); a thread computes four channels of
@@ -130,7 +119,7 @@ __global__ void __launch_bounds__(BLOCK, 3)
                 first |= where << (8 * c);
             }
             i64 at = ((i64)sample * POSITIONS + position) * STORED + group * 4;
-            put4(y + at, make_float4(out[0], out[1], out[2], out[3]));
+            put4(y + at, pack(out));
             *(unsigned*)(index + at) = first;
         }
         if (more) ahead.store(pictures[now ^ 1]);
@@ -200,8 +189,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
             b[TAPS] += db[i];
         }
     }
-    exchange<16>(a), exchange<8>(a), exchange<4>(a), exchange<2>(a), exchange<1>(a);
-    exchange<16>(b), exchange<8>(b), exchange<4>(b), exchange<2>(b), exchange<1>(b);
+    fold<16>(a), fold<16>(b);
     float* slice = slices + (i64)(blockIdx.y * gridDim.x + blockIdx.x) * FILTERS * (TAPS + 1);
     for (int q = 0; q < 2; ++q) {
         int mine = filter + q;

@@ -101,7 +101,7 @@ class CublasLt(CublasLibrary):
         shown: Mapping[str, object],
         factors: tuple[float, float] = (1.0, 0.0),
     ) -> Callable[[], None]:
-        """A function that computes D = alpha A B + beta C; factors: (alpha, beta), shown: in errors.
+        """A function that computes D = alpha A B + beta C, (alpha, beta) being ``factors``.
 
         workspace: a device array of WORKSPACE_BYTES that nothing else uses on this stream.
         """

@@ -24,6 +24,9 @@ __device__ __forceinline__ void enter() {
 #define INF __int_as_float(0x7f800000)
 #define LINEAR(i, n) \
     for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
+// The same where all threads and numbers are counted in 32 bits, by this type.
+#define SHORT_LINEAR(type, i, n) \
+    for (type i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
 
 __device__ __forceinline__ float get(float v) { return v; }
 __device__ __forceinline__ float get(bfloat v) { return __uint_as_float((unsigned)v << 16); }
@@ -47,6 +50,35 @@ __device__ __forceinline__ unsigned to_bf16_pair(float low, float high) {
 __device__ __forceinline__ void put(float* p, float v) { *p = v; }
 __device__ __forceinline__ void put(bfloat* p, float v) { *p = to_bf16(v); }
 
+// Four numbers, each by itself.
+__device__ __forceinline__ float4 operator+(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+__device__ __forceinline__ float4 operator-(float4 a, float4 b) {
+    return make_float4(a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w);
+}
+__device__ __forceinline__ float4 operator*(float4 a, float4 b) {
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+__device__ __forceinline__ float4 operator*(float4 a, float b) {
+    return make_float4(a.x * b, a.y * b, a.z * b, a.w * b);
+}
+__device__ __forceinline__ void operator+=(float4& a, float4 b) { a = a + b; }
+template <typename F>
+__device__ __forceinline__ float4 each(float4 a, F f) {
+    return make_float4(f(a.x), f(a.y), f(a.z), f(a.w));
+}
+template <typename F>
+__device__ __forceinline__ float4 each(float4 a, float4 b, F f) {
+    return make_float4(f(a.x, b.x), f(a.y, b.y), f(a.z, b.z), f(a.w, b.w));
+}
+__device__ __forceinline__ float4 pack(const float* v) {
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+__device__ __forceinline__ void unpack(float4 a, float* v) {
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+}
+
 // Four neighbours at once; the address is a multiple of four elements.
 __device__ __forceinline__ float4 get4(const float* p) { return *(const float4*)p; }
 __device__ __forceinline__ float4 get4(const bfloat* p) {
@@ -61,8 +93,7 @@ __device__ __forceinline__ void put4(bfloat* p, float4 v) {
 
 // Eight neighbours at once; the address is a multiple of eight elements.
 __device__ __forceinline__ void get8(const float* p, float* v) {
-    float4 a = get4(p), b = get4(p + 4);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    unpack(get4(p), v), unpack(get4(p + 4), v + 4);
 }
 __device__ __forceinline__ void get8(const bfloat* p, float* v) {
     const uint4 u = *(const uint4*)p;
@@ -74,8 +105,7 @@ __device__ __forceinline__ void get8(const bfloat* p, float* v) {
     }
 }
 __device__ __forceinline__ void put8(float* p, const float* v) {
-    put4(p, make_float4(v[0], v[1], v[2], v[3]));
-    put4(p + 4, make_float4(v[4], v[5], v[6], v[7]));
+    put4(p, pack(v)), put4(p + 4, pack(v + 4));
 }
 __device__ __forceinline__ void put8(bfloat* p, const float* v) {
     *(uint4*)p = make_uint4(to_bf16_pair(v[0], v[1]), to_bf16_pair(v[2], v[3]), to_bf16_pair(v[4], v[5]),
@@ -93,6 +123,26 @@ __device__ N block_sum(N value, N* shared) {
     N total = shared[0];
     __syncthreads();
     return total;
+}
+
+// The sum over the lanes of a warp, known to all.
+template <typename N>
+__device__ __forceinline__ N warp_sum(N v) {
+    for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+// Halves of 2 * width sums change sides between lanes, down to one: lane l ends with sum l, added
+// over the lanes that differ from it in the bits below 2 * width.
+template <int width>
+__device__ __forceinline__ void fold(float* v) {
+    bool upper = threadIdx.x & width;
+#pragma unroll
+    for (int q = 0; q < width; ++q) {
+        float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
+        v[q] = keep + __shfl_xor_sync(~0u, send, width);
+    }
+    if constexpr (width > 1) fold<width / 2>(v);
 }
 
 // Terms that are added up one after the other in float; what they give is united in double, or in
@@ -132,8 +182,7 @@ __device__ __forceinline__ float4 column_sum(float4 mine, int groups, int rows, 
     for (int n = rows, half; n > 1; n = half) {
         half = (n + 1) / 2;
         if (threadIdx.x < (n - half) * groups) {
-            const float4 v = shared[threadIdx.x + half * groups];
-            mine.x += v.x, mine.y += v.y, mine.z += v.z, mine.w += v.w;
+            mine += shared[threadIdx.x + half * groups];
             shared[threadIdx.x] = mine;
         }
         __syncthreads();

@@ -10,14 +10,13 @@ struct Windows {
 template <typename S>
 __device__ __forceinline__ void load(const S* p, float* v) {
     if (EACH == 8) return get8(p, v);
-    float4 four = get4(p);
-    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+    unpack(get4(p), v);
 }
 
 template <typename S>
 __device__ __forceinline__ void store(S* p, const float* v) {
     if (EACH == 8) return put8(p, v);
-    put4(p, make_float4(v[0], v[1], v[2], v[3]));
+    put4(p, pack(v));
 }
 
 __device__ __forceinline__ void load_taps(const u8* p, int* taps) {
@@ -75,7 +74,7 @@ __global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* w
     const int groups = p.groups * 4 / EACH, size = outs * groups, pixel = p.groups * 4;
     const int kernel_h = KH ? KH : p.kernel_h, kernel_w = KW ? KW : p.kernel_w;
     const bool wide = p.stored % EACH == 0;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x) {
+    SHORT_LINEAR(int, i, size) {
         const int out = i / groups, channel = (i - out * groups) * EACH;
         const int line = out / p.columns, column = out - line * p.columns;
         const int sample = line / p.rows, row = line - sample * p.rows;
@@ -152,13 +151,11 @@ __global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* d
                             (!y || get(y[out + k]) > 0.0f))
                             sum[k] += get(dy[out + k]);
                 }
-            put4(dx + ((i64)i * p.groups + group) * 4,
-                 make_float4(sum[0], sum[1], sum[2], sum[3]));
+            put4(dx + ((i64)i * p.groups + group) * 4, pack(sum));
             for (int k = 0; k < 4; ++k) total[k] += sum[k];
         }
     if (!slices) return;
-    float4 sum = column_sum(make_float4(total[0], total[1], total[2], total[3]), p.groups, lines,
-                            shared);
+    float4 sum = column_sum(pack(total), p.groups, lines, shared);
     if (threadIdx.x < p.groups) ((float4*)slices)[blockIdx.x * p.groups + threadIdx.x] = sum;
 }
 
@@ -212,8 +209,7 @@ __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T
     if (!slices) return;
 #pragma unroll
     for (int f = 0; f < EACH; f += 4) {
-        float4 mine = make_float4(total[f], total[f + 1], total[f + 2], total[f + 3]);
-        float4 sum = column_sum(mine, groups, lines, shared);
+        float4 sum = column_sum(pack(total + f), groups, lines, shared);
         if (threadIdx.x < groups)
             ((float4*)slices)[blockIdx.x * p.groups + (channel + f) / 4] = sum;
         __syncthreads();

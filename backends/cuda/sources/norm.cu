@@ -36,33 +36,23 @@ __device__ float4 four(const float* p, int group, int channels, float other) {
     float v[4];
     for (int k = 0; k < 4; ++k)
         v[k] = group * 4 + k < channels ? (p ? p[group * 4 + k] : other) : 0.0f;
-    return make_float4(v[0], v[1], v[2], v[3]);
+    return pack(v);
 }
 
 // weight factor, 0 for a channel that does not count: its weight is 0, its factor may be infinite.
 __device__ __forceinline__ float4 scaled(float4 factor, float4 weight) {
-    return make_float4(weight.x ? factor.x * weight.x : 0.0f, weight.y ? factor.y * weight.y : 0.0f,
-                       weight.z ? factor.z * weight.z : 0.0f, weight.w ? factor.w * weight.w : 0.0f);
+    return each(factor, weight, [](float f, float w) { return w ? f * w : 0.0f; });
 }
 
 __device__ __forceinline__ float4 normalized(float4 v, float4 mean, float4 scale, float4 shift) {
-    return make_float4((v.x - mean.x) * scale.x + shift.x, (v.y - mean.y) * scale.y + shift.y,
-                       (v.z - mean.z) * scale.z + shift.z, (v.w - mean.w) * scale.w + shift.w);
-}
-
-__device__ __forceinline__ float4 activated(float4 v, float alpha) {
-    return make_float4(activate(KIND, v.x, alpha), activate(KIND, v.y, alpha),
-                       activate(KIND, v.z, alpha), activate(KIND, v.w, alpha));
+    return (v - mean) * scale + shift;
 }
 
 // dy times the slope at v; behind a ReLU that let nothing through dy does not matter.
-__device__ __forceinline__ float passed(float dy, float v, float alpha) {
-    return KIND == RELU ? (v > 0.0f ? dy : 0.0f) : dy * slope(KIND, v, alpha);
-}
-
 __device__ __forceinline__ float4 passed(float4 dy, float4 v, float alpha) {
-    return make_float4(passed(dy.x, v.x, alpha), passed(dy.y, v.y, alpha),
-                       passed(dy.z, v.z, alpha), passed(dy.w, v.w, alpha));
+    return each(dy, v, [&](float d, float v) {
+        return KIND == RELU ? (v > 0.0f ? d : 0.0f) : d * slope(KIND, v, alpha);
+    });
 }
 
 // Rows that block b of `blocks` sees when blocks take `count` at a time in turn.
@@ -134,18 +124,15 @@ __global__ void moments(const T* x, double* __restrict__ slices, int rows, int g
         origin = get4(x + ((i64)first * l.groups + s.group) * 4);
 #pragma unroll 4
         for (int r = first; r < l.rows; r += steps) {
-            float4 v = get4(x + ((i64)r * l.groups + s.group) * 4);
-            v.x -= origin.x, v.y -= origin.y, v.z -= origin.z, v.w -= origin.w;
-            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-            square.x += v.x * v.x, square.y += v.y * v.y;
-            square.z += v.z * v.z, square.w += v.w * v.w;
+            const float4 v = get4(x + ((i64)r * l.groups + s.group) * 4) - origin;
+            sum += v;
+            square += v * v;
         }
     }
     const double own[4] = {(double)n * origin.x + sum.x, (double)n * origin.y + sum.y,
                            (double)n * origin.z + sum.z, (double)n * origin.w + sum.w};
-    const float each = n ? 1.0f / n : 0.0f;
-    const float apart[4] = {square.x - sum.x * sum.x * each, square.y - sum.y * sum.y * each,
-                            square.z - sum.z * sum.z * each, square.w - sum.w * sum.w * each};
+    float apart[4];
+    unpack(square - sum * sum * (n ? 1.0f / n : 0.0f), apart);
     for (int k = 0; k < 4; ++k) part[k][threadIdx.x] = own[k];
     over_rows(part, s.count, l.width, s.row);
     double whole[4], middle[4];
@@ -203,16 +190,13 @@ __global__ void normalize(const T* x, T* __restrict__ y, int rows, int groups,
     const float4 m = four(mean, s.group, l.channels, 0.0f);
     const float4 shift = four(bias, s.group, l.channels, 0.0f);
     float4 a = four(spread, s.group, l.channels, 0.0f);
-    if (eps >= 0.0f) {
-        a.x = 1.0f / sqrtf(a.x + eps), a.y = 1.0f / sqrtf(a.y + eps);
-        a.z = 1.0f / sqrtf(a.z + eps), a.w = 1.0f / sqrtf(a.w + eps);
-    }
+    if (eps >= 0.0f) a = each(a, [&](float v) { return 1.0f / sqrtf(v + eps); });
     a = scaled(a, four(weight, s.group, l.channels, 1.0f));
 #pragma unroll 4
     for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
         i64 at = ((i64)r * l.groups + s.group) * 4;
         float4 v = normalized(get4(x + at), m, a, shift);
-        if (KIND >= 0) v = activated(v, alpha);
+        if (KIND >= 0) v = each(v, [&](float e) { return activate(KIND, e, alpha); });
         if (!ZERO_STAYS) {
             const int left = l.channels - s.group * 4;
             v.x = left > 0 ? v.x : 0.0f, v.y = left > 1 ? v.y : 0.0f;
@@ -249,12 +233,11 @@ gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, 
                 float4 v = get4(x + at), g = get4(dy + at);
                 if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
                 if (FROM_INPUT) g = passed(g, normalized(v, m, scale, shift), alpha);
-                total.x += g.x, total.y += g.y, total.z += g.z, total.w += g.w;
-                product.x += g.x * ((v.x - m.x) * a.x), product.y += g.y * ((v.y - m.y) * a.y);
-                product.z += g.z * ((v.z - m.z) * a.z), product.w += g.w * ((v.w - m.w) * a.w);
+                total += g;
+                product += g * ((v - m) * a);
             }
-            const float found[8] = {total.x,   total.y,   total.z,   total.w,
-                                    product.x, product.y, product.z, product.w};
+            float found[8];
+            unpack(total, found), unpack(product, found + 4);
             for (int k = 0; k < 8; ++k) {
                 volatile double* sum = &part[k][threadIdx.x];
                 *sum = *sum + found[k];
@@ -306,11 +289,7 @@ normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int 
         float4 v = get4(x + at), g = get4(dy + at);
         if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
         if (FROM_INPUT) g = passed(g, normalized(v, m, w, shift), alpha);
-        g.x = w.x * (g.x - t.x - (v.x - m.x) * a.x * p.x);
-        g.y = w.y * (g.y - t.y - (v.y - m.y) * a.y * p.y);
-        g.z = w.z * (g.z - t.z - (v.z - m.z) * a.z * p.z);
-        g.w = w.w * (g.w - t.w - (v.w - m.w) * a.w * p.w);
-        put4(dx + at, g);
+        put4(dx + at, w * (g - t - (v - m) * a * p));
     }
 }
 
