@@ -40,11 +40,8 @@ class _Trials:
     """Builds trials, and remembers which choices could not be had."""
 
     def __init__(self, build: Build) -> None:
-        self._build = build
+        self.build = build
         self.refused: list[LibraryError] = []
-
-    def __call__(self, choices: Mapping[str, str]) -> CudaExecutable:
-        return self._build(choices)
 
     def refuses(self, error: LibraryError) -> bool:
         """Whether others may be had: cuDNN has no such plan, or this layout takes more memory than
@@ -86,7 +83,7 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
             break
         choices = dict(layout)
         try:
-            choices |= _plans(build, choices, options, 0.8 * (budget - spent))
+            choices |= _plans(build.build, choices, options, 0.8 * (budget - spent))
         except LibraryError as error:
             if not build.refuses(error):
                 raise
@@ -149,7 +146,7 @@ def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[fl
     """``_seconds``, and the kernels that may overlap; none for a network with so many launches that
     one matters little."""
     try:
-        with closing(build(choices)) as trial:
+        with closing(build.build(choices)) as trial:
             seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
             steps = [step for binder in trial.binders() for step in binder.steps]
     except LibraryError as error:
@@ -175,8 +172,7 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
     for name in trial.graphs:
         trial.run(name)
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
-    pointer = int(workspace.data.ptr)
-    plans: dict[str, str] = {}
+    pointer, plans = int(workspace.data.ptr), dict[str, str]()
     begin = time.perf_counter()
     for binder in trial.binders():
         for name, product in binder.products.items():
@@ -216,8 +212,7 @@ def _best(graph: Candidates, workspace: int, budget: float) -> tuple[float, int]
     deadline = time.perf_counter() + budget
     times: dict[int, float] = {}
     names: set[str] = set()
-    most = graph.plans() if budget == float("inf") else min(graph.plans(), MOST_PLANS)
-    for index in range(most):
+    for index in range(graph.plans() if budget == float("inf") else min(graph.plans(), MOST_PLANS)):
         if times and time.perf_counter() > deadline:
             break
         if graph.build(index) and graph.name(index) not in names:
