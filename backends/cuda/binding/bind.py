@@ -179,7 +179,7 @@ class Binder(LaunchList):
 
         Of one that stays in host memory, the part that the present step reads.
         """
-        if self.store.feeds is not None and self.store.feeds.holds(tensor):
+        if self.store.feeds.holds(tensor):
             return self.store.feeds.staged(self.graph.name, tensor)
         if tensor not in self.store.data:
             self.store.data[tensor] = cupy().zeros(tensor.shape, tensor.dtype)

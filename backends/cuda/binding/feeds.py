@@ -213,6 +213,9 @@ class Feeds:
                     self._feeds[name] = Feed(op, self._held, partial(position, op.step))
         self._tensors = {t for feed in self._feeds.values() for t in _sources(feed.op)}
 
+    def __bool__(self) -> bool:
+        return bool(self._feeds)
+
     def holds(self, tensor: Tensor) -> bool:
         """Whether a data tensor lives here and not on the device."""
         return tensor in self._tensors

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....graph.graph import Tensor
 from ..libraries.layout import BFLOAT, Layout
 from ..libraries.runtime import cupy
-
-if TYPE_CHECKING:
-    from .feeds import Feeds
+from .feeds import Feeds
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
@@ -59,7 +57,7 @@ class Store:
         self.spans: dict[Tensor, tuple[str, int, int]] = {}
         self.generation = 0
         # Data sets that stay in host memory, if that was asked for.
-        self.feeds: Feeds | None = None
+        self.feeds = Feeds({}, lambda tensor: 0)
         self._bf16_copies: dict[Tensor, Buffer] = {}
 
     def add_arena(self, name: str, layouts: dict[Tensor, Layout]) -> None:

@@ -75,7 +75,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     x = b.output(op.x, layout)
     keyed, placed = order, max(order.size // n, 1)
     steps = placed
-    if feeds is not None and feeds.holds(op.order):
+    if feeds.holds(op.order):
         # The order is that of the batch at hand; random numbers know samples by their own rows.
         keyed, steps = feeds.staging(b.graph.name).rows, max(op.order.size // n, 1)
     scale, shift, fill = (
