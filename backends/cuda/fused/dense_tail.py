@@ -19,7 +19,7 @@ from ....graph.ops import (
     SoftmaxCrossEntropy,
     SoftmaxCrossEntropyBackward,
 )
-from ..binding.bind import Binder
+from ..binding.bind import Binder, OpT
 from ..libraries.kernels import Defines, f32
 from ..libraries.layout import Layout
 from ..libraries.runtime import cupy
@@ -131,47 +131,45 @@ class _Tail:
 
 def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
     """The tail that ends in this loss, if nothing else reads its inner tensors."""
-    out = graph.producer(entropy.x)
-    if not isinstance(out, MatMul) or not _is_dense(out) or out.activation is not None:
-        return None
-    hidden = graph.producer(out.a)
-    if not isinstance(hidden, MatMul) or not _is_dense(hidden):
-        return None
-    if hidden.activation not in KINDS or not _tail_fits(out):
-        return None
+    out = _dense(graph, entropy.x)
+    hidden = out and _dense(graph, out.a)
     back = _only(graph, entropy.log_p, SoftmaxCrossEntropyBackward)
-    if not isinstance(back, SoftmaxCrossEntropyBackward):
+    products = [op for op in graph.consumers(back.dx) if isinstance(op, MatMul)] if back else []
+    weight = next((op for op in products if op.transpose_a), None)
+    data = next((op for op in products if op is not weight), None)
+    slope = data and _only(graph, data.c, ActivationBackward)
+    first = hidden and slope and _bias_gradient(graph, slope.dx, hidden)
+    if not (out and hidden and back and weight and data and slope and first):
         return None
-    products = graph.consumers(back.dx)
-    weight = next((op for op in products if isinstance(op, MatMul) and op.transpose_a), None)
-    data = next((op for op in products if isinstance(op, MatMul) and op is not weight), None)
-    if weight is None or data is None or len(products) != 2 or data.b != out.b:
-        return None
-    slope = _only(graph, data.c, ActivationBackward)
     metrics = tuple(op for op in graph.consumers(entropy.x) if isinstance(op, Metrics))
-    if not isinstance(slope, ActivationBackward) or slope.value != out.a:
-        return None
-    seen = [out, weight, slope], [entropy, *metrics]
-    if not _same(graph.consumers(out.a), seen[0]) or not _same(graph.consumers(entropy.x), seen[1]):
-        return None
-    if not _same(graph.consumers(entropy.loss), metrics) or len(metrics) > 1:
-        return None
-    first = _bias_gradient(graph, slope.dx, hidden)
-    if first is None or (weight.bias_grad is None) != (out.bias is None):
-        return None
-    inner = (out.a, data.c, entropy.log_p)
-    if any(tensor in graph.results.values() for tensor in inner):
-        return None
-    return _Tail(hidden, out, entropy, metrics, back, weight, data, slope, first)
+    readers = {
+        out.a: [out, weight, slope],
+        entropy.x: [entropy, *metrics],
+        entropy.loss: metrics,
+        back.dx: [weight, data],
+    }
+    classes, units = out.b.shape
+    fits = (
+        out.activation is None
+        and hidden.activation in KINDS
+        and classes <= MOST_CLASSES
+        and units <= MOST_HIDDEN
+        and classes * units <= MOST_WEIGHTS
+        and data.b == out.b
+        and slope.value == out.a
+        and len(metrics) <= 1
+        and (weight.bias_grad is None) == (out.bias is None)
+        and all(_same(graph.consumers(tensor), ops) for tensor, ops in readers.items())
+        and not {out.a, data.c, entropy.log_p} & {*graph.results.values()}
+    )
+    return _Tail(hidden, out, entropy, metrics, back, weight, data, slope, first) if fits else None
 
 
-def _is_dense(op: MatMul) -> bool:
-    return op.transpose_b and not op.transpose_a and op.b.role == "parameter"
-
-
-def _tail_fits(out: MatMul) -> bool:
-    classes, hidden = out.b.shape
-    return classes <= MOST_CLASSES and hidden <= MOST_HIDDEN and classes * hidden <= MOST_WEIGHTS
+def _dense(graph: Graph, tensor: Tensor) -> MatMul | None:
+    """The dense layer whose output this is."""
+    op = graph.producer(tensor)
+    dense = isinstance(op, MatMul) and op.transpose_b and not op.transpose_a
+    return op if isinstance(op, MatMul) and dense and op.b.role == "parameter" else None
 
 
 def _bias_gradient(graph: Graph, dpre: Tensor, hidden: MatMul) -> MatMul | None:
@@ -182,7 +180,7 @@ def _bias_gradient(graph: Graph, dpre: Tensor, hidden: MatMul) -> MatMul | None:
     return None
 
 
-def _only(graph: Graph, tensor: Tensor, kind: type[Op]) -> Op | None:
+def _only(graph: Graph, tensor: Tensor, kind: type[OpT]) -> OpT | None:
     """The tensor's single reader, if it is of this kind."""
     readers = graph.consumers(tensor)
     return readers[0] if len(readers) == 1 and isinstance(readers[0], kind) else None
@@ -217,14 +215,12 @@ def _tail(b: Binder, op: Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
     out = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_b)
     back, slope = part(op, SoftmaxCrossEntropyBackward), part(op, ActivationBackward)
-    n = entropy.x.shape[0]
-    held = b.home(pre)
-    dpre_layout = Layout(slope.dx.shape, held.layout.stored, dtype=b.number(slope.dx))
-    dpre = b.output(slope.dx, dpre_layout)
+    n, stored = entropy.x.shape[0], b.home(pre).layout.stored
+    dpre = b.output(slope.dx, Layout(slope.dx.shape, stored, dtype=b.number(slope.dx)))
     rows = b.keep(cupy().zeros(2 * n, "float32"))
     b.decisions.row_sums[entropy.x] = rows
     arguments = (
-        *(held, bias and bias.b, out.b, out.bias, entropy.target),
+        *(pre, bias and bias.b, out.b, out.bias, entropy.target),
         *(b.output(entropy.x), b.output(back.dx), dpre, rows, n, f32(entropy.label_smoothing)),
         entropy.reduction == "mean",
     )
@@ -237,8 +233,7 @@ def _gradients(b: Binder, op: Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
     weight = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_a)
     metrics, first = part(op, Metrics), part(op, BiasGrad)
-    n = entropy.x.shape[0]
-    stride = b.home(pre).layout.stored[1]
+    n, stride = entropy.x.shape[0], b.home(pre).layout.stored[1]
     dpre = b.home(op.bf16[0])
     targets = (weight.c, first and first.db, weight.bias_grad)
     outs = [t and b.output(t) for t in targets]

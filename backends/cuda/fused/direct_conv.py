@@ -48,7 +48,7 @@ class DirectConv(Candidates):
         return True
 
     def _kernel(self, index: int) -> Kernel:
-        return Kernel(FILE, NAME, self._y.dtype, self._defines(index))
+        return Kernel(FILE, NAME, self._y.dtype, defines=self._defines(index))
 
     def name(self, index: int) -> str:
         return f"{NAME} {self._shapes[index]}"

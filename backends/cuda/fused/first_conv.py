@@ -13,7 +13,7 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
-from ..libraries.layout import Layout, plain
+from ..libraries.layout import Layout, padded, plain
 from ..libraries.runtime import cupy
 from .pattern import defines, launches, part, replace_ops, united
 
@@ -42,18 +42,15 @@ def rewrite(graph: Graph) -> Graph:
         if pool is None or not _halves(pool) or conv.y in graph.results.values():
             continue
         backward = [op for op in readers if op is not pool]
+        chain = _gradient_chain(graph, conv, pool, backward) if backward else None
+        if backward and chain is None:
+            continue
         forward = united(FORWARD, (conv, pool), bf16=(conv.x, pool.y))
-        if not backward:
-            replace_ops(ops, [conv, pool], forward)
-            continue
-        chain = _gradient_chain(graph, conv, pool, backward)
-        if chain is None:
-            continue
-        dp, taken = chain
-        filters = taken[-1]
-        back = united(BACKWARD, taken, (conv, pool), (pool.y,), bf16=(conv.x, pool.y, dp))
         replace_ops(ops, [conv, pool], forward)
-        replace_ops(ops, list(taken), back, at=filters)
+        if chain is not None:
+            dp, taken = chain
+            back = united(BACKWARD, taken, (conv, pool), (pool.y,), bf16=(conv.x, pool.y, dp))
+            replace_ops(ops, list(taken), back, at=taken[-1])
     return graph.with_ops(ops)
 
 
@@ -94,80 +91,67 @@ def _gradient_chain(
     graph: Graph, conv: Conv2d, pool: Pool2d, backward: list[Op]
 ) -> tuple[Tensor, tuple[Op, ...]] | None:
     """The pooled gradient and the operations from it to the filters', or None if others join."""
-    if len(backward) != 1 or not isinstance(backward[0], Pool2dBackward):
-        return None
     back = backward[0]
-    ends = graph.consumers(back.dx)
-    if len(ends) != 1 or not isinstance(ends[0], Conv2dBackwardFilter):
+    if len(backward) != 1 or not isinstance(back, Pool2dBackward):
         return None
-    if (ends[0].bias_grad is None) != (conv.bias is None):
+    ends = graph.consumers(back.dx)
+    end = ends[0] if len(ends) == 1 else None
+    if not isinstance(end, Conv2dBackwardFilter) or (end.bias_grad is None) != (conv.bias is None):
         return None
     if conv.activation is None:
-        return back.dy, (back, ends[0])
+        return back.dy, (back, end)
     mask = graph.producer(back.dy)
-    masks = isinstance(mask, ActivationBackward) and mask.kind == "relu" and mask.value == pool.y
-    if not masks or graph.consumers(back.dy) != [back]:
+    if not isinstance(mask, ActivationBackward) or graph.consumers(back.dy) != [back]:
         return None
-    assert isinstance(mask, ActivationBackward)
-    return mask.dy, (mask, back, ends[0])
+    masks = mask.kind == "relu" and mask.value == pool.y
+    return (mask.dy, (mask, back, end)) if masks else None
 
 
 # ---------------------------------------------------------------- the launches
 
 
 def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
+    """What the module of both kernels is compiled with."""
     height, width = conv.x.shape[2:]
-    items = pool.y.shape[2] * pool.y.shape[3] * -(-conv.w.shape[0] // 4)
+    filters, positions = conv.w.shape[0], pool.y.shape[2] * pool.y.shape[3]
+    items = positions * -(-filters // 4)
+    split = conv.x.shape[0] <= BACKWARD_PARTS // 2 and positions >= 64
     return {
         "HEIGHT": height,
         "WIDTH": width,
         "KERNEL_H": conv.window.kernel[0],
         "KERNEL_W": conv.window.kernel[1],
         "PAD": conv.window.padding[0],
-        "FILTERS": conv.w.shape[0],
+        "FILTERS": filters,
         "STORED": stored,
         "ROWS": pool.y.shape[2],
         "COLUMNS": pool.y.shape[3],
         "WITH_RELU": int(conv.activation == "relu"),
         "BLOCK": min(FORWARD_SIZES, key=lambda t: (-(-items // t) * t, -t)),
+        "WARPS": min((filters + 1) // 2, MOST_WARPS),
+        "SPLIT": 2 if split else 1,
     }
-
-
-def _pooled_layout(b: Binder, pool: Pool2d) -> Layout:
-    """y in fours of channels, channels-last whatever the layout of the other pictures."""
-    n, channels, rows, columns = pool.y.shape
-    wide = b.geometry.channels(channels)
-    stored = -(-wide // 4) * 4
-    return Layout(pool.y.shape, (n, stored, rows, columns), True, dtype=b.number(pool.y))
 
 
 @launches(FORWARD)
 def _forward(b: Binder, op: Fused) -> None:
     conv, pool = part(op, Conv2d), part(op, Pool2d)
-    layout = _pooled_layout(b, pool)
+    # In fours of channels, channels-last whatever the layout of the other pictures.
+    n, channels, rows, columns = pool.y.shape
+    stored = padded(b.geometry.channels(channels), 4)
+    layout = Layout(pool.y.shape, (n, stored, rows, columns), True, dtype=b.number(pool.y))
     # Of one type with y, whoever reads that.
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     y = b.output(pool.y, layout)
     index = b.keep(cupy().zeros(layout.size, "uint8"))
     b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout)
-    values = _numbers(conv, pool, layout.stored[1])
-    # The same module serves forward and backward, so both are compiled with all numbers.
-    values |= _backward_numbers(conv, pool)
-    n = conv.x.shape[0]
-    items = values["ROWS"] * values["COLUMNS"] * -(-values["FILTERS"] // 4)
-    rounds = -(-items // values["BLOCK"])
-    parts = rounds if n <= MOST_SPLIT_BATCH else 1
+    values = _numbers(conv, pool, stored)
+    items = rows * columns * -(-channels // 4)
+    parts = -(-items // values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
     blocks = min(n, max(1, FORWARD_BLOCKS // parts))
     kernel, block = (FILE, FORWARD, y.dtype), (values["BLOCK"],)
     arguments = (x, conv.w, conv.bias, y, index, n)
     b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
-
-
-def _backward_numbers(conv: Conv2d, pool: Pool2d) -> dict[str, int]:
-    pairs = (conv.w.shape[0] + 1) // 2
-    positions = pool.y.shape[2] * pool.y.shape[3]
-    split = 2 if conv.x.shape[0] <= BACKWARD_PARTS // 2 and positions >= 64 else 1
-    return {"WARPS": min(pairs, MOST_WARPS), "SPLIT": split}
 
 
 @launches(BACKWARD)
@@ -178,9 +162,8 @@ def _backward(b: Binder, op: Fused) -> None:
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
-    values = _numbers(conv, pool, layout.stored[1]) | _backward_numbers(conv, pool)
-    n, count = conv.x.shape[0], conv.w.shape[0]
-    taps = conv.window.area
+    values = _numbers(conv, pool, layout.stored[1])
+    n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
     blocks = min(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
     sums = b.scratch(slices * stride, "float32")
