@@ -40,7 +40,7 @@ def channels_last(b: Binder, tensor: Tensor, dtype: str) -> Layout:
 
 @dataclass(frozen=True)
 class _Lines:
-    """How blocks cover a tensor: struct Lines of norm.cu."""
+    """How blocks cover a tensor."""
 
     rows: int
     groups: int
@@ -78,7 +78,7 @@ class _Lines:
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """The members of struct Lines."""
+        """What a kernel that reads or writes rows needs to know of them."""
         return self.rows, self.groups, self.channels, self.width
 
     @property

@@ -12,23 +12,16 @@ constexpr bool FROM_OUTPUT = KIND >= 0 && (KIND < SOFTPLUS || KIND == SCALED_TAN
 constexpr bool FROM_INPUT = KIND >= 0 && !FROM_OUTPUT;
 constexpr bool ZERO_STAYS = KIND != SIGMOID && KIND != SOFTPLUS;
 
-struct Lines {
-    int rows, groups, channels, width;
-};
-
 // Where a thread works: its row in the block, and the group; `count` rows a block.
 struct Spot {
     int count, row, group;
     bool inside;
 };
 
-__device__ __forceinline__ Spot spot(const Lines& l) {
-    Spot s;
-    s.count = blockDim.x / l.width;
-    s.row = threadIdx.x / l.width;
-    s.group = blockIdx.y * l.width + threadIdx.x - s.row * l.width;
-    s.inside = s.row < s.count && s.group < l.groups;
-    return s;
+__device__ __forceinline__ Spot spot(int groups, int width) {
+    const int count = blockDim.x / width, row = threadIdx.x / width;
+    const int group = blockIdx.y * width + threadIdx.x - row * width;
+    return {count, row, group, row < count && group < groups};
 }
 
 // Four numbers of channels from 4 * group on: `other` for all where p is null, 0 beyond the last.
@@ -115,16 +108,15 @@ __global__ void moments(const T* x, double* __restrict__ slices, int rows, int g
                         int channels, int width) {
     enter();
     __shared__ double part[4][256];
-    const Lines l = {rows, groups, channels, width};
-    const Spot s = spot(l);
+    const Spot s = spot(groups, width);
     const int first = blockIdx.x * s.count + s.row, steps = gridDim.x * s.count;
-    const int n = s.inside && first < l.rows ? (l.rows - first - 1) / steps + 1 : 0;
+    const int n = s.inside && first < rows ? (rows - first - 1) / steps + 1 : 0;
     float4 origin = make_float4(0, 0, 0, 0), sum = origin, square = origin;
     if (n) {
-        origin = get4(x + ((i64)first * l.groups + s.group) * 4);
+        origin = get4(x + ((i64)first * groups + s.group) * 4);
 #pragma unroll 4
-        for (int r = first; r < l.rows; r += steps) {
-            const float4 v = get4(x + ((i64)r * l.groups + s.group) * 4) - origin;
+        for (int r = first; r < rows; r += steps) {
+            const float4 v = get4(x + ((i64)r * groups + s.group) * 4) - origin;
             sum += v;
             square += v * v;
         }
@@ -134,29 +126,29 @@ __global__ void moments(const T* x, double* __restrict__ slices, int rows, int g
     float apart[4];
     unpack(square - sum * sum * (n ? 1.0f / n : 0.0f), apart);
     for (int k = 0; k < 4; ++k) part[k][threadIdx.x] = own[k];
-    over_rows(part, s.count, l.width, s.row);
+    over_rows(part, s.count, width, s.row);
     double whole[4], middle[4];
     if (s.row == 0) {
-        const int total = rows_of(blockIdx.x, gridDim.x, s.count, l.rows);
+        const int total = rows_of(blockIdx.x, gridDim.x, s.count, rows);
         for (int k = 0; k < 4; ++k) {
             whole[k] = part[k][threadIdx.x];
             part[k][threadIdx.x] = whole[k] / total;
         }
     }
     __syncthreads();
-    for (int k = 0; k < 4; ++k) middle[k] = part[k][threadIdx.x - s.row * l.width];
+    for (int k = 0; k < 4; ++k) middle[k] = part[k][threadIdx.x - s.row * width];
     __syncthreads();
     const double parts = n ? 1.0 / n : 0.0;
     for (int k = 0; k < 4; ++k) {
         double gap = own[k] * parts - middle[k];
         part[k][threadIdx.x] = n ? fmaxf(apart[k], 0.0f) + n * gap * gap : 0.0;
     }
-    over_rows(part, s.count, l.width, s.row);
+    over_rows(part, s.count, width, s.row);
     if (s.row || !s.inside) return;
-    double* out = slices + ((i64)blockIdx.x * 2 * l.groups + s.group) * 4;
+    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * 4;
     for (int k = 0; k < 4; ++k) {
         out[k] = whole[k];
-        out[l.groups * 4 + k] = part[k][threadIdx.x] + whole[k] * middle[k];
+        out[groups * 4 + k] = part[k][threadIdx.x] + whole[k] * middle[k];
     }
 }
 
@@ -184,21 +176,20 @@ __global__ void normalize(const T* x, T* __restrict__ y, int rows, int groups,
                           int channels, int width, const float* mean, const float* spread,
                           const float* weight, const float* bias, float eps, float alpha) {
     enter();
-    const Lines l = {rows, groups, channels, width};
-    const Spot s = spot(l);
+    const Spot s = spot(groups, width);
     if (!s.inside) return;
-    const float4 m = four(mean, s.group, l.channels, 0.0f);
-    const float4 shift = four(bias, s.group, l.channels, 0.0f);
-    float4 a = four(spread, s.group, l.channels, 0.0f);
+    const float4 m = four(mean, s.group, channels, 0.0f);
+    const float4 shift = four(bias, s.group, channels, 0.0f);
+    float4 a = four(spread, s.group, channels, 0.0f);
     if (eps >= 0.0f) a = each(a, [&](float v) { return 1.0f / sqrtf(v + eps); });
-    a = scaled(a, four(weight, s.group, l.channels, 1.0f));
+    a = scaled(a, four(weight, s.group, channels, 1.0f));
 #pragma unroll 4
-    for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
-        i64 at = ((i64)r * l.groups + s.group) * 4;
+    for (int r = blockIdx.x * s.count + s.row; r < rows; r += gridDim.x * s.count) {
+        i64 at = ((i64)r * groups + s.group) * 4;
         float4 v = normalized(get4(x + at), m, a, shift);
         if (KIND >= 0) v = each(v, [&](float e) { return activate(KIND, e, alpha); });
         if (!ZERO_STAYS) {
-            const int left = l.channels - s.group * 4;
+            const int left = channels - s.group * 4;
             v.x = left > 0 ? v.x : 0.0f, v.y = left > 1 ? v.y : 0.0f;
             v.z = left > 2 ? v.z : 0.0f, v.w = left > 3 ? v.w : 0.0f;
         }
@@ -215,21 +206,20 @@ gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, 
               const float* weight, const float* bias, float alpha) {
     enter();
     __shared__ double part[8][256];
-    const Lines l = {rows, groups, channels, width};
-    const Spot s = spot(l);
+    const Spot s = spot(groups, width);
     for (int k = 0; k < 8; ++k) part[k][threadIdx.x] = 0.0;
     if (s.inside) {
-        const float4 m = four(mean, s.group, l.channels, 0.0f);
-        const float4 a = four(inverse_std, s.group, l.channels, 0.0f);
-        const float4 scale = scaled(a, four(weight, s.group, l.channels, 1.0f));
-        const float4 shift = four(bias, s.group, l.channels, 0.0f);
+        const float4 m = four(mean, s.group, channels, 0.0f);
+        const float4 a = four(inverse_std, s.group, channels, 0.0f);
+        const float4 scale = scaled(a, four(weight, s.group, channels, 1.0f));
+        const float4 shift = four(bias, s.group, channels, 0.0f);
         const int step = gridDim.x * s.count;
-        for (int r = blockIdx.x * s.count + s.row; r < l.rows;) {
-            const int stop = min(l.rows, r + SHORT * step);
+        for (int r = blockIdx.x * s.count + s.row; r < rows;) {
+            const int stop = min(rows, r + SHORT * step);
             float4 total = make_float4(0, 0, 0, 0), product = total;
 #pragma unroll 4
             for (; r < stop; r += step) {
-                i64 at = ((i64)r * l.groups + s.group) * 4;
+                i64 at = ((i64)r * groups + s.group) * 4;
                 float4 v = get4(x + at), g = get4(dy + at);
                 if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
                 if (FROM_INPUT) g = passed(g, normalized(v, m, scale, shift), alpha);
@@ -244,12 +234,12 @@ gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, 
             }
         }
     }
-    over_rows(part, s.count, l.width, s.row);
+    over_rows(part, s.count, width, s.row);
     if (s.row || !s.inside) return;
-    double* out = slices + ((i64)blockIdx.x * 2 * l.groups + s.group) * 4;
+    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * 4;
     for (int k = 0; k < 4; ++k) {
         out[k] = part[k][threadIdx.x];
-        out[l.groups * 4 + k] = part[4 + k][threadIdx.x];
+        out[groups * 4 + k] = part[4 + k][threadIdx.x];
     }
 }
 
@@ -274,18 +264,17 @@ normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int 
                    int channels, int width, const float* mean, const float* inverse_std,
                    const float* weight, const float* bias, float alpha, const float* means) {
     enter();
-    const Lines l = {rows, groups, channels, width};
-    const Spot s = spot(l);
+    const Spot s = spot(groups, width);
     if (!s.inside) return;
-    const float4 m = four(mean, s.group, l.channels, 0.0f);
-    const float4 a = four(inverse_std, s.group, l.channels, 0.0f);
-    const float4 t = four(means, s.group, l.channels, 0.0f);
-    const float4 p = four(means + l.groups * 4, s.group, l.channels, 0.0f);
-    const float4 w = scaled(a, four(weight, s.group, l.channels, 1.0f));
-    const float4 shift = four(bias, s.group, l.channels, 0.0f);
+    const float4 m = four(mean, s.group, channels, 0.0f);
+    const float4 a = four(inverse_std, s.group, channels, 0.0f);
+    const float4 t = four(means, s.group, channels, 0.0f);
+    const float4 p = four(means + groups * 4, s.group, channels, 0.0f);
+    const float4 w = scaled(a, four(weight, s.group, channels, 1.0f));
+    const float4 shift = four(bias, s.group, channels, 0.0f);
 #pragma unroll 4
-    for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
-        i64 at = ((i64)r * l.groups + s.group) * 4;
+    for (int r = blockIdx.x * s.count + s.row; r < rows; r += gridDim.x * s.count) {
+        i64 at = ((i64)r * groups + s.group) * 4;
         float4 v = get4(x + at), g = get4(dy + at);
         if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
         if (FROM_INPUT) g = passed(g, normalized(v, m, w, shift), alpha);
