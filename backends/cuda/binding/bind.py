@@ -103,7 +103,10 @@ class Binder(LaunchList):
 
     def bind(self) -> None:
         """Bind every operation in order; then the section wants its workspaces."""
-        aside = self._aside()
+        # Beside others run the operations that only gradients of parameters come from: all but the
+        # last of what comes before the first update.
+        before = [op for op in self.graph.ops if not _changes(op)]
+        aside = {id(op) for op in before[:-1] if op.outputs and _only_gradients(op)}
         turn = 0
         self.current = len(self.streams) - 1
         for op in self.graph.ops:
@@ -143,13 +146,6 @@ class Binder(LaunchList):
 
     # ------------------------------------------------------------ order
 
-    def _aside(self) -> set[int]:
-        """Operations that only gradients of parameters come from, with others to run beside them:
-        all but the last of what comes before the first update."""
-        before = [op for op in self.graph.ops if not _changes(op)]
-        ends = [op for op in before[:-1] if op.outputs and _only_gradients(op)]
-        return {id(op) for op in ends}
-
     def _wait_for(self, op: Op) -> None:
         if self.current:
             self.join([0])
@@ -169,10 +165,13 @@ class Binder(LaunchList):
 
     def home(self, tensor: Tensor) -> Buffer:
         """The buffer that holds a tensor; one that comes from outside starts zeroed, row-major."""
-        held = self.store.buffers if tensor.role in SHARED else self.buffers
+        held = self._held(tensor)
         if tensor not in held:
             held[tensor] = Buffer.zeros(plain(tensor.shape, tensor.dtype))
         return held[tensor]
+
+    def _held(self, tensor: Tensor) -> dict[Tensor, Buffer]:
+        return self.store.buffers if tensor.role in SHARED else self.buffers
 
     def data(self, tensor: Tensor) -> Any:
         """The device array of a data set as it is now; it may be exchanged, see generation.
@@ -212,18 +211,17 @@ class Binder(LaunchList):
         Without a layout in that which is planned, else row-major.
         """
         layout = layout or self.planned(tensor) or plain(tensor.shape, tensor.dtype)
-        if tensor in self.buffers:
-            held = self.buffers[tensor]
-            if not held.layout.same(layout):
-                raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
-            return held
-        self.buffers[tensor] = Buffer.zeros(layout)
-        return self.buffers[tensor]
+        if tensor not in self.buffers:
+            self.buffers[tensor] = Buffer.zeros(layout)
+        held = self.buffers[tensor]
+        if not held.layout.same(layout):
+            raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
+        return held
 
     def planned(self, tensor: Tensor) -> Layout | None:
         """The layout of a tensor that has a buffer already: parameters, states, gradients."""
-        held = self.store.buffers if tensor.role in SHARED else self.buffers
-        return held[tensor].layout if tensor in held else None
+        held = self._held(tensor).get(tensor)
+        return None if held is None else held.layout
 
     def alias(self, tensor: Tensor, buffer: Buffer, layout: Layout) -> None:
         """Let a tensor share another's bytes."""
@@ -280,10 +278,8 @@ class Binder(LaunchList):
 
     def _needs_sums(self, op: Op) -> bool:
         targets = {id(pending.target.array) for pending in self._pending}
-        return any(
-            tensor in self.buffers and id(self.buffers[tensor].array) in targets
-            for tensor in op.reads()
-        )
+        read = [self.buffers[tensor] for tensor in op.reads() if tensor in self.buffers]
+        return any(id(buffer.array) in targets for buffer in read)
 
     def add_up(self) -> None:
         """Add up all slices that wait, in one launch."""
@@ -291,9 +287,8 @@ class Binder(LaunchList):
             return
         pending, self._pending = self._pending, []
         self.join({p.stream for p in pending})
-        counts = [(name, "i4") for name in ("slices", "stride", "size", "unused")]
-        segment = np.dtype([("in", "u8"), ("out", "u8"), *counts])
-        table = np.zeros(len(pending), segment)
+        # struct Segment of elementwise.cu.
+        table = np.zeros(len(pending), "u8,u8,i4,i4,i4,i4")
         where = []
         for i, p in enumerate(pending):
             source = int(p.source.data.ptr) + 4 * p.first
@@ -302,25 +297,16 @@ class Binder(LaunchList):
         segments = self.keep(cupy().asarray(table.view("u1")))
         places = self.keep(cupy().asarray(np.asarray(where, "int32").reshape(-1)))
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
-        self.kernel(
-            replace(pending[0].op, origin=origin),
-            ("elementwise.cu", "sum_slices"),
-            (len(where),),
-            (segments, places),
-            {"sums": len(pending), "slices": max(p.count for p in pending)},
-            block=(32, 32),
-        )
+        op, kernel = replace(pending[0].op, origin=origin), ("elementwise.cu", "sum_slices")
+        shown = {"sums": len(pending), "slices": max(p.count for p in pending)}
+        self.kernel(op, kernel, (len(where),), (segments, places), shown, block=(32, 32))
 
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
         """The operation that sums dy over its rows, and its result, if a kernel may do it on the
         way: where fusion is on."""
-        if not self.arithmetic.fusion:
-            return None
-        for op in self.graph.ops:
-            if op in self.decisions.summed:
-                continue
+        for op in self.graph.ops if self.arithmetic.fusion else ():
             summed, result = _sum_of_rows(op)
-            if result is not None and summed == dy:
+            if result is not None and summed == dy and op not in self.decisions.summed:
                 return op, result
         return None
 
@@ -342,9 +328,8 @@ def _changes(op: Op) -> bool:
 
 
 def _only_gradients(op: Op) -> bool:
-    if _is_beside(op):
-        return True
-    return not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
+    alone = not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
+    return alone or _is_beside(op)
 
 
 def _is_beside(op: Op) -> bool:

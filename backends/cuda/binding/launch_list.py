@@ -16,7 +16,6 @@ from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
 from ..libraries.cudnn_library import Cudnn
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, i32, linear_grid
-from ..libraries.layout import FLOAT
 from ..libraries.runtime import cupy, device
 from .store import Buffer
 
@@ -45,10 +44,6 @@ class Step:
     stream: int
     call: BoundCall | None = None
     behind: Callable[[], None] | None = None
-
-
-def _typed(kernel: Named) -> tuple[str, str, str]:
-    return kernel if len(kernel) == 3 else (*kernel, FLOAT)
 
 
 # What may overlap: launches right behind a launch, or behind what waits for another stream as well.
@@ -177,7 +172,7 @@ class LaunchList:
         Arguments are buffers, device arrays, None for a null pointer, integers for a C int, or
         NumPy scalars of the kernel's types.
         """
-        found = Kernel(*_typed(kernel), defines, formula)
+        found = Kernel(*kernel, defines=defines, formula=formula)
         blocks = linear_grid(grid) if isinstance(grid, int) else grid
         given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
         overlaps = self.overlaps and kernel[1] not in self._apart
@@ -210,7 +205,7 @@ class LaunchList:
             # A stream alone: no library works on it, so it needs no handles.
             self._cuda_streams.append(device().numbered_stream(1))
         given = [*map(self.argument, arguments)]
-        launch = Kernel(*_typed(kernel)).launch(self._cuda_streams[1], grid, (THREADS,), given)
+        launch = Kernel(*kernel).launch(self._cuda_streams[1], grid, (THREADS,), given)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
     def repeated(self, times: int) -> list[Step]:

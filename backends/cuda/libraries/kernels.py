@@ -69,11 +69,10 @@ class Kernel:
         file: str,
         name: str,
         dtype: str = FLOAT,
+        *,
         defines: Defines = (),
         formula: Formula | None = None,
     ) -> None:
-        self.file = file
-        self.name = name
         self._function = _module(file, dtype, defines, formula).get_function(name)
 
     def launch(

@@ -51,11 +51,8 @@ class Layout:
         """(N, C, H, W) as the tensor is seen by a kernel that converts."""
         if self.picture is not None:
             return (self.shape[0], *self.picture)
-        if len(self.shape) == 4:
-            return self.shape
-        if len(self.shape) == 2:
-            return (*self.shape, 1, 1)
-        return (1, prod(self.shape), 1, 1)
+        rows = self.shape if len(self.shape) in (2, 4) else (1, prod(self.shape))
+        return (*rows, 1, 1)[:4]
 
     @property
     def strides(self) -> Shape:
@@ -80,17 +77,9 @@ class Layout:
 
     def same(self, other: Layout) -> bool:
         """Whether the bytes mean the same."""
-        steps = [
-            (a, b)
-            for a, b, size in zip(self.strides, other.strides, self.sizes, strict=True)
-            if size > 1
-        ]
-        return (
-            self.dtype == other.dtype
-            and self.size == other.size
-            and self.sizes == other.sizes
-            and all(a == b for a, b in steps)
-        )
+        ends = zip(self.strides, other.strides, self.sizes, strict=True)
+        mine, others = (self.dtype, self.size, self.sizes), (other.dtype, other.size, other.sizes)
+        return mine == others and all(a == b for a, b, size in ends if size > 1)
 
     def as_float(self) -> Layout:
         """The same with float32 elements."""
