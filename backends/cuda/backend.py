@@ -20,7 +20,7 @@ from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
 from .libraries.cudnn_library import Cudnn
 from .libraries.layout import BFLOAT, FLOAT, Number
-from .libraries.runtime import cupy, device, fastest, frontend, module_version
+from .libraries.runtime import address_of, cupy, device, fastest, frontend, module_version
 from .memory_plan import check_fits, choose_residency, free_bytes
 from .tuner import search
 
@@ -122,7 +122,7 @@ class CudaBackend:
         with self.device.stream:
             a, b, c = (cp.random.standard_normal((n, n), dtype="float32") for _ in range(3))
             blas = self._stream(0, self.device.has_tf32).cublas
-            at = [int(x.data.ptr) for x in (a, b, c)]
+            at = [address_of(x) for x in (a, b, c)]
             product = Product(n, n, n, at[0], n, at[1], n, at[2], n)
             source = cp.empty(1 << 28, "float32")
             target, stream = cp.empty_like(source), self.device.stream

@@ -14,7 +14,7 @@ from .libraries.candidates import Candidates
 from .libraries.conv_graph import WORKSPACE_LIMIT, best_first
 from .libraries.cublas_lt import LtProduct
 from .libraries.overlap import available
-from .libraries.runtime import cupy
+from .libraries.runtime import address_of, cupy
 
 # What is tried for each precision, the most promising first.
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
@@ -172,7 +172,7 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
     for name in trial.graphs:
         trial.run(name)
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
-    pointer, plans = int(workspace.data.ptr), dict[str, str]()
+    pointer, plans = address_of(workspace), dict[str, str]()
     begin = time.perf_counter()
     for binder in trial.binders():
         for name, product in binder.products.items():

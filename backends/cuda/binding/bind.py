@@ -20,7 +20,7 @@ from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
-from ..libraries.runtime import cupy
+from ..libraries.runtime import address_of, cupy
 from .decisions import Decisions
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
@@ -140,7 +140,7 @@ class Binder(LaunchList):
     def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
         """Fix the workspace of every stream, an array of bytes, which other sections may share."""
         for stream, asked in self._workspaces.items():
-            address = int(self.keep(workspaces[stream]).data.ptr)
+            address = address_of(self.keep(workspaces[stream]))
             for _, bind in asked:
                 bind(address)
 
@@ -291,11 +291,10 @@ class Binder(LaunchList):
         table = np.zeros(len(pending), "u8,u8,i4,i4,i4,i4")
         where = []
         for i, p in enumerate(pending):
-            source = int(p.source.data.ptr) + 4 * p.first
+            source = address_of(p.source) + 4 * p.first
             table[i] = (source, p.target.pointer, p.count, p.stride, p.size, 0)
             where += [(i, first) for first in range(0, p.size, 32)]
-        segments = self.keep(cupy().asarray(table.view("u1")))
-        places = self.keep(cupy().asarray(np.asarray(where, "int32").reshape(-1)))
+        segments, places = self.upload(table), self.upload(np.asarray(where, "int32").ravel())
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
         op, kernel = replace(pending[0].op, origin=origin), ("elementwise.cu", "sum_slices")
         shown = {"sums": len(pending), "slices": max(p.count for p in pending)}

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ....graph.graph import Op
 from ....graph.ops import Advance
 from ....graph.ops.formulas import Formula
@@ -16,6 +19,7 @@ from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
 from ..libraries.cudnn_library import Cudnn
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, i32, linear_grid
+from ..libraries.layout import FLOAT
 from ..libraries.runtime import cupy, device
 from .store import Buffer
 
@@ -109,11 +113,19 @@ class LaunchList:
 
     def numbers(self, *values: float, dtype: str = "int32") -> Any:
         """A few numbers on the device."""
-        return self.keep(cupy().asarray(values, dtype))
+        return self.upload(np.asarray(values, dtype))
+
+    def upload(self, array: NDArray[Any]) -> Any:
+        """A host array on the device; structures as bytes."""
+        return self.keep(cupy().asarray(array.view("u1") if array.dtype.fields else array))
+
+    def zeros(self, size: int, dtype: str = FLOAT) -> Any:
+        """A flat array of zeros."""
+        return self.keep(cupy().zeros(size, dtype))
 
     def counter(self) -> Any:
         """A counter of blocks for one launch, see ``come`` in common.cuh."""
-        return self.keep(cupy().zeros(1, "uint32"))
+        return self.zeros(1, "uint32")
 
     def join(self, others: Iterable[int]) -> None:
         """Let the present stream wait for what the others have been given so far."""

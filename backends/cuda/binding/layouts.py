@@ -104,7 +104,7 @@ def _wanted(
         units, inputs = op.b.shape
         columns = geometry.rows((1, inputs), picture=pictures.get(op.a))
         rows = geometry.units(units)
-        yield op.b, Layout(op.b.shape, (rows, columns.stored[1]), picture=columns.picture)
+        yield op.b, Layout(op.b.shape, (rows, columns.columns), picture=columns.picture)
         if op.bias is not None:
             yield op.bias, Layout(op.bias.shape, (rows,))
     elif isinstance(op, BiasAdd) and len(op.x.shape) == 2:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ....graph.graph import Tensor
 from ..libraries.layout import BFLOAT, Layout, padded
-from ..libraries.runtime import cupy
+from ..libraries.runtime import address_of, cupy
 from .feeds import Feeds
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
@@ -33,7 +33,7 @@ class Buffer:
 
     @property
     def pointer(self) -> int:
-        return int(self.array.data.ptr)
+        return address_of(self.array)
 
     @property
     def _as_parameter_(self) -> c_void_p:
@@ -112,7 +112,7 @@ class Store:
         """Address of the bfloat16 copy, which whoever changes the tensor renews; 0 for none."""
         name, start, _ = self.spans.get(tensor, ("", 0, 0))
         if name == PARAMETERS and self.has_bf16:
-            return int(self.bf16_arena()[start:].data.ptr)
+            return address_of(self.bf16_arena()[start:])
         return self._bf16_copies[tensor].pointer if tensor in self._bf16_copies else 0
 
     def renew(self, tensor: Tensor, packed: Any) -> None:

@@ -11,7 +11,7 @@
 #define EACH ((STRIDE + THREADS * WIDE - 1) / (THREADS * WIDE))
 #define WARPS (SPAN * LINES / 32)
 
-__device__ __forceinline__ void load(const float* p, float* v) {
+INLINE void load(const float* p, float* v) {
     if constexpr (WIDE == 4) {
         unpack(get4(p), v);
     } else {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void load(const float* p, float* v) {
 }
 
 template <typename S>
-__device__ __forceinline__ void store(S* p, const float* v) {
+INLINE void store(S* p, const float* v) {
     if constexpr (WIDE == 4)
         put4(p, pack(v));
     else
@@ -28,7 +28,7 @@ __device__ __forceinline__ void store(S* p, const float* v) {
 }
 
 // The CLASSES numbers of a row, two at a time where a row begins at an even place.
-__device__ __forceinline__ void load_classes(const float* p, float* v) {
+INLINE void load_classes(const float* p, float* v) {
     if constexpr (CLASSES % 2 == 0) {
 #pragma unroll
         for (int k = 0; k < CLASSES; k += 2) {
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS)
 }  // extern "C"
 
 // The sums of three numbers over a block, known to thread 0.
-__device__ __forceinline__ void three_sums(double* v, double (*shared)[3]) {
+INLINE void three_sums(double* v, double (*shared)[3]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void three_sums(double* v, double (*shared)[3]) {
 }
 
 // db2: a warp a class, whose lanes share the samples.
-__device__ __forceinline__ void last_bias(const float* dscores, float* db2, int n) {
+INLINE void last_bias(const float* dscores, float* db2, int n) {
     for (int k = threadIdx.x / 32; k < CLASSES; k += WARPS) {
         float sum = 0.0f;
 #pragma unroll 8

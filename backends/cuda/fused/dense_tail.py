@@ -21,8 +21,7 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder, OpT
 from ..libraries.kernels import Defines, f32
-from ..libraries.layout import Layout
-from ..libraries.runtime import cupy
+from ..libraries.layout import Layout, ceil_div
 from .pattern import defines, launches, origins, part, replace_ops, united
 
 TAIL, GRADIENTS = "dense_tail", "dense_tail_gradients"
@@ -201,7 +200,7 @@ def _numbers(b: Binder, op: Fused) -> tuple[Tensor, Any, Any, Defines]:
     entropy = part(op, SoftmaxCrossEntropy)
     values = {
         "HIDDEN": layout.shape[1],
-        "STRIDE": layout.stored[1],
+        "STRIDE": layout.columns,
         "CLASSES": entropy.x.shape[1],
         "KIND": ACTIVATIONS.index(act.kind),
         "SPAN": SPAN,
@@ -217,7 +216,7 @@ def _tail(b: Binder, op: Fused) -> None:
     back, slope = part(op, SoftmaxCrossEntropyBackward), part(op, ActivationBackward)
     n, stored = entropy.x.shape[0], b.home(pre).layout.stored
     dpre = b.output(slope.dx, Layout(slope.dx.shape, stored, dtype=b.number(slope.dx)))
-    rows = b.keep(cupy().zeros(2 * n, "float32"))
+    rows = b.zeros(2 * n)
     b.decisions.row_sums[entropy.x] = rows
     arguments = (
         *(pre, bias and bias.b, out.b, out.bias, entropy.target),
@@ -233,7 +232,7 @@ def _gradients(b: Binder, op: Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
     weight = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_a)
     metrics, first = part(op, Metrics), part(op, BiasGrad)
-    n, stride = entropy.x.shape[0], b.home(pre).layout.stored[1]
+    n, stride = entropy.x.shape[0], b.home(pre).layout.columns
     dpre = b.home(op.bf16[0])
     targets = (weight.c, first and first.db, weight.bias_grad)
     outs = [t and b.output(t) for t in targets]
@@ -241,5 +240,5 @@ def _gradients(b: Binder, op: Fused) -> None:
         *(pre, bias and bias.b, weight.a, dpre, b.decisions.row_sums[entropy.x], entropy.target),
         *(*outs, n, b.output(entropy.loss), metrics and metrics.sums, entropy.reduction == "mean"),
     )
-    kernel, grid = (FILE, GRADIENTS, dpre.dtype), (-(-stride // SPAN) + 2,)
+    kernel, grid = (FILE, GRADIENTS, dpre.dtype), (ceil_div(stride, SPAN) + 2,)
     b.kernel(op, kernel, grid, arguments, block=(SPAN * LINES,), defines=fixed)

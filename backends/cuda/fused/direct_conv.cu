@@ -24,22 +24,22 @@
 // tap of a run looks in a tile, and another of the same run relative to it.
 #define RUNS (LAST ? KERNEL_H : CHANNELS * KERNEL_H)
 #define RUN (TAPS / RUNS)
-__device__ __forceinline__ int run_offset(int run) {
+INLINE int run_offset(int run) {
     int row = run % KERNEL_H * DILATION_H + run / KERNEL_H * TILE_ROWS;
     return row * TILE_COLUMNS;
 }
-__device__ __forceinline__ int tap_offset(int tap) {
+INLINE int tap_offset(int tap) {
     return LAST ? tap % CHANNELS * (TILE_ROWS * TILE_COLUMNS) + tap / CHANNELS * DILATION_W
                 : tap * DILATION_W;
 }
 
 // Where a filter's tap lies: neighbouring groups 16 bytes apart, so that their reads do not collide.
-__device__ __forceinline__ int filter_offset(int tap, int filter) {
+INLINE int filter_offset(int tap, int filter) {
     return tap * FILTER_PITCH + filter % VECTOR / 4 * (4 * GROUPS) + filter / VECTOR * 4 + filter % 4;
 }
 
 // VECTOR neighbours in memory; the address is a multiple of 16 bytes.
-__device__ __forceinline__ void put_vector(T* p, const float* v) {
+INLINE void put_vector(T* p, const float* v) {
 #if BFLOAT
     put8(p, v);
 #else
@@ -48,7 +48,7 @@ __device__ __forceinline__ void put_vector(T* p, const float* v) {
 }
 
 // The channels of a pixel from the thread's group; the last group also zeroes those that only pad.
-__device__ __forceinline__ void put_pixel(T* y, int group, const float* v) {
+INLINE void put_pixel(T* y, int group, const float* v) {
     if (STORED % VECTOR == 0) {
         put_vector(y + group * VECTOR, v);
         const float zeros[VECTOR] = {};

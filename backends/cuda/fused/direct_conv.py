@@ -10,7 +10,7 @@ from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
 from ..libraries.candidates import Candidates
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, f32
-from ..libraries.layout import Layout
+from ..libraries.layout import Layout, ceil_div, padded
 from .pattern import defines
 
 # What a choice begins with where this kernel runs instead of a plan of cuDNN.
@@ -78,7 +78,7 @@ class DirectConv(Candidates):
 
     def _grid(self, index: int) -> Grid:
         lines = self._shapes[index]["LINES"]
-        return (self._op.x.shape[0], -(-self._op.y.shape[2] // lines))
+        return (self._op.x.shape[0], ceil_div(self._op.y.shape[2], lines))
 
 
 def takes(op: Conv2d, y: Layout) -> bool:
@@ -101,26 +101,16 @@ def takes(op: Conv2d, y: Layout) -> bool:
 def geometry_of(op: Conv2d, y: Layout) -> dict[str, int]:
     """The numbers that the kernel is compiled with, whatever its shape."""
     window = op.window
-    return {
-        "CHANNELS": op.x.shape[1],
-        "HEIGHT": op.x.shape[2],
-        "WIDTH": op.x.shape[3],
-        "KERNEL_H": window.kernel[0],
-        "KERNEL_W": window.kernel[1],
-        "STRIDE_H": window.stride[0],
-        "STRIDE_W": window.stride[1],
-        "DILATION_H": window.dilation[0],
-        "DILATION_W": window.dilation[1],
-        "TOP": window.padding[0],
-        "LEFT": window.padding[2],
-        "ROWS": op.y.shape[2],
-        "COLUMNS": op.y.shape[3],
-        "FILTERS": op.w.shape[0],
-        "STORED": y.stored[1],
-        "LAST": int(y.nhwc),
-        "ACTIVATION": -1 if op.activation is None else ACTIVATIONS.index(op.activation),
-        "BLOCK": THREADS,
-    }
+    names = (
+        "CHANNELS HEIGHT WIDTH KERNEL_H KERNEL_W STRIDE_H STRIDE_W DILATION_H DILATION_W TOP LEFT "
+        "ROWS COLUMNS FILTERS STORED LAST ACTIVATION BLOCK"
+    )
+    numbers = (
+        *(*op.x.shape[1:], *window.kernel, *window.stride, *window.dilation),
+        *(window.padding[0], window.padding[2], *op.y.shape[2:], op.w.shape[0], y.columns),
+        *(int(y.nhwc), -1 if op.activation is None else ACTIVATIONS.index(op.activation), THREADS),
+    )
+    return dict(zip(names.split(), numbers, strict=True))
 
 
 def _vector(y: Layout) -> int:
@@ -144,12 +134,12 @@ def _lines(op: Conv2d, y: Layout) -> int:
     window, (count, _, rows, columns) = op.window, op.y.shape
     filters, channels = op.w.shape[:2]
     vector = _vector(y)
-    pitch = -(-filters // vector) * vector + 4
+    pitch = padded(filters, vector) + 4
     left = MOST_SHARED // 4 - channels * window.area * pitch
     wide = (columns - 1) * window.stride[1] + window.extent[1]
     tall = left // (channels * wide)
     most = min(rows, (tall - window.extent[0]) // window.stride[0] + 1)
     if most < 1:
         return 0
-    parts = max(-(-rows // most), min(rows, -(-FEWEST_BLOCKS // count)))
-    return -(-rows // parts)
+    parts = max(ceil_div(rows, most), min(rows, ceil_div(FEWEST_BLOCKS, count)))
+    return ceil_div(rows, parts)

@@ -19,7 +19,7 @@
 
 #define PIXELS (HEIGHT * WIDTH)
 
-__device__ __forceinline__ void clear(float* picture, int count) {
+INLINE void clear(float* picture, int count) {
     for (int i = threadIdx.x; i < count; i += blockDim.x) picture[i] = 0.0f;
 }
 
@@ -29,14 +29,14 @@ struct Ahead {
     static const int each = (PIXELS + threads - 1) / threads;
     float values[each];
 
-    __device__ __forceinline__ void load(const T* x) {
+    INLINE void load(const T* x) {
 #pragma unroll
         for (int k = 0; k < each; ++k) {
             int i = threadIdx.x + k * threads;
             values[k] = i < PIXELS ? get(x[i]) : 0.0f;
         }
     }
-    __device__ __forceinline__ void store(float* picture) {
+    INLINE void store(float* picture) {
 #pragma unroll
         for (int k = 0; k < each; ++k) {
             int i = threadIdx.x + k * threads;
@@ -46,7 +46,7 @@ struct Ahead {
 };
 
 // What the four windows under one pooled pixel see.
-__device__ __forceinline__ void load_patch(const float* picture, int position,
+INLINE void load_patch(const float* picture, int position,
                                            float patch[KERNEL_H + 1][KERNEL_W + 1]) {
     const float* corner = picture + 2 * (position / COLUMNS) * PITCH + 2 * (position % COLUMNS);
 #pragma unroll

@@ -13,8 +13,7 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
-from ..libraries.layout import Layout, padded, plain
-from ..libraries.runtime import cupy
+from ..libraries.layout import Layout, ceil_div, padded, plain
 from .pattern import defines, launches, part, replace_ops, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
@@ -72,9 +71,9 @@ def _small(conv: Conv2d) -> bool:
 def _shared_bytes(conv: Conv2d) -> int:
     """What forward's kernel keeps: two pictures with their padding, filters in fours, biases."""
     _, _, height, width = conv.x.shape
-    edge, groups = 2 * conv.window.padding[0], -(-conv.w.shape[0] // 4)
+    edge, groups = 2 * conv.window.padding[0], ceil_div(conv.w.shape[0], 4)
     picture = (height + edge) * ((width + edge + 1) // 2 * 2 + 2)
-    return 4 * (2 * picture + groups * (16 * -(-conv.window.area // 4) + 4 + 4))
+    return 4 * (2 * picture + groups * (16 * ceil_div(conv.window.area, 4) + 4 + 4))
 
 
 def _halves(pool: Pool2d) -> bool:
@@ -112,25 +111,19 @@ def _gradient_chain(
 
 def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     """What the module of both kernels is compiled with."""
-    height, width = conv.x.shape[2:]
     filters, positions = conv.w.shape[0], pool.y.shape[2] * pool.y.shape[3]
-    items = positions * -(-filters // 4)
+    items = positions * ceil_div(filters, 4)
+    block = min(FORWARD_SIZES, key=lambda t: (padded(items, t), -t))
     split = conv.x.shape[0] <= BACKWARD_PARTS // 2 and positions >= 64
-    return {
-        "HEIGHT": height,
-        "WIDTH": width,
-        "KERNEL_H": conv.window.kernel[0],
-        "KERNEL_W": conv.window.kernel[1],
-        "PAD": conv.window.padding[0],
-        "FILTERS": filters,
-        "STORED": stored,
-        "ROWS": pool.y.shape[2],
-        "COLUMNS": pool.y.shape[3],
-        "WITH_RELU": int(conv.activation == "relu"),
-        "BLOCK": min(FORWARD_SIZES, key=lambda t: (-(-items // t) * t, -t)),
-        "WARPS": min((filters + 1) // 2, MOST_WARPS),
-        "SPLIT": 2 if split else 1,
-    }
+    names = (
+        "HEIGHT WIDTH KERNEL_H KERNEL_W PAD FILTERS STORED ROWS COLUMNS WITH_RELU BLOCK WARPS SPLIT"
+    )
+    numbers = (
+        *(*conv.x.shape[2:], *conv.window.kernel, conv.window.padding[0], filters, stored),
+        *(*pool.y.shape[2:], int(conv.activation == "relu"), block),
+        *(min((filters + 1) // 2, MOST_WARPS), 2 if split else 1),
+    )
+    return dict(zip(names.split(), numbers, strict=True))
 
 
 @launches(FORWARD)
@@ -143,11 +136,11 @@ def _forward(b: Binder, op: Fused) -> None:
     # Of one type with y, whoever reads that.
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     y = b.output(pool.y, layout)
-    index = b.keep(cupy().zeros(layout.size, "uint8"))
+    index = b.zeros(layout.size, "uint8")
     b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout)
     values = _numbers(conv, pool, stored)
-    items = rows * columns * -(-channels // 4)
-    parts = -(-items // values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
+    items = rows * columns * ceil_div(channels, 4)
+    parts = ceil_div(items, values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
     blocks = min(n, max(1, FORWARD_BLOCKS // parts))
     kernel, block = (FILE, FORWARD, y.dtype), (values["BLOCK"],)
     arguments = (x, conv.w, conv.bias, y, index, n)
@@ -162,12 +155,12 @@ def _backward(b: Binder, op: Fused) -> None:
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
-    values = _numbers(conv, pool, layout.stored[1])
+    values = _numbers(conv, pool, layout.columns)
     n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
     blocks = min(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
     sums = b.scratch(slices * stride, "float32")
-    groups = -(-((count + 1) // 2) // values["WARPS"])
+    groups = ceil_div((count + 1) // 2, values["WARPS"])
     kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)
     arguments, block = (x, dy, index, y, sums, n), (32 * values["WARPS"],)
     b.kernel(op, kernel, grid, arguments, block=block, defines=defines(values))

@@ -15,7 +15,7 @@ from ....graph.geometry import Window
 from ...known import Kind, numbers, product, result
 from .layout import BFLOAT
 from .operand import Operand
-from .runtime import cupy, device
+from .runtime import address_of, cupy, device
 
 # What rounding may make of a result, which is a sum of positive numbers.
 CLOSE = {"float32": 1e-3, BFLOAT: 2.0**-7}
@@ -55,7 +55,7 @@ def is_right(
 
 def addresses(arrays: Mapping[str, Any]) -> dict[str, int]:
     """The device pointers of arrays."""
-    return {name: int(array.data.ptr) for name, array in arrays.items()}
+    return {name: address_of(array) for name, array in arrays.items()}
 
 
 def _seen(operand: Operand, array: Any) -> Any:

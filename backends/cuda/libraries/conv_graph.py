@@ -14,7 +14,7 @@ from .conv_check import OUTPUT, Run, addresses, is_right
 from .cudnn_library import Cudnn
 from .layout import BFLOAT
 from .operand import Operand
-from .runtime import cupy, frontend, gives_equal_bits
+from .runtime import address_of, cupy, frontend, gives_equal_bits
 
 # A plan that needs more is not worth the memory on nets of this size.
 WORKSPACE_LIMIT = 256 << 20
@@ -143,7 +143,7 @@ class ConvGraph(Candidates):
             size = max(self._built[index], 16)
             if workspace is None or workspace.size < size:
                 workspace = cupy().empty(size, "uint8")
-            if self.verified(index, int(workspace.data.ptr)):
+            if self.verified(index, address_of(workspace)):
                 return index
         raise self._refused(RuntimeError("no plan can be built that keeps its promises"))
 

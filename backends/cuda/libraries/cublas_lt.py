@@ -10,7 +10,7 @@ from typing import Any
 
 from ....common.errors import CublasError
 from .cublas import COMPUTE_FLOAT, DATA_TYPE, WORKSPACE_BYTES, CublasLibrary, Product
-from .runtime import cupy, gives_equal_bits, trial_seconds
+from .runtime import address_of, cupy, gives_equal_bits, trial_seconds
 from .shared_library import Handle, loaded_by_cupy
 
 COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
@@ -112,7 +112,7 @@ class CublasLt(CublasLibrary):
             self.call,
             "cublasLtMatmul",
             *(self.handle, product, alpha, at[0], a, at[1], b, beta, at[2], c, at[3], c),
-            *(byref(algorithm), c_void_p(int(workspace.data.ptr)), c_size_t(WORKSPACE_BYTES)),
+            *(byref(algorithm), c_void_p(address_of(workspace)), c_size_t(WORKSPACE_BYTES)),
             c_void_p(stream.ptr),
             **shown,
         )
@@ -136,7 +136,6 @@ class LtProduct:
         tf32: bool,
         operands: str,
         result: str,
-        elements: int,
     ) -> None:
         self._library = library
         self._product = product
@@ -149,7 +148,7 @@ class LtProduct:
         except CublasError:
             # No choice to time: plain cuBLAS, which takes more shapes, computes it.
             self._algorithms = []
-        self._bytes = elements * (2 if result == "bfloat16" else 4)
+        self._bytes = product.m * product.ldc * (2 if result == "bfloat16" else 4)
 
     def count(self) -> int:
         return len(self._algorithms)

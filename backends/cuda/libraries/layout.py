@@ -42,6 +42,11 @@ class Layout:
         return prod(self.stored)
 
     @property
+    def columns(self) -> int:
+        """Stored channels or units."""
+        return self.stored[1]
+
+    @property
     def item(self) -> str:
         """The NumPy type of an element; bfloat16 is kept as the upper half of a float32."""
         return "uint16" if self.dtype == BFLOAT else self.dtype
@@ -107,9 +112,14 @@ def plain(shape: Shape, dtype: str = FLOAT) -> Layout:
     return Layout(shape, shape, dtype=dtype)
 
 
+def ceil_div(size: int, part: int) -> int:
+    """How many parts hold so much."""
+    return -(-size // part)
+
+
 def padded(size: int, multiple: int) -> int:
     """The next multiple."""
-    return -(-size // multiple) * multiple
+    return ceil_div(size, multiple) * multiple
 
 
 def _to_bfloat(values: NDArray[Any]) -> NDArray[np.uint16]:

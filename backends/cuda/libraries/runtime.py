@@ -34,6 +34,11 @@ def cupy() -> Any:
         ) from None
 
 
+def address_of(array: Any) -> int:
+    """The device pointer of an array."""
+    return int(array.data.ptr)
+
+
 def device_errors() -> tuple[type[Exception], type[Exception]]:
     """What CuPy raises where the device fails: the runtime's error, and the driver's, with which
     a launch of a kernel of ours answers."""

@@ -22,8 +22,8 @@ from ....graph.augmentations import (
 )
 from ....graph.ops import AverageViews, GatherAugmented, Views
 from ..binding.bind import Binder, binds
-from ..libraries.kernels import THREADS, i64
-from ..libraries.runtime import cupy
+from ..libraries.kernels import THREADS, blocks_for, i64
+from ..libraries.layout import ceil_div
 from .step import GATHER_BLOCKS
 
 # The enumeration of augment.cu; a crop that reflects is the one after RandomCrop.
@@ -55,7 +55,7 @@ def _acts(b: Binder, op: GatherAugmented) -> Any:
     for i, (each, key) in enumerate(zip(op.augment, op.keys, strict=True)):
         kind, size, first, second = _act(each)
         table[i] = (kind, size, key.low, key.high, first, second)
-    return b.keep(cupy().asarray(table.view("u1")))
+    return b.upload(table)
 
 
 def _gaussian(elastic: Elastic) -> list[float]:
@@ -101,7 +101,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
         *(scale, shift, fill, _acts(b, op), frame, gaussian, scratch),
     )
     # A displacement is that of a whole picture, which one block computes.
-    parts = 1 if found else max(1, min(-(-height * width // THREADS), -(-GATHER_BLOCKS // n)))
+    parts = 1 if found else blocks_for(height * width, THREADS, ceil_div(GATHER_BLOCKS, n))
     shown = {"augment": ", ".join(each.kind for each in op.augment)}
     name = ("augment.cu", "gather_augmented", x.dtype)
     b.kernel(op, name, (n, parts), arguments, shown, shared=8 * max(count, 1))

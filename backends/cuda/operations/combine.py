@@ -28,7 +28,7 @@ from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import inner, row
 from ..libraries.kernels import f32, i64
-from ..libraries.layout import Layout, plain
+from ..libraries.layout import Layout, ceil_div, plain
 
 # Activations of which f(0) is not 0: they would fill the padding.
 RAISED = ("sigmoid", "softplus")
@@ -72,7 +72,7 @@ def _fours(
 ) -> None:
     """A thread for each four numbers of y."""
     kernel = ("combine.cu", name, y.dtype)
-    b.kernel(op, kernel, -(-y.layout.size // 4), arguments, shown)
+    b.kernel(op, kernel, ceil_div(y.layout.size, 4), arguments, shown)
 
 
 @binds(Scale)
@@ -113,7 +113,7 @@ def _rows(
     near = b.want(source, a)
     # Of NCHW, the rows are samples, and a channel is as many neighbours as there are pixels.
     unit = inner(a)
-    xs, ys = a.stored[1] * unit, y.stored[1] * unit
+    xs, ys = a.columns * unit, y.columns * unit
     rows = a.size // xs
     numbers = [count * unit, xs, ys, *(begin * unit for begin in begins)]
     name = f"{kernel}_columns"
@@ -161,7 +161,7 @@ class _Places(NamedTuple):
         each, sizes = layout.size // layout.shape[0], layout.picture or layout.shape[1:]
         if layout.picture is None and not layout.nhwc:
             return cls(each, each, prod(sizes), 1)
-        stored = layout.stored[1] if layout.nhwc else sizes[0]
+        stored = layout.columns if layout.nhwc else sizes[0]
         return cls(each, stored, sizes[0], prod(sizes[1:]))
 
 
@@ -176,7 +176,7 @@ def dropout(b: Binder, op: Dropout) -> None:
     places = _Places.of(layout)
     rule = (*(np.uint32(word) for word in op.key), np.uint32(op.threshold), f32(op.scale))
     squares = layout.nhwc and places.row % 4 == 0 and places.pixels % 4 == 0
-    size = layout.size // 16 if squares else -(-layout.size // 4)
+    size = layout.size // 16 if squares else ceil_div(layout.size, 4)
     count = np.uint32(size if squares else layout.size)
     samples = (layout.shape[0],) * squares
     begin = (x, y, mask, count, b.numbers(*places), op.step, op.parts)

@@ -97,7 +97,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
             return _launch(b, op, alone(), bare, key, chosen.removeprefix(BARE))
     ends = dict(bare)
     if op.bias is not None:
-        shape = (1, y.layout.stored[1], 1, 1)
+        shape = (1, y.layout.columns, 1, 1)
         ends["bias"] = Buffer(b.home(op.bias).array, Layout(shape, shape, y.layout.nhwc))
     try:
         _launch(b, op, _bound(b, "forward", op.window, ends, relu), ends, key)
@@ -210,7 +210,7 @@ def _bordered(
     """
     n, c, h, w = x.layout.shape
     top, bottom, left, right = op.window.padding
-    shape, stored = (n, c, h + top + bottom, w + left + right), x.layout.stored[1]
+    shape, stored = (n, c, h + top + bottom, w + left + right), x.layout.columns
     whole = Layout(shape, (n, stored, *shape[2:]), x.layout.nhwc, dtype=x.layout.dtype)
     # Its border is written here alone; nothing else has this memory.
     bordered = b.keep(Buffer.zeros(whole))

@@ -13,8 +13,8 @@ from ..binding.wide import activate_wide, inner, row, wide
 from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import THREADS, f32, i64
-from ..libraries.layout import BFLOAT, FLOAT, Layout, plain
-from ..libraries.runtime import cupy
+from ..libraries.layout import BFLOAT, FLOAT, Layout, ceil_div, plain
+from ..libraries.runtime import address_of, cupy
 
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
@@ -31,10 +31,10 @@ def matmul(b: Binder, op: MatMul) -> None:
     a, right = b.want(op.a, a_layout), b.want(op.b, b_layout)
     c = b.output(op.c, c_layout)
     m, k = a_layout.stored[::-1] if op.transpose_a else a_layout.stored
-    n = b_layout.stored[0] if op.transpose_b else b_layout.stored[1]
+    n = b_layout.stored[0] if op.transpose_b else b_layout.columns
     product = Product(
-        *(m, n, k, a.pointer, a_layout.stored[1], right.pointer, b_layout.stored[1]),
-        *(c.pointer, c_layout.stored[1], op.transpose_a, op.transpose_b),
+        *(m, n, k, a.pointer, a_layout.columns, right.pointer, b_layout.columns),
+        *(c.pointer, c_layout.columns, op.transpose_a, op.transpose_b),
     )
     key = b.choice(op, _role(op))
     cublas = b.stream.cublas
@@ -43,7 +43,6 @@ def matmul(b: Binder, op: MatMul) -> None:
         tf32=not b.arithmetic.exact and a.dtype == FLOAT,
         operands=a.layout.dtype,
         result=c_layout.dtype,
-        elements=c_layout.size,
     )
     b.products[key] = b.keep(result)
     chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
@@ -130,11 +129,11 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
     shown = {"rows": rows, "columns": channels}
     if layout.picture is None and held.dtype == FLOAT and not b.arithmetic.fusion:
         ones = b.keep(cupy().ones(rows, "float32"))
-        ends = (held.pointer, int(ones.data.ptr), b.output(db).pointer)
+        ends = (held.pointer, address_of(ones), b.output(db).pointer)
         launch = partial(b.stream.cublas.column_sums, rows, channels, stored, *ends)
         return b.add(op, "cuBLAS", "cublasSgemv", launch, shown)
     slices = max(1, min(MOST_SLICES, rows // ROWS_A_SLICE))
     sums = b.scratch(slices * channels, "float32")
-    kernel, grid = ("elementwise.cu", "column_sums", held.dtype), (slices, -(-channels // 32))
+    kernel, grid = ("elementwise.cu", "column_sums", held.dtype), (slices, ceil_div(channels, 32))
     b.kernel(op, kernel, grid, (held, sums, rows, channels, stored), shown, block=(32, 8))
     return b.slices(op, sums, 0, slices, channels, db, channels)

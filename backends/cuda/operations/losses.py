@@ -14,7 +14,8 @@ from ....graph.ops import (
     SoftmaxCrossEntropyBackward,
 )
 from ..binding.bind import Binder, binds
-from ..libraries.kernels import THREADS, f32
+from ..libraries.kernels import THREADS, blocks_for, f32
+from ..libraries.layout import ceil_div
 
 ROWS_A_BLOCK = 4
 ROWS = "row_loss.cu"
@@ -33,7 +34,7 @@ def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
     ends = (b.floats(op.x), op.target, b.output(op.log_p), losses)
     arguments = (*ends, *op.x.shape, f32(op.label_smoothing))
     kernel, block = ("losses.cu", "log_softmax_loss"), (32 * ROWS_A_BLOCK,)
-    b.kernel(op, kernel, (-(-n // ROWS_A_BLOCK),), arguments, block=block)
+    b.kernel(op, kernel, (ceil_div(n, ROWS_A_BLOCK),), arguments, block=block)
     _reduce(b, op, losses)
 
 
@@ -53,8 +54,8 @@ def _reduce(b: Binder, op: RowLoss | SoftmaxCrossEntropy, losses: Any) -> None:
 @binds(RowLossBackward)
 def row_loss_backward(b: Binder, op: RowLossBackward) -> None:
     ends = (b.floats(op.x), op.target, b.output(op.dx))
-    kernel, warps = (ROWS, "row_loss_backward"), op.x.shape[0]
-    grid = (min(MOST_BLOCKS, -(-warps * 32 // THREADS)),)
+    kernel = (ROWS, "row_loss_backward")
+    grid = (blocks_for(op.x.shape[0] * 32, THREADS, MOST_BLOCKS),)
     arguments = (*ends, *op.x.shape, op.reduction == "mean")
     b.kernel(op, kernel, grid, arguments, shared=THREADS * 8, formula=op.formula)
 

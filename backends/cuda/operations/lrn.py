@@ -14,8 +14,9 @@ from ....graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.cudnn_library import ONLY_MODE
-from ..libraries.kernels import THREADS, f32
+from ..libraries.kernels import THREADS, blocks_for, f32
 from ..libraries.layout import Layout
+from ..libraries.runtime import address_of
 from .norm import channels_last
 
 # Enough to fill the largest GPU.
@@ -49,12 +50,12 @@ def _as_they_lie(b: Binder, op: Lrn | LrnBackward, dtype: str) -> Layout | None:
     if not b.arithmetic.fusion or not b.geometry.nhwc:
         return None
     layout = channels_last(b, op.x, dtype)
-    return layout if layout.stored[1] // 4 <= THREADS else None
+    return layout if layout.columns // 4 <= THREADS else None
 
 
 def _own(b: Binder, op: Lrn | LrnBackward, name: str, layout: Layout, *ends: Buffer) -> None:
-    rows, groups = layout.size // layout.stored[1], layout.stored[1] // 4
-    blocks = max(1, min(LRN_BLOCKS, -(-rows // (THREADS // groups))))
+    rows, groups = layout.size // layout.columns, layout.columns // 4
+    blocks = blocks_for(rows, THREADS // groups, LRN_BLOCKS)
     rule = (op.size // 2, f32(op.alpha / op.size), f32(op.beta), f32(op.k))
     kernel = ("lrn.cu", name, layout.dtype)
     b.kernel(op, kernel, (blocks,), (*ends, rows, groups, *rule), _shown(op))
@@ -94,4 +95,4 @@ def divisive_norm_backward(b: Binder, op: DivisiveNormBackward) -> None:
 
 def _scratch(b: Binder, op: DivisiveNorm | DivisiveNormBackward) -> list[c_void_p]:
     """Two tensors that the library works in."""
-    return [c_void_p(int(b.scratch(op.x.size, "float32").data.ptr)) for _ in range(2)]
+    return [c_void_p(address_of(b.scratch(op.x.size, "float32"))) for _ in range(2)]

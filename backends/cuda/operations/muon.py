@@ -18,7 +18,7 @@ from ..binding.bind import Binder, binds
 from ..libraries.cublas_batched import Stack, StackProduct
 from ..libraries.kernels import f32
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded
-from ..libraries.runtime import cupy
+from ..libraries.runtime import address_of
 from .optimizers import FILE, like, pieces, table
 
 # What sides are padded to, for tensor cores; how much longer than its own a filter's rows may get.
@@ -110,8 +110,8 @@ class _Iteration:
     def _stack(self, columns: int) -> Stack:
         group = self._group
         size = len(group.members) * group.short * columns
-        array = self._b.keep(cupy().zeros(size, f"uint{8 * self._item}"))
-        return Stack(int(array.data.ptr), len(group.members), group.short, columns)
+        array = self._b.zeros(size, f"uint{8 * self._item}")
+        return Stack(address_of(array), len(group.members), group.short, columns)
 
     def ends(self, place: int) -> tuple[int, int]:
         """Addresses of the matrix of a member before the iteration and after it."""

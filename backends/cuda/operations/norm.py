@@ -9,9 +9,8 @@ from ....graph.graph import Tensor
 from ....graph.ops import ACTIVATIONS, FROM_OUTPUT, BatchNorm, BatchNormBackward, BatchNormInference
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..libraries.kernels import THREADS, Defines, Grid, f32
-from ..libraries.layout import Layout, padded
-from ..libraries.runtime import cupy
+from ..libraries.kernels import THREADS, Defines, Grid, blocks_for, f32
+from ..libraries.layout import Layout, ceil_div, padded
 
 # Blocks that read, each of which leaves a slice of sums; blocks that only write may be more.
 SUMMING_BLOCKS, BLOCKS = 528, 2112
@@ -30,11 +29,11 @@ def channels_last(b: Binder, tensor: Tensor, dtype: str) -> Layout:
     n, c = tensor.shape[:2]
     if len(tensor.shape) == 2:
         own = Layout(tensor.shape, (n, padded(b.geometry.units(c), FOUR)), dtype=dtype)
-        good = held.picture is None and held.stored[1] % FOUR == 0
+        good = held.picture is None and held.columns % FOUR == 0
     else:
         stored = padded(b.geometry.channels(c), FOUR)
         own = Layout(tensor.shape, (n, stored, *tensor.shape[2:]), nhwc=True, dtype=dtype)
-        good = held.nhwc and held.stored[1] % FOUR == 0
+        good = held.nhwc and held.columns % FOUR == 0
     return replace(held, dtype=dtype) if good else own
 
 
@@ -48,16 +47,16 @@ class _Lines:
 
     @classmethod
     def of(cls, layout: Layout) -> _Lines:
-        stored = layout.stored[1]
+        stored = layout.columns
         return cls(layout.size // stored, stored // FOUR, layout.shape[1])
 
     @property
     def chunks(self) -> int:
-        return -(-self.groups // MOST_GROUPS)
+        return ceil_div(self.groups, MOST_GROUPS)
 
     @property
     def width(self) -> int:
-        return -(-self.groups // self.chunks)
+        return ceil_div(self.groups, self.chunks)
 
     @property
     def count(self) -> int:
@@ -65,7 +64,7 @@ class _Lines:
         return THREADS // self.width
 
     def blocks(self, most: int) -> int:
-        return max(1, min(most // self.chunks, -(-self.rows // self.count)))
+        return blocks_for(self.rows, self.count, most // self.chunks)
 
     def grid(self, most: int) -> Grid:
         return (self.blocks(most), self.chunks)
@@ -73,7 +72,7 @@ class _Lines:
     @property
     def slices(self) -> int:
         """Blocks that sum, each of which leaves a slice."""
-        enough = -(-self.rows // (self.count * ENOUGH_ROWS))
+        enough = ceil_div(self.rows, self.count * ENOUGH_ROWS)
         return min(self.blocks(SUMMING_BLOCKS), max(enough, FREE_SLICES))
 
     @property
@@ -83,7 +82,7 @@ class _Lines:
 
     @property
     def uniting(self) -> Grid:
-        return (-(-self.channels // UNITING[0]),)
+        return (ceil_div(self.channels, UNITING[0]),)
 
     @property
     def united(self) -> tuple[Any, ...]:
@@ -124,7 +123,7 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
-    slices = b.scratch(2 * cover.slices * layout.stored[1], "float64")
+    slices = b.scratch(2 * cover.slices * layout.columns, "float64")
     launch("moments", (cover.slices, cover.chunks), (x, slices, *cover.numbers))
     statistics = (b.output(op.mean), b.output(op.inverse_std))
     rule, running = (f32(op.eps), f32(op.momentum)), (op.running_mean, op.running_var)
@@ -162,8 +161,8 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     y = None if value is None else b.want(value, layout)
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
-    slices = b.scratch(2 * cover.slices * layout.stored[1], "float64")
-    means = b.keep(cupy().zeros(2 * layout.stored[1], "float32"))
+    slices = b.scratch(2 * cover.slices * layout.columns, "float64")
+    means = b.zeros(2 * layout.columns)
     statistics = _floats(b, op.mean, op.inverse_std, op.weight, op.bias)
     known = (*cover.numbers, *statistics, f32(op.activation_alpha))
     launch("gradient_sums", (cover.slices, cover.chunks), (x, dy, y, slices, *known))

@@ -18,7 +18,7 @@ from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import EIGHT, activate_wide, in_eights, inner, row, wide
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
-from ..libraries.kernels import THREADS, f32, i64
+from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import BFLOAT, plain
 
 # Blocks of a kernel that also sums up its rows; each leaves a slice.
@@ -76,7 +76,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
         return b.kernel(op, kernel, size, (*ends, i64(size), kind, alpha), shown)
     owner, db = found
     rows = size // stored
-    blocks = max(1, min(SUMMING_BLOCKS, -(-rows // (THREADS // groups))))
+    blocks = blocks_for(rows, THREADS // groups, SUMMING_BLOCKS)
     sums = b.scratch(blocks * stored, "float32")
     given = (*ends, i64(rows), groups, alpha, sums)
     kernel = ("activation.cu", "activation_backward_sums", dtype)

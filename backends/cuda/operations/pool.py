@@ -8,9 +8,8 @@ from ....graph.ops import ActivationBackward, Pool2d, Pool2dBackward, Reshape
 from ..binding.bind import Binder, binds
 from ..binding.decisions import Ending, Maxima
 from ..binding.store import Buffer
-from ..libraries.kernels import THREADS, Defines, i64
+from ..libraries.kernels import THREADS, Defines, blocks_for, i64
 from ..libraries.layout import BFLOAT, Layout
-from ..libraries.runtime import cupy
 
 MOST_TAPS = 255
 # Indices of fours are 32 bits.
@@ -28,12 +27,12 @@ def _geometry(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> tuple[int, .
 
 def _numbers(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> object:
     """struct Pool of pool.cu; padded channels are pooled like the others."""
-    return b.numbers(x.stored[1], *_geometry(op, x, y), x.nhwc, op.kind == "avg")
+    return b.numbers(x.columns, *_geometry(op, x, y), x.nhwc, op.kind == "avg")
 
 
 def _windows(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> object:
     """struct Windows of max_pool.cu."""
-    return b.numbers(*_geometry(op, x, y), x.stored[1] // 4, x.shape[1], y.stored[1])
+    return b.numbers(*_geometry(op, x, y), x.columns // 4, x.shape[1], y.columns)
 
 
 def _shown(op: Pool2d | Pool2dBackward, x: Layout) -> dict[str, object]:
@@ -43,7 +42,7 @@ def _shown(op: Pool2d | Pool2dBackward, x: Layout) -> dict[str, object]:
 def _shape(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> Defines:
     """What max_pool.cu is compiled for: a common kernel; eight channels a thread in bfloat16."""
     kernel = op.window.kernel if op.window.kernel in COMMON else (0, 0)
-    eights = x.dtype == BFLOAT and x.stored[1] % 8 == y.stored[1] % 8 == 0 and kernel == (2, 2)
+    eights = x.dtype == BFLOAT and x.columns % 8 == y.columns % 8 == 0 and kernel == (2, 2)
     return (("KH", kernel[0]), ("KW", kernel[1]), ("EACH", 8 if eights else 4))
 
 
@@ -55,9 +54,9 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
         and op.kind == "max"
         and x.nhwc
         and b.geometry.nhwc
-        and x.stored[1] % 4 == 0
-        and x.stored[1] // 4 <= THREADS
-        and pixels * (x.stored[1] // 4) <= MOST_FOURS
+        and x.columns % 4 == 0
+        and x.columns // 4 <= THREADS
+        and pixels * (x.columns // 4) <= MOST_FOURS
         and op.window.area <= MOST_TAPS
     )
 
@@ -70,7 +69,7 @@ def pool2d(b: Binder, op: Pool2d) -> None:
     if indexed(b, op, x.layout):
         return _max_pool(b, op, x)
     # As x lies, padding included.
-    stored = (op.y.shape[0], x.layout.stored[1], *op.y.shape[2:])
+    stored = (op.y.shape[0], x.layout.columns, *op.y.shape[2:])
     y = b.output(op.y, Layout(op.y.shape, stored, x.layout.nhwc, dtype=x.dtype))
     top, bottom, left, right = op.window.padding
     if (top, left) != (bottom, right) or x.dtype == BFLOAT:
@@ -93,7 +92,7 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     others = [r for r in readers if not isinstance(r, (Reshape, *backward))]
     layout = b.geometry.picture(op.y.shape, x.layout.dtype, compact=bool(flat) and not others)
     y = b.output(op.y, layout)
-    index = b.keep(cupy().zeros(layout.size, "uint8"))
+    index = b.zeros(layout.size, "uint8")
     b.decisions.maxima[op.x, op.y] = Maxima(index, layout)
     outs = op.y.shape[0] * op.y.shape[2] * op.y.shape[3]
     ending = b.decisions.endings.get(op.x, Ending())
@@ -101,7 +100,7 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     arguments = (x, y, index, outs, windows, ending.bias, ending.relu)
     kernel = ("max_pool.cu", "max_pool", x.dtype)
     fixed = _shape(op, x.layout, layout)
-    threads = outs * x.layout.stored[1] // dict(fixed)["EACH"]
+    threads = outs * x.layout.columns // dict(fixed)["EACH"]
     b.kernel(op, kernel, threads, arguments, {"window": op.window}, defines=fixed)
 
 
@@ -113,7 +112,7 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
         return _max_pool_backward(b, op, *kept)
     dtype = b.number(op.dx)
     like = b.home(op.x or op.dy).layout
-    stored = (op.dx.shape[0], like.stored[1], *op.dx.shape[2:])
+    stored = (op.dx.shape[0], like.columns, *op.dx.shape[2:])
     large = Layout(op.dx.shape, stored, like.nhwc, dtype=dtype)
     small = Layout(op.dy.shape, (*stored[:2], *op.dy.shape[2:]), like.nhwc, dtype=dtype)
     dy, dx = b.want(op.dy, small), b.output(op.dx, large)
@@ -146,10 +145,10 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Lay
     # As x lies: a picture of few channels is in fours only where an operation before made it so.
     dx_layout = replace(b.home(op.x).layout, dtype=layout.dtype)
     dx = b.output(op.dx, dx_layout)
-    stored, disjoint = dx_layout.stored[1], _disjoint(op)
-    places = layout.size // layout.stored[1] if disjoint else dx_layout.size // stored
+    stored, disjoint = dx_layout.columns, _disjoint(op)
+    places = layout.size // layout.columns if disjoint else dx_layout.size // stored
     found = b.bias_gradient_of(op.dx)
-    blocks = max(1, min(POOL_BLOCKS, -(-places // (THREADS // (stored // 4)))))
+    blocks = blocks_for(places, THREADS // (stored // 4), POOL_BLOCKS)
     sums = None if found is None else b.scratch(blocks * stored, "float32")
     windows = _windows(b, op, dx_layout, layout)
     arguments = (dy, index, op.y if masks else None, dx, places, windows, sums)

@@ -13,8 +13,9 @@ from ....graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdat
 from ....graph.ops.updates import ParameterUpdate
 from ..binding.bind import Binder, binds
 from ..binding.store import PARAMETERS, TILE
-from ..libraries.kernels import THREADS, f32, i64
-from ..libraries.runtime import cupy
+from ..libraries.kernels import THREADS, blocks_for, f32, i64
+from ..libraries.layout import ceil_div
+from ..libraries.runtime import address_of
 
 PARTIAL_SUMS = 256
 # Enough to fill a GPU with blocks that gather.
@@ -29,14 +30,14 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     layout = b.geometry.picture(op.x.shape, b.number(op.x))
     x = b.output(op.x, layout)
     scale, shift = b.numbers(*op.scale, dtype="float32"), b.numbers(*op.shift, dtype="float32")
-    ahead = b.keep(cupy().zeros(1, "int64"))
+    ahead = b.zeros(1, "int64")
     sample, channel, _, pixel = layout.strides
     steps = max(order.size // n, 1)
     place = b.numbers(channels, height * width, steps, sample, channel, pixel)
     before = (b.data(op.images), b.data(op.labels), order)
     behind = (x, b.output(op.target), scale, shift, n, place, ahead, b.counter())
     work = channels * height * width // (4 if channels == 1 else 1)
-    parts = max(1, min(-(-work // THREADS), -(-GATHER_BLOCKS // n)))
+    parts = blocks_for(work, THREADS, ceil_div(GATHER_BLOCKS, n))
     kernel, grid = ("elementwise.cu", "gather_batch", x.dtype), (n, parts)
     b.kernel(op, kernel, grid, (*before, op.step, *behind))
     # In a graph of several steps the next batch is gathered beside this step's update.
@@ -51,7 +52,7 @@ def global_norm(b: Binder, op: GlobalNorm) -> None:
     meant = np.zeros((stop - start) // TILE, "uint8")
     for _, first, last in (b.store.spans[g] for g in op.gradients):
         meant[(first - start) // TILE : (last - start) // TILE] = 1
-    mask = None if meant.all() else b.keep(cupy().asarray(meant))
+    mask = None if meant.all() else b.upload(meant)
     sums = b.scratch(PARTIAL_SUMS, "float64")
     arguments = (gradients, mask, i64(gradients.size), sums)
     kernel, shared = ("update.cu", "square_sums"), THREADS * 8
@@ -73,7 +74,7 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
 
 def _by_factor(b: Binder, op: Op, function: str, n: int, *arrays: Any) -> None:
     """x *= factor, or y += factor x: cuBLAS with device arrays (factor, x) or (factor, x, y)."""
-    cublas, pointers = b.stream.cublas, [int(array.data.ptr) for array in arrays]
+    cublas, pointers = b.stream.cublas, [address_of(array) for array in arrays]
     launch: Callable[..., None] = cublas.saxpy if len(arrays) > 2 else cublas.sscal
     b.add(op, "cuBLAS", function, partial(launch, n, *pointers), {"n": n})
 
@@ -89,7 +90,7 @@ def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
         _, first, last = b.store.spans[parameter]
         place = slice((first - start) // TILE, (last - start) // TILE)
         table[place] = (op.factor(i), op.weight_decay[i])
-    return b.keep(cupy().asarray(table)), start, stop
+    return b.upload(table), start, stop
 
 
 @binds(SgdUpdate)
@@ -113,7 +114,7 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     fours = (stop - start) // 4
     rule = (table, b.data(op.rates), op.step, done, f32(op.momentum), op.nesterov)
     details = {"n": stop - start, "momentum": op.momentum, "nesterov": op.nesterov}
-    grid = (-(-fours // THREADS),)
+    grid = (ceil_div(fours, THREADS),)
     return b.kernel(op, ("update.cu", "sgd_update"), grid, (p, g, v, copy, fours, *rule), details)
 
 

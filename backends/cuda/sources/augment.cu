@@ -18,7 +18,7 @@ struct Frame {
     int sample, channel, pixel;
 };
 
-__device__ __forceinline__ int mirrored(int at, int size) {
+INLINE int mirrored(int at, int size) {
     at = abs(at);
     return at >= size ? 2 * (size - 1) - at : at;
 }

@@ -3,7 +3,7 @@
 // rows at a time as there is room for, and holds their squares in shared memory.
 
 // The sums over the `reach` neighbours to both sides of four channels, from the first to the last.
-__device__ __forceinline__ float4 nearby(const float4* line, int group, int groups, int reach) {
+INLINE float4 nearby(const float4* line, int group, int groups, int reach) {
     const int far = (reach + 3) / 4;
     float sum[4] = {0, 0, 0, 0};
     for (int q = max(group - far, 0); q <= min(group + far, groups - 1); ++q) {
@@ -19,7 +19,7 @@ __device__ __forceinline__ float4 nearby(const float4* line, int group, int grou
 }
 
 // s^-beta; for Krizhevsky's 3/4 without a logarithm.
-__device__ __forceinline__ float damped(float s, float beta) {
+INLINE float damped(float s, float beta) {
     float root = 1.0f / sqrtf(s);
     return beta == 0.75f ? root * sqrtf(root) : powf(s, -beta);
 }

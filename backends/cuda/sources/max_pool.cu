@@ -8,18 +8,18 @@ struct Windows {
 };
 
 template <typename S>
-__device__ __forceinline__ void load(const S* p, float* v) {
+INLINE void load(const S* p, float* v) {
     if (EACH == 8) return get8(p, v);
     unpack(get4(p), v);
 }
 
 template <typename S>
-__device__ __forceinline__ void store(S* p, const float* v) {
+INLINE void store(S* p, const float* v) {
     if (EACH == 8) return put8(p, v);
     put4(p, pack(v));
 }
 
-__device__ __forceinline__ void load_taps(const u8* p, int* taps) {
+INLINE void load_taps(const u8* p, int* taps) {
 #pragma unroll
     for (int f = 0; f < EACH; f += 4) {
         uchar4 t = *(const uchar4*)(p + f);
@@ -27,27 +27,27 @@ __device__ __forceinline__ void load_taps(const u8* p, int* taps) {
     }
 }
 
-__device__ __forceinline__ void store_taps(u8* p, const int* taps) {
+INLINE void store_taps(u8* p, const int* taps) {
 #pragma unroll
     for (int f = 0; f < EACH; f += 4)
         *(uchar4*)(p + f) = make_uchar4(taps[f], taps[f + 1], taps[f + 2], taps[f + 3]);
 }
 
 // EACH channels from `channel` on, as far as they count; `wide`: they lie together, all are stored.
-__device__ __forceinline__ void channels_of(const T* p, const Windows& w, int channel, bool wide,
+INLINE void channels_of(const T* p, const Windows& w, int channel, bool wide,
                                             float* v) {
     if (wide && channel < w.stored) return load(p, v);
     for (int k = 0; k < EACH; ++k) v[k] = channel + k < w.channels ? get(p[k]) : 0.0f;
 }
 
 // A NaN counts as larger than any number, and the first one wins.
-__device__ __forceinline__ void take(float value, int tap, float& best, int& chosen) {
+INLINE void take(float value, int tap, float& best, int& chosen) {
     if (!(value <= best) && best == best) best = value, chosen = tap;
 }
 
 #if KH
 // The maxima of a window of which every tap lies in the picture: all loads first.
-__device__ __forceinline__ void maxima(const T* corner, int pixel, int line, float* best,
+INLINE void maxima(const T* corner, int pixel, int line, float* best,
                                        int* tap) {
     float v[KH * KW][EACH];
 #pragma unroll

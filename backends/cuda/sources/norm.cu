@@ -14,42 +14,44 @@ constexpr bool ZERO_STAYS = KIND != SIGMOID && KIND != SOFTPLUS;
 
 // Where a thread works: its row in the block, and the group; `count` rows a block.
 struct Spot {
-    int count, row, group;
+    int groups, channels, count, row, group;
     bool inside;
+
+    // Where the group of row r begins.
+    INLINE i64 at(int r) const { return ((i64)r * groups + group) * 4; }
+    // Four numbers of the group's channels: `other` for all where p is null, 0 beyond the last.
+    __device__ float4 four(const float* p, float other = 0.0f) const {
+        float v[4];
+        for (int k = 0; k < 4; ++k)
+            v[k] = group * 4 + k < channels ? (p ? p[group * 4 + k] : other) : 0.0f;
+        return pack(v);
+    }
 };
 
-__device__ __forceinline__ Spot spot(int groups, int width) {
+INLINE Spot spot(int groups, int channels, int width) {
     const int count = blockDim.x / width, row = threadIdx.x / width;
     const int group = blockIdx.y * width + threadIdx.x - row * width;
-    return {count, row, group, row < count && group < groups};
-}
-
-// Four numbers of channels from 4 * group on: `other` for all where p is null, 0 beyond the last.
-__device__ float4 four(const float* p, int group, int channels, float other) {
-    float v[4];
-    for (int k = 0; k < 4; ++k)
-        v[k] = group * 4 + k < channels ? (p ? p[group * 4 + k] : other) : 0.0f;
-    return pack(v);
+    return {groups, channels, count, row, group, row < count && group < groups};
 }
 
 // weight factor, 0 for a channel that does not count: its weight is 0, its factor may be infinite.
-__device__ __forceinline__ float4 scaled(float4 factor, float4 weight) {
+INLINE float4 scaled(float4 factor, float4 weight) {
     return each(factor, weight, [](float f, float w) { return w ? f * w : 0.0f; });
 }
 
-__device__ __forceinline__ float4 normalized(float4 v, float4 mean, float4 scale, float4 shift) {
+INLINE float4 normalized(float4 v, float4 mean, float4 scale, float4 shift) {
     return (v - mean) * scale + shift;
 }
 
 // dy times the slope at v; behind a ReLU that let nothing through dy does not matter.
-__device__ __forceinline__ float4 passed(float4 dy, float4 v, float alpha) {
+INLINE float4 passed(float4 dy, float4 v, float alpha) {
     return each(dy, v, [&](float d, float v) {
         return KIND == RELU ? (v > 0.0f ? d : 0.0f) : d * slope(KIND, v, alpha);
     });
 }
 
 // Rows that block b of `blocks` sees when blocks take `count` at a time in turn.
-__device__ __forceinline__ int rows_of(int b, int blocks, int count, int rows) {
+INLINE int rows_of(int b, int blocks, int count, int rows) {
     int rest = rows % (blocks * count) - b * count;
     return rows / (blocks * count) * count + min(max(rest, 0), count);
 }
@@ -108,15 +110,15 @@ __global__ void moments(const T* x, double* __restrict__ slices, int rows, int g
                         int channels, int width) {
     enter();
     __shared__ double part[4][256];
-    const Spot s = spot(groups, width);
+    const Spot s = spot(groups, channels, width);
     const int first = blockIdx.x * s.count + s.row, steps = gridDim.x * s.count;
     const int n = s.inside && first < rows ? (rows - first - 1) / steps + 1 : 0;
     float4 origin = make_float4(0, 0, 0, 0), sum = origin, square = origin;
     if (n) {
-        origin = get4(x + ((i64)first * groups + s.group) * 4);
+        origin = get4(x + s.at(first));
 #pragma unroll 4
         for (int r = first; r < rows; r += steps) {
-            const float4 v = get4(x + ((i64)r * groups + s.group) * 4) - origin;
+            const float4 v = get4(x + s.at(r)) - origin;
             sum += v;
             square += v * v;
         }
@@ -176,16 +178,16 @@ __global__ void normalize(const T* x, T* __restrict__ y, int rows, int groups,
                           int channels, int width, const float* mean, const float* spread,
                           const float* weight, const float* bias, float eps, float alpha) {
     enter();
-    const Spot s = spot(groups, width);
+    const Spot s = spot(groups, channels, width);
     if (!s.inside) return;
-    const float4 m = four(mean, s.group, channels, 0.0f);
-    const float4 shift = four(bias, s.group, channels, 0.0f);
-    float4 a = four(spread, s.group, channels, 0.0f);
+    const float4 m = s.four(mean);
+    const float4 shift = s.four(bias);
+    float4 a = s.four(spread);
     if (eps >= 0.0f) a = each(a, [&](float v) { return 1.0f / sqrtf(v + eps); });
-    a = scaled(a, four(weight, s.group, channels, 1.0f));
+    a = scaled(a, s.four(weight, 1.0f));
 #pragma unroll 4
     for (int r = blockIdx.x * s.count + s.row; r < rows; r += gridDim.x * s.count) {
-        i64 at = ((i64)r * groups + s.group) * 4;
+        i64 at = s.at(r);
         float4 v = normalized(get4(x + at), m, a, shift);
         if (KIND >= 0) v = each(v, [&](float e) { return activate(KIND, e, alpha); });
         if (!ZERO_STAYS) {
@@ -206,20 +208,20 @@ gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, 
               const float* weight, const float* bias, float alpha) {
     enter();
     __shared__ double part[8][256];
-    const Spot s = spot(groups, width);
+    const Spot s = spot(groups, channels, width);
     for (int k = 0; k < 8; ++k) part[k][threadIdx.x] = 0.0;
     if (s.inside) {
-        const float4 m = four(mean, s.group, channels, 0.0f);
-        const float4 a = four(inverse_std, s.group, channels, 0.0f);
-        const float4 scale = scaled(a, four(weight, s.group, channels, 1.0f));
-        const float4 shift = four(bias, s.group, channels, 0.0f);
+        const float4 m = s.four(mean);
+        const float4 a = s.four(inverse_std);
+        const float4 scale = scaled(a, s.four(weight, 1.0f));
+        const float4 shift = s.four(bias);
         const int step = gridDim.x * s.count;
         for (int r = blockIdx.x * s.count + s.row; r < rows;) {
             const int stop = min(rows, r + SHORT * step);
             float4 total = make_float4(0, 0, 0, 0), product = total;
 #pragma unroll 4
             for (; r < stop; r += step) {
-                i64 at = ((i64)r * groups + s.group) * 4;
+                i64 at = s.at(r);
                 float4 v = get4(x + at), g = get4(dy + at);
                 if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
                 if (FROM_INPUT) g = passed(g, normalized(v, m, scale, shift), alpha);
@@ -264,17 +266,17 @@ normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int 
                    int channels, int width, const float* mean, const float* inverse_std,
                    const float* weight, const float* bias, float alpha, const float* means) {
     enter();
-    const Spot s = spot(groups, width);
+    const Spot s = spot(groups, channels, width);
     if (!s.inside) return;
-    const float4 m = four(mean, s.group, channels, 0.0f);
-    const float4 a = four(inverse_std, s.group, channels, 0.0f);
-    const float4 t = four(means, s.group, channels, 0.0f);
-    const float4 p = four(means + groups * 4, s.group, channels, 0.0f);
-    const float4 w = scaled(a, four(weight, s.group, channels, 1.0f));
-    const float4 shift = four(bias, s.group, channels, 0.0f);
+    const float4 m = s.four(mean);
+    const float4 a = s.four(inverse_std);
+    const float4 t = s.four(means);
+    const float4 p = s.four(means + groups * 4);
+    const float4 w = scaled(a, s.four(weight, 1.0f));
+    const float4 shift = s.four(bias);
 #pragma unroll 4
     for (int r = blockIdx.x * s.count + s.row; r < rows; r += gridDim.x * s.count) {
-        i64 at = ((i64)r * groups + s.group) * 4;
+        i64 at = s.at(r);
         float4 v = get4(x + at), g = get4(dy + at);
         if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
         if (FROM_INPUT) g = passed(g, normalized(v, m, w, shift), alpha);

@@ -40,12 +40,12 @@ struct FilterSegment {
     int index;
 };
 
-__device__ __forceinline__ int place(const FilterSegment& s, int i) {
+INLINE int place(const FilterSegment& s, int i) {
     int r = i / s.row, c = i - r * s.row;
     return s.tall ? c * s.stride + r : r * s.stride + c;
 }
 
-__device__ __forceinline__ float direction(float g, float v, float momentum, int nesterov) {
+INLINE float direction(float g, float v, float momentum, int nesterov) {
     return nesterov ? fmaf(momentum, v, g) : v;
 }
 

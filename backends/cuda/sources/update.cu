@@ -2,7 +2,7 @@
 
 // Four neighbours: the 32 neighbours of a tile belong to one parameter, and rules[tile] is its (factor
 // of the learning rate, weight decay); the factor 0 leaves it alone.
-__device__ __forceinline__ void sgd_four(int i, float* p, const float* g, float* v, bfloat* copy,
+INLINE void sgd_four(int i, float* p, const float* g, float* v, bfloat* copy,
                                          const float2* rules, float rate, float momentum,
                                          int nesterov) {
     float2 rule = rules[i / 8];
