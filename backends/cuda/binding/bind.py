@@ -56,16 +56,12 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class _Slices:
-    """Sums over parts of a batch that are yet to be added up: ``count`` rows, a stride apart."""
+    """Sums over parts of a batch that are yet to be added up: struct Segment of elementwise.cu."""
 
     op: Op
     stream: int
-    source: Any
-    first: int
-    count: int
-    stride: int
     target: Buffer
-    size: int
+    segment: tuple[int, ...]
 
 
 class Binder(LaunchList):
@@ -274,7 +270,8 @@ class Binder(LaunchList):
     ) -> None:
         """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
         held = self.output(target)
-        self._pending.append(_Slices(op, self.current, source, first, count, stride, held, size))
+        segment = (address_of(source) + 4 * first, held.pointer, count, stride, size, 0)
+        self._pending.append(_Slices(op, self.current, held, segment))
 
     def _needs_sums(self, op: Op) -> bool:
         targets = {id(pending.target.array) for pending in self._pending}
@@ -287,17 +284,13 @@ class Binder(LaunchList):
             return
         pending, self._pending = self._pending, []
         self.join({p.stream for p in pending})
-        # struct Segment of elementwise.cu.
-        table = np.zeros(len(pending), "u8,u8,i4,i4,i4,i4")
-        where = []
-        for i, p in enumerate(pending):
-            source = address_of(p.source) + 4 * p.first
-            table[i] = (source, p.target.pointer, p.count, p.stride, p.size, 0)
-            where += [(i, first) for first in range(0, p.size, 32)]
+        table = np.array([p.segment for p in pending], "u8,u8,i4,i4,i4,i4")
+        counts, sizes = table["f2"], table["f4"]
+        where = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, 32)]
         segments, places = self.upload(table), self.upload(np.asarray(where, "int32").ravel())
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
         op, kernel = replace(pending[0].op, origin=origin), ("elementwise.cu", "sum_slices")
-        shown = {"sums": len(pending), "slices": max(p.count for p in pending)}
+        shown = {"sums": len(pending), "slices": counts.max()}
         self.kernel(op, kernel, (len(where),), (segments, places), shown, block=(32, 32))
 
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
