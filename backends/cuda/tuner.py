@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 
 from ...common.errors import CudnnError, LibraryError
 from ..base import Options
@@ -36,12 +37,12 @@ FINE_GAIN, FINE_REPEATS, FEW_LAUNCHES = 0.995, 20, 48
 Build = Callable[[Mapping[str, str]], CudaExecutable]
 
 
+@dataclass(frozen=True)
 class _Trials:
     """Builds trials, and remembers which choices could not be had."""
 
-    def __init__(self, build: Build) -> None:
-        self.build = build
-        self.refused: list[LibraryError] = []
+    build: Build
+    refused: list[LibraryError] = field(default_factory=list)
 
     def refuses(self, error: LibraryError) -> bool:
         """Whether others may be had: cuDNN has no such plan, or this layout takes more memory than

@@ -36,8 +36,7 @@ INLINE void load_classes(const float* p, float* v) {
             v[k] = two.x, v[k + 1] = two.y;
         }
     } else {
-#pragma unroll
-        for (int k = 0; k < CLASSES; ++k) v[k] = p[k];
+        UNROLLED(k, CLASSES) v[k] = p[k];
     }
 }
 
@@ -58,24 +57,19 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ float slopes[CLASSES];
     int row = blockIdx.x, t = threadIdx.x, lane = t % 32, warp = t / 32;
     float hidden[EACH][WIDE], weights[EACH][CLASSES][WIDE], sums[SUMS];
-#pragma unroll
-    for (int k = 0; k < SUMS; ++k) sums[k] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < EACH; ++i) {
+    UNROLLED(k, SUMS) sums[k] = 0.0f;
+    UNROLLED(i, EACH) {
         const int j = (t + THREADS * i) * WIDE;
         float biases[WIDE] = {};
         if (j < STRIDE) {
             load(pre + (i64)row * STRIDE + j, hidden[i]);
             if (b1) load(b1 + j, biases);
-#pragma unroll
-            for (int k = 0; k < CLASSES; ++k) load(w2 + k * STRIDE + j, weights[i][k]);
+            UNROLLED(k, CLASSES) load(w2 + k * STRIDE + j, weights[i][k]);
         }
-#pragma unroll
-        for (int v = 0; v < WIDE; ++v) {
+        UNROLLED(v, WIDE) {
             const bool real = j + v < HIDDEN;
             hidden[i][v] = real ? activate(KIND, hidden[i][v] + biases[v], 0.0f) : 0.0f;
-#pragma unroll
-            for (int k = 0; k < CLASSES; ++k) {
+            UNROLLED(k, CLASSES) {
                 if (!real) weights[i][k][v] = 0.0f;
                 sums[k] = fmaf(hidden[i][v], weights[i][k][v], sums[k]);
             }
@@ -124,15 +118,12 @@ __global__ void __launch_bounds__(THREADS)
                 make_float2(wanted < 0 ? 0.0f : loss, __ffs(top) - 1 == wanted ? 1.0f : 0.0f);
     }
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < EACH; ++i) {
+    UNROLLED(i, EACH) {
         const int j = (t + THREADS * i) * WIDE;
         if (j >= STRIDE) continue;
         float gradients[WIDE] = {};
-#pragma unroll
-        for (int v = 0; v < WIDE; ++v) {
-#pragma unroll
-            for (int k = 0; k < CLASSES; ++k)
+        UNROLLED(v, WIDE) {
+            UNROLLED(k, CLASSES)
                 gradients[v] = fmaf(slopes[k], weights[i][k][v], gradients[v]);
             gradients[v] = j + v < HIDDEN ? gradients[v] * slope(KIND, hidden[i][v], 0.0f) : 0.0f;
         }
@@ -145,15 +136,13 @@ __global__ void __launch_bounds__(THREADS)
 // The sums of three numbers over a block, known to thread 0.
 INLINE void three_sums(double* v, double (*shared)[3]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
+    UNROLLED(i, 3) {
         v[i] = warp_sum(v[i]);
         if (lane == 0) shared[warp][i] = v[i];
     }
     __syncthreads();
     if (warp) return;
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
+    UNROLLED(i, 3) {
         v[i] = warp_sum(lane < WARPS ? shared[lane][i] : 0.0);
     }
 }
@@ -217,8 +206,7 @@ __global__ void __launch_bounds__(SPAN * LINES)
             load_classes(dscores + row * CLASSES, slopes);
             float hidden = activate(KIND, pre[(i64)row * STRIDE + j] + bias, 0.0f);
             sum[CLASSES] += get(dpre[(i64)row * STRIDE + j]);
-#pragma unroll
-            for (int k = 0; k < CLASSES; ++k) sum[k] = fmaf(hidden, slopes[k], sum[k]);
+            UNROLLED(k, CLASSES) sum[k] = fmaf(hidden, slopes[k], sum[k]);
         }
     }
     // The lines of a warp first, then the warps in order.
@@ -233,8 +221,7 @@ __global__ void __launch_bounds__(SPAN * LINES)
         int k = i / SPAN, at = blockIdx.x * SPAN + i % SPAN;
         if (at >= STRIDE) continue;
         float total = 0.0f;
-#pragma unroll
-        for (int w = 0; w < WARPS; ++w) total += shared.part[w][i % SPAN][k];
+        UNROLLED(w, WARPS) total += shared.part[w][i % SPAN][k];
         if (k < CLASSES) dw2[k * STRIDE + at] = total;
         else if (db1) db1[at] = total;
     }

@@ -22,6 +22,7 @@ class Stack:
     columns: int
 
 
+@dataclass(frozen=True)
 class StackProduct:
     """D = alpha A op(B) + beta C for each matrix of the stacks; operands of one type, sums float32.
 
@@ -29,15 +30,11 @@ class StackProduct:
     a device array of WORKSPACE_BYTES that nothing else uses on this stream.
     """
 
-    def __init__(
-        self, library: CublasLt, stream: Any, workspace: Any, operands: str, transposed: bool
-    ) -> None:
-        self._library = library
-        self._stream = stream
-        self._workspace = workspace
-        self._kind = DATA_TYPE[operands]
-        self._operands = operands
-        self._transposed = transposed
+    library: CublasLt
+    stream: Any
+    workspace: Any
+    operands: str
+    transposed: bool
 
     def launch(
         self,
@@ -49,12 +46,13 @@ class StackProduct:
         beta: float = 0.0,
     ) -> Callable[[], None]:
         """A function that computes the products. Raises CublasError if there is no algorithm."""
-        library, shown = self._library, self.shown(a, d)
+        library, shown = self.library, self.shown(a, d)
         # Column by column the operands change places: D^T = op(B)^T A^T.
         matmul = library.new("MatmulDesc", COMPUTE_FLOAT, DATA_TYPE["float32"])
-        library.set("MatmulDesc", matmul, TRANSPOSE_A, c_int(self._transposed))
+        library.set("MatmulDesc", matmul, TRANSPOSE_A, c_int(self.transposed))
+        kind = DATA_TYPE[self.operands]
         layouts = [
-            library.matrix(self._kind, s.columns, s.rows, s.columns, s.count, s.rows * s.columns)
+            library.matrix(kind, s.columns, s.rows, s.columns, s.count, s.rows * s.columns)
             for s in (b, a, d)
         ]
         descriptors = [matmul, *layouts]
@@ -62,10 +60,10 @@ class StackProduct:
         found = library.algorithms(descriptors, places)
         if not found:
             raise CublasError("cublasLt", "cublasLtMatmul", "no algorithm", shown)
-        where = (found[0], self._workspace, self._stream)
+        where = (found[0], self.workspace, self.stream)
         return library.matmul(descriptors, places, *where, shown, (alpha, beta))
 
     def shown(self, a: Stack, d: Stack) -> dict[str, object]:
         """What an error message and ``explain`` show."""
         sizes = {"count": d.count, "m": d.rows, "n": d.columns, "k": a.columns}
-        return {**sizes, "operands": self._operands}
+        return {**sizes, "operands": self.operands}

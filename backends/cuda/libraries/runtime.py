@@ -26,11 +26,15 @@ INSTALL = (
 @cache
 def cupy() -> Any:
     """CuPy, imported once. Raises BackendUnavailableError that says what to install."""
+    return _imported("cupy", "CuPy")
+
+
+def _imported(name: str, called: str) -> ModuleType:
     try:
-        return importlib.import_module("cupy")
+        return importlib.import_module(name)
     except ImportError as error:
         raise BackendUnavailableError(
-            f"device 'cuda': CuPy cannot be imported ({error}); {INSTALL}"
+            f"device 'cuda': {called} cannot be imported ({error}); {INSTALL}"
         ) from None
 
 
@@ -49,13 +53,8 @@ def device_errors() -> tuple[type[Exception], type[Exception]]:
 @cache
 def frontend() -> Any:
     """cuDNN's frontend. It would import torch if installed, which takes seconds for nothing."""
-    try:
-        with _blocked("torch"):
-            module = importlib.import_module("cudnn")
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"device 'cuda': the cuDNN frontend cannot be imported ({error}); {INSTALL}"
-        ) from None
+    with _blocked("torch"):
+        module = _imported("cudnn", "the cuDNN frontend")
     check_frontend(str(module.__version__))
     return module
 

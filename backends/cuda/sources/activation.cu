@@ -12,8 +12,7 @@ __global__ void wide_activation(const T* x, const float* b, T* y, int eights, in
         const int first = i % groups * 8;
         float v[8];
         get8(x + (i64)i * 8, v);
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
+        UNROLLED(k, 8) {
             const bool counts = first + k < columns;
             if (b && counts) v[k] += b[first + k];
             if (KIND >= 0) v[k] = activate(KIND, v[k], alpha);
@@ -31,8 +30,7 @@ __global__ void wide_activation_backward(const T* value, const T* dy, T* dx, int
         float v[8], d[8];
         get8(value + (i64)i * 8, v);
         get8(dy + (i64)i * 8, d);
-#pragma unroll
-        for (int k = 0; k < 8; ++k) d[k] *= slope(KIND, v[k], alpha);
+        UNROLLED(k, 8) d[k] *= slope(KIND, v[k], alpha);
         put8(dx + (i64)i * 8, d);
     }
 }

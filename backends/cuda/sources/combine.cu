@@ -145,22 +145,18 @@ __global__ void dropout_squares(const T* x, T* __restrict__ y, u8* __restrict__ 
         unsigned place = i / groups, group = i - place * groups;
         unsigned sample = place / fours, pixel = (place - sample * fours) * 4;
         unsigned keep[4][4];  // [channel][pixel]
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
+        UNROLLED(k, 4) {
             unsigned channel = group * 4 + k;
             unsigned long long e = first + sample * size + (i64)channel * p.pixels + pixel;
             uint4 words = philox(e / 4, turn, k0, k1);
             bool counts = channel < p.channels;
             unsigned drawn[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-            for (int j = 0; j < 4; ++j) keep[k][j] = counts && drawn[j] >= threshold;
+            UNROLLED(j, 4) keep[k][j] = counts && drawn[j] >= threshold;
         }
         const i64 corner = ((i64)sample * p.pixels + pixel) * p.row + group * 4;
         float4 values[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) values[j] = get4(x + corner + j * p.row);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
+        UNROLLED(j, 4) values[j] = get4(x + corner + j * p.row);
+        UNROLLED(j, 4) {
             const i64 at = corner + j * p.row;
             *(uchar4*)(mask + at) = make_uchar4(keep[0][j], keep[1][j], keep[2][j], keep[3][j]);
             const float4 kept = make_float4(keep[0][j], keep[1][j], keep[2][j], keep[3][j]);

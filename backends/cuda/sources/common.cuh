@@ -25,7 +25,10 @@ INLINE void enter() {
 #define INF __int_as_float(0x7f800000)
 #define LINEAR(i, n) \
     for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
-// The same where all threads and numbers are counted in 32 bits, by this type.
+#define UNROLLED(i, n) _Pragma("unroll") for (int i = 0; i < (n); ++i)
+// Those of a block alone.
+#define OF_BLOCK(i, n) for (int i = threadIdx.x; i < (n); i += blockDim.x)
+// The first where all threads and numbers are counted in 32 bits, by this type.
 #define SHORT_LINEAR(type, i, n) \
     for (type i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
 
@@ -99,8 +102,7 @@ INLINE void get8(const float* p, float* v) {
 INLINE void get8(const bfloat* p, float* v) {
     const uint4 u = *(const uint4*)p;
     const unsigned pairs[4] = {u.x, u.y, u.z, u.w};
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
+    UNROLLED(k, 4) {
         v[2 * k] = __uint_as_float(pairs[k] << 16);
         v[2 * k + 1] = __uint_as_float(pairs[k] & 0xffff0000u);
     }
@@ -138,8 +140,7 @@ INLINE N warp_sum(N v) {
 template <int width>
 INLINE void fold(float* v) {
     bool upper = threadIdx.x & width;
-#pragma unroll
-    for (int q = 0; q < width; ++q) {
+    UNROLLED(q, width) {
         float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
         v[q] = keep + __shfl_xor_sync(~0u, send, width);
     }
@@ -195,8 +196,7 @@ INLINE float4 column_sum(float4 mine, int groups, int rows, float4* shared) {
 __device__ uint4 philox(unsigned long long block, unsigned long long turn, unsigned k0,
                         unsigned k1) {
     unsigned c0 = block, c1 = block >> 32, c2 = turn, c3 = turn >> 32;
-#pragma unroll
-    for (int round = 0; round < 10; ++round) {
+    UNROLLED(round, 10) {
         unsigned high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
         unsigned high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
         c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;

@@ -36,7 +36,7 @@ __global__ void reduce_loss(const float* losses, const int* target, float* loss,
     enter();
     extern __shared__ double totals[];
     double sum = 0.0, count = 0.0;
-    for (int row = threadIdx.x; row < n; row += blockDim.x) {
+    OF_BLOCK(row, n) {
         sum += losses[row];
         count += target[row] >= 0;
     }
@@ -66,7 +66,7 @@ __global__ void metrics(const float* scores, const int* target, const float* los
     enter();
     extern __shared__ double totals[];
     double right = 0.0, count = 0.0;
-    for (int row = threadIdx.x; row < n; row += blockDim.x) {
+    OF_BLOCK(row, n) {
         const float* in = scores + (i64)row * classes;
         int best = 0;
         for (int k = 1; k < classes; ++k)

@@ -9,10 +9,8 @@ INLINE float4 nearby(const float4* line, int group, int groups, int reach) {
     for (int q = max(group - far, 0); q <= min(group + far, groups - 1); ++q) {
         float e[4];
         unpack(line[q], e);
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
+        UNROLLED(j, 4)
+            UNROLLED(k, 4)
                 if (abs((q - group) * 4 + j - k) <= reach) sum[k] += e[j];
     }
     return pack(sum);

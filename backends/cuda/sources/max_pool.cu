@@ -50,12 +50,9 @@ INLINE void take(float value, int tap, float& best, int& chosen) {
 INLINE void maxima(const T* corner, int pixel, int line, float* best,
                                        int* tap) {
     float v[KH * KW][EACH];
-#pragma unroll
-    for (int h = 0; h < KH; ++h)
-#pragma unroll
-        for (int w = 0; w < KW; ++w) load(corner + h * line + w * pixel, v[h * KW + w]);
-#pragma unroll
-    for (int k = 0; k < EACH; ++k) {
+    UNROLLED(h, KH)
+        UNROLLED(w, KW) load(corner + h * line + w * pixel, v[h * KW + w]);
+    UNROLLED(k, EACH) {
         best[k] = v[0][k], tap[k] = 0;
 #pragma unroll
         for (int t = 1; t < KH * KW; ++t) take(v[t][k], t, best[k], tap[k]);
@@ -97,15 +94,13 @@ __global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* w
                     float v[EACH];
                     load(picture + (i64)(h * p.width + w) * pixel, v);
                     const int t = (h - top) * kernel_w + w - left;
-#pragma unroll
-                    for (int k = 0; k < EACH; ++k) {
+                    UNROLLED(k, EACH) {
                         if (tap[k] < 0) best[k] = v[k], tap[k] = t;
                         take(v[k], t, best[k], tap[k]);
                     }
                 }
         }
-#pragma unroll
-        for (int k = 0; k < EACH; ++k) {
+        UNROLLED(k, EACH) {
             if (bias && channel + k < p.channels) best[k] += bias[channel + k];
             if (relu && !(best[k] > 0.0f) && !isnan(best[k])) best[k] = 0.0f;
         }
@@ -183,8 +178,7 @@ __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T
             if (y) {
                 float v[EACH];
                 channels_of(y + at, p, channel, wide, v);
-#pragma unroll
-                for (int k = 0; k < EACH; ++k)
+                UNROLLED(k, EACH)
                     if (!(v[k] > 0.0f)) d[k] = 0.0f;
             }
             if (wide && channel < p.stored) {
@@ -194,17 +188,13 @@ __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T
             }
             T* corner = dx + (((i64)sample * p.height + row * p.stride_h) * p.width +
                               column * p.stride_w) * pixel + channel;
-#pragma unroll
-            for (int h = 0; h < kernel_h; ++h)
-#pragma unroll
-                for (int w = 0; w < kernel_w; ++w) {
+            UNROLLED(h, kernel_h)
+                UNROLLED(w, kernel_w) {
                     float v[EACH];
-#pragma unroll
-                    for (int k = 0; k < EACH; ++k) v[k] = t[k] == h * kernel_w + w ? d[k] : 0.0f;
+                    UNROLLED(k, EACH) v[k] = t[k] == h * kernel_w + w ? d[k] : 0.0f;
                     store(corner + (i64)(h * p.width + w) * pixel, v);
                 }
-#pragma unroll
-            for (int k = 0; k < EACH; ++k) total[k] += d[k];
+            UNROLLED(k, EACH) total[k] += d[k];
         }
     if (!slices) return;
 #pragma unroll

@@ -79,15 +79,13 @@ __device__ void over_slices(const double* slices, int blocks, int stored, int ch
     double sum[2] = {0.0, 0.0};
     for (int first = threadIdx.y; first < blocks; first += PARTS * ROUND) {
         double found[2][ROUND];
-#pragma unroll
-        for (int k = 0; k < ROUND; ++k) {
+        UNROLLED(k, ROUND) {
             const int b = first + k * PARTS;
             const double* at = slices + (i64)b * 2 * stored + channel;
             found[0][k] = b < blocks ? at[0] : 0.0;
             found[1][k] = b < blocks ? at[stored] : 0.0;
         }
-#pragma unroll
-        for (int k = 0; k < ROUND; ++k) sum[0] += found[0][k], sum[1] += found[1][k];
+        UNROLLED(k, ROUND) sum[0] += found[0][k], sum[1] += found[1][k];
     }
     for (int i = 0; i < 2; ++i) {
         for (int o = TILE; o < 32; o *= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], o);

@@ -123,7 +123,7 @@ __global__ void muon_normalize(const FilterSegment* segments, const int2* where,
     __shared__ double shared[256];
     const FilterSegment s = segments[where[blockIdx.x].x];
     double direct = 0.0, own = 0.0;
-    for (int b = threadIdx.x; b < s.blocks; b += blockDim.x) {
+    OF_BLOCK(b, s.blocks) {
         double2 each = partial[s.first + b];
         direct += each.x, own += each.y;
     }
