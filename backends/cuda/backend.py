@@ -22,14 +22,10 @@ from .libraries.cudnn_library import Cudnn
 from .libraries.layout import BFLOAT, FLOAT, Number
 from .libraries.runtime import address_of, cupy, device, fastest, frontend, module_version
 from .memory_plan import check_fits, choose_residency, free_bytes
-from .tuner import search
+from .tuner import LAYOUTS, search
 
 # What is taken without a search: channels padded to what tensor cores like.
-DEFAULT_CHOICES: dict[str, dict[str, str]] = {
-    "fp32": {"layout": "nhwc", "pad": "4"},
-    "tf32": {"layout": "nhwc", "pad": "8"},
-    "bf16": {"layout": "nhwc", "pad": "32"},
-}
+DEFAULT_CHOICES = {precision: layouts[0] for precision, layouts in LAYOUTS.items()}
 # How a library says that a plan cannot be had; a damaged number raises the latter two.
 REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from ....graph.graph import Op
+from ....graph.ops import ACTIVATIONS
 from ..libraries.kernels import f32
 from ..libraries.layout import Layout
 from .bind import Binder
@@ -26,6 +27,11 @@ def row(layout: Layout) -> tuple[int, int]:
     """Channels that count and are stored; a flattened picture's padding is its row's end."""
     axis = min(1, len(layout.shape) - 1)
     return layout.shape[axis], layout.stored[axis]
+
+
+def kind_of(activation: str | None) -> int:
+    """The number of an activation in kernels, -1 for none."""
+    return -1 if activation is None else ACTIVATIONS.index(activation)
 
 
 def in_eights(layout: Layout) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.ops import (
-    ACTIVATIONS,
     Activation,
     ActivationBackward,
     BiasAdd,
@@ -20,9 +19,10 @@ from ....graph.ops import (
     SoftmaxCrossEntropyBackward,
 )
 from ..binding.bind import Binder, OpT
+from ..binding.wide import kind_of
 from ..libraries.kernels import Defines, f32
 from ..libraries.layout import Layout, ceil_div
-from .pattern import defines, launches, origins, part, replace_ops, united
+from .pattern import LAUNCHES, defines, origins, part, replace_ops, united
 
 TAIL, GRADIENTS = "dense_tail", "dense_tail_gradients"
 FILE = "dense_tail.cu"
@@ -198,18 +198,11 @@ def _numbers(b: Binder, op: Fused) -> tuple[Tensor, Any, Any, Defines]:
     pre = bias.x if bias is not None else act.x
     layout = b.home(pre).layout
     entropy = part(op, SoftmaxCrossEntropy)
-    values = {
-        "HIDDEN": layout.shape[1],
-        "STRIDE": layout.columns,
-        "CLASSES": entropy.x.shape[1],
-        "KIND": ACTIVATIONS.index(act.kind),
-        "SPAN": SPAN,
-        "LINES": LINES,
-    }
-    return pre, bias, entropy, defines(values)
+    names = ("HIDDEN", "STRIDE", "CLASSES", "KIND", "SPAN", "LINES")
+    sizes = (layout.shape[1], layout.columns, entropy.x.shape[1], kind_of(act.kind), SPAN, LINES)
+    return pre, bias, entropy, defines(dict(zip(names, sizes, strict=True)))
 
 
-@launches(TAIL)
 def _tail(b: Binder, op: Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
     out = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_b)
@@ -227,7 +220,6 @@ def _tail(b: Binder, op: Fused) -> None:
     b.kernel(op, kernel, (n,), arguments, block=(128,), defines=fixed)
 
 
-@launches(GRADIENTS)
 def _gradients(b: Binder, op: Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
     weight = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_a)
@@ -242,3 +234,6 @@ def _gradients(b: Binder, op: Fused) -> None:
     )
     kernel, grid = (FILE, GRADIENTS, dpre.dtype), (ceil_div(stride, SPAN) + 2,)
     b.kernel(op, kernel, grid, arguments, block=(SPAN * LINES,), defines=fixed)
+
+
+LAUNCHES |= {TAIL: _tail, GRADIENTS: _gradients}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ....graph.ops import ACTIVATIONS, Conv2d
+from ....graph.ops import Conv2d
 from ..binding.bind import Binder
 from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
+from ..binding.wide import kind_of
 from ..libraries.candidates import Candidates
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, f32
 from ..libraries.layout import Layout, ceil_div, padded
@@ -108,7 +109,7 @@ def geometry_of(op: Conv2d, y: Layout) -> dict[str, int]:
     numbers = (
         *(*op.x.shape[1:], *window.kernel, *window.stride, *window.dilation),
         *(window.padding[0], window.padding[2], *op.y.shape[2:], op.w.shape[0], y.columns),
-        *(int(y.nhwc), -1 if op.activation is None else ACTIVATIONS.index(op.activation), THREADS),
+        *(int(y.nhwc), kind_of(op.activation), THREADS),
     )
     return dict(zip(names.split(), numbers, strict=True))
 

@@ -14,7 +14,7 @@ from ....graph.ops import (
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
 from ..libraries.layout import Layout, ceil_div, padded, plain
-from .pattern import defines, launches, part, replace_ops, united
+from .pattern import LAUNCHES, defines, part, replace_ops, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
 FILE = "first_conv.cu"
@@ -126,7 +126,6 @@ def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     return dict(zip(names.split(), numbers, strict=True))
 
 
-@launches(FORWARD)
 def _forward(b: Binder, op: Fused) -> None:
     conv, pool = part(op, Conv2d), part(op, Pool2d)
     # In fours of channels, channels-last whatever the layout of the other pictures.
@@ -147,7 +146,6 @@ def _forward(b: Binder, op: Fused) -> None:
     b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
 
 
-@launches(BACKWARD)
 def _backward(b: Binder, op: Fused) -> None:
     conv, pool, filters = part(op, Conv2d), part(op, Pool2d), part(op, Conv2dBackwardFilter)
     mask = part(op, ActivationBackward)
@@ -167,3 +165,6 @@ def _backward(b: Binder, op: Fused) -> None:
     b.slices(op, sums, 0, slices, stride, filters.dw, count * taps)
     if filters.bias_grad is not None:
         b.slices(op, sums, count * taps, slices, stride, filters.bias_grad, count)
+
+
+LAUNCHES |= {FORWARD: _forward, BACKWARD: _backward}

@@ -139,16 +139,9 @@ class Cublas(CublasLibrary):
             columns=columns,
         )
 
-    def saxpy(self, n: int, alpha: int, x: int, y: int) -> None:
-        """y += alpha x; alpha: a device pointer to one float."""
-        self._by_factor("cublasSaxpy_v2", n, alpha, x, 1, y, 1)
-
-    def sscal(self, n: int, alpha: int, x: int) -> None:
-        """x *= alpha; alpha: a device pointer to one float."""
-        self._by_factor("cublasSscal_v2", n, alpha, x, 1)
-
-    def _by_factor(self, name: str, n: int, *arguments: int) -> None:
-        """Call a function whose factor lies on the device."""
+    def by_factor(self, name: str, n: int, alpha: int, *vectors: int) -> None:
+        """cublasSscal: x *= alpha; cublasSaxpy: y += alpha x. alpha lies on the device too."""
+        spaced = [part for vector in vectors for part in (vector, 1)]
         self.call("cublasSetPointerMode_v2", self.handle, POINTER_DEVICE)
-        self.call(name, self.handle, n, *arguments, n=n)
+        self.call(f"{name}_v2", self.handle, n, alpha, *spaced, n=n)
         self.call("cublasSetPointerMode_v2", self.handle, POINTER_HOST)

@@ -8,7 +8,7 @@ zero, and every operation keeps it so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, Literal
 
@@ -85,10 +85,6 @@ class Layout:
         ends = zip(self.strides, other.strides, self.sizes, strict=True)
         mine, others = (self.dtype, self.size, self.sizes), (other.dtype, other.size, other.sizes)
         return mine == others and all(a == b for a, b, size in ends if size > 1)
-
-    def as_float(self) -> Layout:
-        """The same with float32 elements."""
-        return replace(self, dtype=FLOAT)
 
     def pack(self, array: NDArray[Any]) -> NDArray[Any]:
         """The flat stored array of a canonical one."""

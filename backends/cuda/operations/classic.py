@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -111,6 +112,6 @@ def rbf_backward(b: Binder, op: RbfBackward) -> None:
 @binds(Heaviside)
 def heaviside(b: Binder, op: Heaviside) -> None:
     """In the layout of x: padding stays 0."""
-    layout = b.home(op.x).layout.as_float()
+    layout = replace(b.home(op.x).layout, dtype=FLOAT)
     ends = (b.want(op.x, layout), b.output(op.y, layout))
     b.kernel(op, ("classic.cu", "heaviside"), layout.size, (*ends, i64(layout.size)))

@@ -15,7 +15,6 @@ import numpy as np
 
 from ....graph.graph import Op, Tensor
 from ....graph.ops import (
-    ACTIVATIONS,
     Add,
     Concat,
     Dropout,
@@ -26,7 +25,7 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..binding.wide import inner, row
+from ..binding.wide import inner, kind_of, row
 from ..libraries.kernels import f32, i64
 from ..libraries.layout import Layout, ceil_div, plain
 
@@ -54,10 +53,9 @@ def add(b: Binder, op: Add) -> None:
         two = (*terms, y, np.uint32(fours), op.activation == "relu")
         return b.kernel(op, ("combine.cu", "add_two", y.dtype), fours, two, shown)
     pointers = b.numbers(*(term.pointer for term in terms), dtype="uint64")
-    kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
     check = op.activation in RAISED and layout.shape != layout.stored
     where = (1, 1) if len(layout.shape) == 1 else row(layout)
-    f = (kind, f32(op.activation_alpha), check)
+    f = (kind_of(op.activation), f32(op.activation_alpha), check)
     arguments = (pointers, len(terms), y, i64(layout.size), *f, *where, inner(layout))
     return _fours(b, op, "add_terms", y, arguments, shown)
 

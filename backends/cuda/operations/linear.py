@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import partial
 
 from ....graph.graph import Op, Tensor
-from ....graph.ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
+from ....graph.ops import BiasAdd, BiasGrad, Conv2d, MatMul
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..binding.wide import activate_wide, inner, row, wide
+from ..binding.wide import activate_wide, inner, kind_of, row, wide
 from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import THREADS, f32, i64
@@ -94,7 +94,7 @@ def _sides(weight: Layout, n: int, dtype: str) -> tuple[Layout, Layout]:
 
 def finish(b: Binder, op: MatMul | Conv2d, y: Buffer, bias: Tensor | None) -> None:
     """y = f(y + bias) in place over the channels that count."""
-    kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
+    kind = kind_of(op.activation)
     if wide(y.layout):
         return activate_wide(b, op, (y, bias, y), kind, op.activation_alpha)
     size, where = y.layout.size, (*row(y.layout), inner(y.layout))

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ....graph.graph import Tensor
 from ....graph.ops import (
-    ACTIVATIONS,
     Activation,
     ActivationBackward,
     Pool2dBackward,
@@ -16,7 +15,7 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..binding.wide import EIGHT, activate_wide, in_eights, inner, row, wide
+from ..binding.wide import EIGHT, activate_wide, in_eights, inner, kind_of, row, wide
 from ..libraries.cudnn_library import ACTIVATION, MODE_CHANNEL, SOFTMAX_ACCURATE, SOFTMAX_LOG
 from ..libraries.kernels import THREADS, blocks_for, f32, i64
 from ..libraries.layout import BFLOAT, plain
@@ -36,7 +35,7 @@ def activation(b: Binder, op: Activation) -> None:
     y, layout = b.output(op.y, x.layout), x.layout
     zero_stays = op.kind not in ("sigmoid", "softplus") or layout.shape == layout.stored
     if op.kind not in ACTIVATION or x.dtype == BFLOAT or not zero_stays:
-        kind = ACTIVATIONS.index(op.kind)
+        kind = kind_of(op.kind)
         if wide(layout):
             return activate_wide(b, op, (x, None, y), kind, op.alpha)
         where = (i64(layout.size), *row(layout), inner(layout))
@@ -63,7 +62,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     layout = replace(b.home(op.value).layout, dtype=b.number(op.dx))
     value, dy, dx = b.want(op.value, layout), b.want(op.dy, layout), b.output(op.dx, layout)
     ends, alpha, shown = (value, dy, dx), f32(op.alpha), {"kind": op.kind}
-    kind, dtype, size = ACTIVATIONS.index(op.kind), dx.dtype, layout.size
+    kind, dtype, size = kind_of(op.kind), dx.dtype, layout.size
     fixed = (("KIND", kind),)
     found = b.bias_gradient_of(op.dx)
     _, stored = row(layout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -74,9 +73,8 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
 
 def _by_factor(b: Binder, op: Op, function: str, n: int, *arrays: Any) -> None:
     """x *= factor, or y += factor x: cuBLAS with device arrays (factor, x) or (factor, x, y)."""
-    cublas, pointers = b.stream.cublas, [address_of(array) for array in arrays]
-    launch: Callable[..., None] = cublas.saxpy if len(arrays) > 2 else cublas.sscal
-    b.add(op, "cuBLAS", function, partial(launch, n, *pointers), {"n": n})
+    launch = partial(b.stream.cublas.by_factor, function, n, *map(address_of, arrays))
+    b.add(op, "cuBLAS", function, launch, {"n": n})
 
 
 def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
