@@ -38,11 +38,7 @@ def result(
     x: (N, C, H, W), w: (O, C / groups, kh, kw), y: (N, O, P, Q). Channels are (O,) of y, (C,) of
     dx, (O, C / groups) of dw.
     """
-    (of_x, *x_axes), (out, inner, *w_axes), (of_y, *y_axes) = (
-        numbers(x[1:]),
-        numbers(w),
-        numbers(y[1:]),
-    )
+    (of_x, *x_axes), (of_y, *y_axes), (out, inner, *w_axes) = map(numbers, (x[1:], y[1:], w))
     groups = x[1] // w[1]
     by_group = of_x.reshape(groups, -1)
     if kind == "forward":
@@ -51,9 +47,8 @@ def result(
         channels = np.multiply.outer((of_y * out).reshape(groups, -1).sum(1), inner).ravel()
     else:
         channels = x[0] * of_y[:, None] * np.repeat(by_group, w[0] // groups, 0)
-    rows, columns = (
-        _line(kind, x_axes[axis], w_axes[axis], y_axes[axis], window, axis) for axis in (0, 1)
-    )
+    ends = zip(x_axes, w_axes, y_axes, strict=True)
+    rows, columns = (_line(kind, *line, window, axis) for axis, line in enumerate(ends))
     return channels.astype(np.float32), rows, columns
 
 

@@ -21,16 +21,15 @@ class Registry(dict[type[Op], KernelT]):
     def __init__(self, device: str) -> None:
         super().__init__()
         self._device = device
-        self._default: KernelT | None = None
-        self._covered: Collection[type[Op]] = ()
+        self._defaults: dict[type[Op], KernelT] = {}
 
     def fall_back(self, kernel: KernelT, kinds: Collection[type[Op]]) -> None:
         """Let a kernel compute those of ``kinds`` that have none of their own."""
-        self._default, self._covered = kernel, kinds
+        self._defaults = dict.fromkeys(kinds, kernel)
 
     def find(self, kind: type[Op]) -> KernelT | None:
         """The kernel of operations of this type; None where there is none."""
-        return self.get(kind, self._default if kind in self._covered else None)
+        return self.get(kind, self._defaults.get(kind))
 
     def of(self, op: Op) -> KernelT:
         """The kernel of an operation. Raises BackendUnavailableError where there is none."""

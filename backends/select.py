@@ -80,15 +80,13 @@ def available_threads() -> int:
 
 def _quota() -> int | None:
     """Whole cores of the cgroup's quota (version 2, then 1), rounded up; None without one."""
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
-    except (OSError, ValueError):
+    groups = Path("/sys/fs/cgroup")
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         try:
-            folder = Path("/sys/fs/cgroup/cpu")
-            limit = (folder / "cpu.cfs_quota_us").read_text("ascii").strip()
-            period = (folder / "cpu.cfs_period_us").read_text("ascii").strip()
-        except OSError:
-            return None
-    if not limit.isdigit() or not period.isdigit() or int(period) == 0:
-        return None
-    return -(-int(limit) // int(period))
+            texts = " ".join((groups / name).read_text("ascii") for name in names)
+            limit, period = texts.split()
+        except (OSError, ValueError):
+            continue
+        usable = limit.isdigit() and period.isdigit() and int(period)
+        return -(-int(limit) // int(period)) if usable else None
+    return None

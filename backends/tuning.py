@@ -42,12 +42,8 @@ class Tuning:
     choices: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "backend": self.backend,
-            "environment": dict(self.environment),
-            "graph": self.graph,
-            "choices": dict(self.choices),
-        }
+        environment, choices = dict(self.environment), dict(self.choices)
+        return vars(self) | {"environment": environment, "choices": choices}
 
     def misfit(self, other: Tuning) -> str:
         """Why this table cannot give the bits of ``other``, the present one; "" if it can."""
@@ -81,7 +77,7 @@ def settle(
     if given is not None:
         reason = given.misfit(present) if trains else ""
         if not reason and given.backend == present.backend:
-            _LOG.info("tuning: the checkpoint's table, %s", _counted(given))
+            _LOG.info("tuning: the checkpoint's table, %d choices", len(given.choices))
             return given, ()
         if reason:
             notes = (f"{UNEQUAL}: {reason}",)
@@ -92,15 +88,14 @@ def settle(
         begin = time.perf_counter()
         choices, keep = search()
         found = replace(present, choices=dict(choices))
-        seconds = time.perf_counter() - begin
-        path = _path(found, thorough)
-        _LOG.info("tuning: %s, timed in %.1f s, now in %s", _counted(found), seconds, path)
+        timed = (time.perf_counter() - begin, _path(found, thorough))
+        _LOG.info("tuning: %d choices, timed in %.1f s, now in %s", len(choices), *timed)
         store(found, thorough)
         if not keep:
             # Beside a program that held the memory, perhaps: the next start searches again.
             forget(found)
     else:
-        _LOG.info("tuning: %s, from the cache", _counted(found))
+        _LOG.info("tuning: %d choices, from the cache", len(found.choices))
     return found, notes
 
 
@@ -116,10 +111,6 @@ def code_digest(package: str, *folders: str) -> str:
     return hashlib.sha256(b"\0".join(code)).hexdigest()[:12]
 
 
-def _counted(tuning: Tuning) -> str:
-    return f"{len(tuning.choices)} choices"
-
-
 def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
     """The sections that train: choices are timed on them, and their bits must be kept."""
     return {
@@ -131,21 +122,17 @@ def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
 
 def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
     """SHA-256 over the operations, shapes and attributes of all sections, and ``extra``."""
-    digest = hashlib.sha256(repr(extra).encode())
+    parts = [repr(extra)]
     for name, graph in sorted(sections.items()):
-        digest.update(f"\n{name}\n".encode())
-        for op in graph.ops:
-            digest.update(_described(op).encode())
-    return digest.hexdigest()
+        parts += [f"\n{name}\n", *map(_described, graph.ops)]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def _described(op: Op) -> str:
-    parts = [type(op).__name__]
-    for name, value in vars(op).items():
-        # Nor does any choice depend on the seed, the key of random numbers.
-        if name not in ("origin", "key", "keys"):
-            parts.append(f"{name}={_brief(value)}")
-    return ";".join(parts) + "\n"
+    # Nor does any choice depend on the seed, the key of random numbers.
+    fields = [item for item in vars(op).items() if item[0] not in ("origin", "key", "keys")]
+    parts = [f"{name}={_brief(value)}" for name, value in fields]
+    return ";".join([type(op).__name__, *parts]) + "\n"
 
 
 def _brief(value: object) -> str:
@@ -178,12 +165,10 @@ def cached(wanted: Tuning, thorough: bool = False) -> Tuning | None:
 
 def store(tuning: Tuning, thorough: bool = False) -> None:
     """Store a table for the next start; a cache that cannot be written is not an error."""
-    try:
-        path = _path(tuning, thorough)
+    path = _path(tuning, thorough)
+    with suppress(OSError):
         make_folder(path.parent)
         atomic_write(path, json.dumps(tuning.to_json(), indent=1).encode())
-    except OSError:
-        return
 
 
 def forget(tuning: Tuning) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import inf
-from typing import Any
 
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
 from ...graph.graph import Graph
@@ -21,16 +20,12 @@ from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
 from .libraries.cudnn_library import Cudnn
 from .libraries.layout import BFLOAT, FLOAT, Number
-from .libraries.runtime import cupy, device, frontend, module_version, synchronize
+from .libraries.runtime import address_of, cupy, device, fastest, frontend, module_version
 from .memory_plan import check_fits, choose_residency, free_bytes
-from .tuner import search
+from .tuner import LAYOUTS, search
 
 # What is taken without a search: channels padded to what tensor cores like.
-DEFAULT_CHOICES: dict[str, dict[str, str]] = {
-    "fp32": {"layout": "nhwc", "pad": "4"},
-    "tf32": {"layout": "nhwc", "pad": "8"},
-    "bf16": {"layout": "nhwc", "pad": "32"},
-}
+DEFAULT_CHOICES = {precision: layouts[0] for precision, layouts in LAYOUTS.items()}
 # How a library says that a plan cannot be had; a damaged number raises the latter two.
 REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.
@@ -56,16 +51,15 @@ class CudaBackend:
 
     def _stream(self, index: int, tf32: bool) -> Stream:
         """The stream of this number, with handles made when first asked for."""
-        key = (index, tf32)
-        if key not in self._streams:
+        if (index, tf32) not in self._streams:
             cuda = self.device.numbered_stream(index)
             with cuda:
                 other = self._streams.get((index, not tf32))
                 cudnn = other.cudnn if other is not None else Cudnn(cuda)
-                cublas = Cublas(tf32, cuda)
                 self._cublas_lt = self._cublas_lt or CublasLt()
-                self._streams[key] = Stream(cuda, cublas, cudnn, self._cublas_lt)
-        return self._streams[key]
+                made = Stream(cuda, Cublas(tf32, cuda), cudnn, self._cublas_lt)
+                self._streams[index, tf32] = made
+        return self._streams[index, tf32]
 
     def compile(
         self, sections: Mapping[str, Graph], options: Options | None = None
@@ -85,8 +79,8 @@ class CudaBackend:
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:
                 count = int(tuning.choices.get("streams", "1"))
                 streams = [self._stream(i, chosen == "tf32") for i in range(count)]
-                capture = self._capture
-                return CudaExecutable(graphs, tuning, streams, arithmetic, notes, capture, streamed)
+                how = (arithmetic, notes, self._capture, streamed)
+                return CudaExecutable(graphs, tuning, streams, *how)
 
             def trial(choices: Choices) -> CudaExecutable:
                 return build(trained, Tuning(self.name, choices=dict(choices)), ())
@@ -124,12 +118,12 @@ class CudaBackend:
         with self.device.stream:
             a, b, c = (cp.random.standard_normal((n, n), dtype="float32") for _ in range(3))
             blas = self._stream(0, self.device.has_tf32).cublas
-            at = [int(x.data.ptr) for x in (a, b, c)]
+            at = [address_of(x) for x in (a, b, c)]
             product = Product(n, n, n, at[0], n, at[1], n, at[2], n)
-            seconds = _fastest(lambda: blas.sgemm(product))
             source = cp.empty(1 << 28, "float32")
-            target = cp.empty_like(source)
-            moved = _fastest(lambda: cp.copyto(target, source))
+            target, stream = cp.empty_like(source), self.device.stream
+            seconds = fastest(lambda: blas.sgemm(product), stream, 10)
+            moved = fastest(lambda: cp.copyto(target, source), stream, 10)
         return Limits(2 * n**3 / seconds / 1e9, 2 * source.nbytes / moved / 1e9)
 
     def versions(self) -> Mapping[str, str]:
@@ -148,17 +142,3 @@ class CudaBackend:
 @cache
 def _digest() -> str:
     return code_digest(__package__, "operations", "binding", "fused", "libraries", "sources")
-
-
-def _fastest(work: Any, repeats: int = 10) -> float:
-    cp, stream = cupy(), device().stream
-    best = float("inf")
-    for _ in range(repeats):
-        start, stop = cp.cuda.Event(), cp.cuda.Event()
-        start.record(stream)
-        work()
-        stop.record(stream)
-        stop.synchronize()
-        best = min(best, cp.cuda.get_elapsed_time(start, stop) / 1e3)
-    synchronize()
-    return best

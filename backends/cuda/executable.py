@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from .binding.launch_list import JOINS, Step, Stream, launches
 from .binding.layouts import Geometry, add_gradients, add_parameters
 from .binding.store import PARAMETERS, Buffer, Store
 from .libraries.layout import BFLOAT
-from .libraries.runtime import captured_seconds, cupy, device, device_errors, synchronize
+from .libraries.runtime import captured, captured_seconds, cupy, device, device_errors, synchronize
 
 # Steps that one graph holds, and launches it may hold at most.
 TOGETHER, MOST_LAUNCHES = 8, 800
@@ -64,10 +65,8 @@ class CudaExecutable:
         self._generation = 0
         self._running: str | None = None
         with device().stream:
-            try:
+            with _allocating():
                 self._share(streamed)
-            except MemoryError as error:
-                raise LibraryError("CUDA", ALLOCATION, str(error), {}, AFTER) from None
             self._bind()
 
     def _share(self, streamed: bool) -> None:
@@ -89,11 +88,8 @@ class CudaExecutable:
                 graph, self._store, self._streams, self._arithmetic, self.tuning.choices
             )
             binder.buffers.update(self._gradients[name])
-            try:
+            with _allocating(section=name, batch_size=graph.batch_size):
                 binder.bind()
-            except MemoryError as error:
-                shown = {"section": name, "batch_size": graph.batch_size}
-                raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
             self._sections[name] = binder
         self._share_workspaces()
         self._generation = self._store.generation
@@ -106,11 +102,8 @@ class CudaExecutable:
         for binder in self._sections.values():
             for stream, size in binder.wanted_workspaces().items():
                 sizes[stream] = max(size, sizes.get(stream, 16))
-        try:
+        with _allocating(workspaces=sum(sizes.values())):
             workspaces = {stream: cupy().empty(size, "uint8") for stream, size in sizes.items()}
-        except MemoryError as error:
-            shown = {"workspaces": sum(sizes.values())}
-            raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
         for binder in self._sections.values():
             binder.give_workspaces(workspaces)
 
@@ -124,15 +117,15 @@ class CudaExecutable:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Name the section that was last begun where the device reports an error."""
-        try:
+        section = self._running
+        if section is None:
             yield
-        except (MemoryError, *device_errors()) as error:
-            section = self._running
-            if section is None:
-                raise
-            shown = {"section": section, "batch_size": self.graphs[section].batch_size}
-            if isinstance(error, MemoryError):
-                raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None
+            return
+        shown = {"section": section, "batch_size": self.graphs[section].batch_size}
+        try:
+            with _allocating(**shown):
+                yield
+        except device_errors() as error:
             raise LibraryError("CUDA", "cudaGraphLaunch", str(error), shown, CAPTURED) from None
 
     def _run(self, section: str, steps: int) -> None:
@@ -142,8 +135,7 @@ class CudaExecutable:
             feeds = self._store.feeds
             if not self._capture:
                 for _ in range(steps):
-                    if feeds is not None:
-                        feeds.load(section)
+                    feeds.load(section)
                     # One after the other, so that an error belongs to the call that it follows.
                     _launch(self._sections[section].steps, self._streams)
                 return
@@ -152,35 +144,23 @@ class CudaExecutable:
                 times = together if steps >= together else 1
                 if (section, times) not in self._captured:
                     self._captured[section, times] = self._record(section, times)
-                if feeds is not None:
-                    feeds.load(section)
+                feeds.load(section)
                 self._captured[section, times].launch(stream)
                 steps -= times
 
     def _together(self, section: str) -> int:
         """How many steps one graph may hold; every step of data that are fed has its own."""
-        if self._store.feeds is not None:
-            return 1
-        return TOGETHER if TOGETHER * len(self._sections[section].steps) <= MOST_LAUNCHES else 1
+        fits = TOGETHER * len(self._sections[section].steps) <= MOST_LAUNCHES
+        return TOGETHER if fits and not self._store.feeds else 1
 
     def _record(self, section: str, times: int = 1) -> Any:
         """Capture ``times`` runs of a section, after one run on state that is put back, because
         modules load lazily."""
-        binder, stream = self._sections[section], device().stream
-        joins = binder.overlaps == JOINS
+        binder = self._sections[section]
         with self._restored(binder):
             _launch(binder.steps)
-        stream.begin_capture()
-        try:
-            for step, launch in launches(binder.repeated(times), joins):
-                with _explaining(step):
-                    launch()
-        except BaseException:
-            # The error that broke the capture says more than that it is broken.
-            with suppress(*device_errors()):
-                stream.end_capture()
-            raise
-        return stream.end_capture()
+        steps = launches(binder.repeated(times), binder.overlaps == JOINS)
+        return captured((partial(_explained, *each) for each in steps), device().stream)
 
     @contextmanager
     def _restored(self, binder: Binder) -> Iterator[None]:
@@ -219,8 +199,7 @@ class CudaExecutable:
                 layout = replace(buffer.layout, dtype=BFLOAT)
                 if tensor.role == "parameter":
                     self._store.renew(tensor, layout.pack(values))
-                if self._store.feeds is not None:
-                    self._store.feeds.moved(tensor)
+                self._store.feeds.moved(tensor)
             synchronize()
 
     def _position(self, tensor: Tensor) -> int:
@@ -228,23 +207,20 @@ class CudaExecutable:
         return int(self._buffer(tensor).array.get()[0])
 
     def _write_data(self, tensor: Tensor, array: Array) -> None:
-        feeds = self._store.feeds
-        if feeds is not None and feeds.holds(tensor):
-            feeds.write(tensor, array)
-            return
-        held = self._store.data[tensor]
-        if held.shape == array.shape:
-            held.set(np.ascontiguousarray(array))
-            return
-        self._store.data[tensor] = cupy().asarray(np.ascontiguousarray(array))
-        self._store.generation += 1
+        store = self._store
+        if store.feeds.holds(tensor):
+            store.feeds.write(tensor, array)
+        elif store.data[tensor].shape == array.shape:
+            store.data[tensor].set(np.ascontiguousarray(array))
+        else:
+            store.data[tensor] = cupy().asarray(np.ascontiguousarray(array))
+            store.generation += 1
 
     def read(self, tensor: Tensor) -> Array:
         with device().stream, self._explained():
             synchronize()
-            feeds = self._store.feeds
-            if feeds is not None and feeds.holds(tensor):
-                return feeds.read(tensor)
+            if self._store.feeds.holds(tensor):
+                return self._store.feeds.read(tensor)
             if tensor.role == "data":
                 return np.asarray(self._store.data[tensor].get())
             buffer = self._buffer(tensor)
@@ -260,9 +236,9 @@ class CudaExecutable:
             for step in binder.steps:
                 if step.call is None:
                     step.launch()
-                    continue
-                stream = self._streams[step.stream].cuda
-                times.append(captured_seconds(step.launch, stream, repeats))
+                else:
+                    stream = self._streams[step.stream].cuda
+                    times.append(captured_seconds(step.launch, stream, repeats))
         return times
 
     def binders(self) -> Sequence[Binder]:
@@ -298,8 +274,7 @@ class CudaExecutable:
         # After an error of the device every call fails; it has been reported by then.
         with suppress(*device_errors()):
             synchronize()
-        if self._store.feeds is not None:
-            self._store.feeds.close()
+        self._store.feeds.close()
         self._captured.clear()
         self._sections.clear()
         self._store = Store()
@@ -313,29 +288,31 @@ class CudaExecutable:
 def _launch(steps: Sequence[Step], finished: Sequence[Stream] = ()) -> None:
     """Launch steps in order; with ``finished``, the streams, each is waited for before the next."""
     for step in steps:
-        with _explaining(step):
-            step.launch()
-            if finished:
-                finished[step.stream].cuda.synchronize()
+        _explained(step, step.launch)
+        if finished:
+            _explained(step, finished[step.stream].cuda.synchronize)
+
+
+def _explained(step: Step, work: Callable[[], None]) -> None:
+    """Do what a step asks for; where it fails, say which operation it was of."""
+    try:
+        work()
+    except (LibraryError, *device_errors()) as error:
+        call = step.call
+        op = {} if call is None else {"op": call.op.label()}
+        if isinstance(error, LibraryError):
+            shown, kind = {**op, **error.arguments}, type(error)
+            raise kind(error.library, error.function, error.status, shown, AFTER) from None
+        if call is None:
+            raise LibraryError("CUDA", "cudaStreamWaitEvent", str(error), {}, AFTER) from None
+        shown = {**op, **call.arguments}
+        raise LibraryError(call.library, call.function, str(error), shown, AFTER) from None
 
 
 @contextmanager
-def _explaining(step: Step) -> Iterator[None]:
-    """Say of a failed launch which operation it was of."""
+def _allocating(**shown: object) -> Iterator[None]:
+    """Say for what memory ran out."""
     try:
         yield
-    except device_errors() as error:
-        raise _named(step, error) from None
-    except LibraryError as error:
-        op = {"op": step.call.op.label()} if step.call is not None else {}
-        shown = {**op, **error.arguments}
-        kind = type(error)
-        raise kind(error.library, error.function, error.status, shown, AFTER) from None
-
-
-def _named(step: Step, error: Exception) -> LibraryError:
-    call = step.call
-    if call is None:
-        return LibraryError("CUDA", "cudaStreamWaitEvent", str(error), {}, AFTER)
-    shown = {"op": call.op.label(), **call.arguments}
-    return LibraryError(call.library, call.function, str(error), shown, AFTER)
+    except MemoryError as error:
+        raise LibraryError("CUDA", ALLOCATION, str(error), shown, AFTER) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 
 from ...common.errors import CudnnError, LibraryError
 from ..base import Options
@@ -14,7 +15,7 @@ from .libraries.candidates import Candidates
 from .libraries.conv_graph import WORKSPACE_LIMIT, best_first
 from .libraries.cublas_lt import LtProduct
 from .libraries.overlap import available
-from .libraries.runtime import cupy
+from .libraries.runtime import address_of, cupy
 
 # What is tried for each precision, the most promising first.
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
@@ -36,15 +37,12 @@ FINE_GAIN, FINE_REPEATS, FEW_LAUNCHES = 0.995, 20, 48
 Build = Callable[[Mapping[str, str]], CudaExecutable]
 
 
+@dataclass(frozen=True)
 class _Trials:
     """Builds trials, and remembers which choices could not be had."""
 
-    def __init__(self, build: Build) -> None:
-        self._build = build
-        self.refused: list[LibraryError] = []
-
-    def __call__(self, choices: Mapping[str, str]) -> CudaExecutable:
-        return self._build(choices)
+    build: Build
+    refused: list[LibraryError] = field(default_factory=list)
 
     def refuses(self, error: LibraryError) -> bool:
         """Whether others may be had: cuDNN has no such plan, or this layout takes more memory than
@@ -86,7 +84,7 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
             break
         choices = dict(layout)
         try:
-            choices |= _plans(build, choices, options, 0.8 * (budget - spent))
+            choices |= _plans(build.build, choices, options, 0.8 * (budget - spent))
         except LibraryError as error:
             if not build.refuses(error):
                 raise
@@ -149,7 +147,7 @@ def _timed(build: _Trials, choices: Mapping[str, str], repeats: int) -> tuple[fl
     """``_seconds``, and the kernels that may overlap; none for a network with so many launches that
     one matters little."""
     try:
-        with closing(build(choices)) as trial:
+        with closing(build.build(choices)) as trial:
             seconds = sum(trial.step_seconds(name, repeats) for name in trial.graphs)
             steps = [step for binder in trial.binders() for step in binder.steps]
     except LibraryError as error:
@@ -175,8 +173,7 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
     for name in trial.graphs:
         trial.run(name)
     workspace = cupy().empty(WORKSPACE_LIMIT, "uint8")
-    pointer = int(workspace.data.ptr)
-    plans: dict[str, str] = {}
+    pointer, plans = address_of(workspace), dict[str, str]()
     begin = time.perf_counter()
     for binder in trial.binders():
         for name, product in binder.products.items():
@@ -216,8 +213,7 @@ def _best(graph: Candidates, workspace: int, budget: float) -> tuple[float, int]
     deadline = time.perf_counter() + budget
     times: dict[int, float] = {}
     names: set[str] = set()
-    most = graph.plans() if budget == float("inf") else min(graph.plans(), MOST_PLANS)
-    for index in range(most):
+    for index in range(graph.plans() if budget == float("inf") else min(graph.plans(), MOST_PLANS)):
         if times and time.perf_counter() > deadline:
             break
         if graph.build(index) and graph.name(index) not in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,10 +17,10 @@ from ...registry import Registry
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas_lt import LtProduct
-from ..libraries.kernels import i64, linear_grid
+from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
-from ..libraries.runtime import cupy
+from ..libraries.runtime import address_of, cupy
 from .decisions import Decisions
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
@@ -55,16 +56,12 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class _Slices:
-    """Sums over parts of a batch that are yet to be added up: ``count`` rows, a stride apart."""
+    """Sums over parts of a batch that are yet to be added up: struct Segment of elementwise.cu."""
 
     op: Op
     stream: int
-    source: Any
-    first: int
-    count: int
-    stride: int
     target: Buffer
-    size: int
+    segment: tuple[int, ...]
 
 
 class Binder(LaunchList):
@@ -102,7 +99,10 @@ class Binder(LaunchList):
 
     def bind(self) -> None:
         """Bind every operation in order; then the section wants its workspaces."""
-        aside = self._aside()
+        # Beside others run the operations that only gradients of parameters come from: all but the
+        # last of what comes before the first update.
+        before = [op for op in self.graph.ops if not _changes(op)]
+        aside = {id(op) for op in before[:-1] if op.outputs and _only_gradients(op)}
         turn = 0
         self.current = len(self.streams) - 1
         for op in self.graph.ops:
@@ -136,18 +136,11 @@ class Binder(LaunchList):
     def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
         """Fix the workspace of every stream, an array of bytes, which other sections may share."""
         for stream, asked in self._workspaces.items():
-            address = int(self.keep(workspaces[stream]).data.ptr)
+            address = address_of(self.keep(workspaces[stream]))
             for _, bind in asked:
                 bind(address)
 
     # ------------------------------------------------------------ order
-
-    def _aside(self) -> set[int]:
-        """Operations that only gradients of parameters come from, with others to run beside them:
-        all but the last of what comes before the first update."""
-        before = [op for op in self.graph.ops if not _changes(op)]
-        ends = [op for op in before[:-1] if op.outputs and _only_gradients(op)]
-        return {id(op) for op in ends}
 
     def _wait_for(self, op: Op) -> None:
         if self.current:
@@ -155,6 +148,10 @@ class Binder(LaunchList):
         if _changes(op):
             self.join(range(len(self.streams)))
         self.join({self._writers[t] for t in op.reads() if t in self._writers})
+
+    def choice(self, op: Op, kind: str) -> str:
+        """The name of an operation's plan among the choices: plans depend on the batch size."""
+        return f"{self.graph.name}/{op.origin[0].layer if op.origin else ''}/{kind}"
 
     # ------------------------------------------------------------ tensors
 
@@ -164,17 +161,20 @@ class Binder(LaunchList):
 
     def home(self, tensor: Tensor) -> Buffer:
         """The buffer that holds a tensor; one that comes from outside starts zeroed, row-major."""
-        held = self.store.buffers if tensor.role in SHARED else self.buffers
+        held = self._held(tensor)
         if tensor not in held:
             held[tensor] = Buffer.zeros(plain(tensor.shape, tensor.dtype))
         return held[tensor]
+
+    def _held(self, tensor: Tensor) -> dict[Tensor, Buffer]:
+        return self.store.buffers if tensor.role in SHARED else self.buffers
 
     def data(self, tensor: Tensor) -> Any:
         """The device array of a data set as it is now; it may be exchanged, see generation.
 
         Of one that stays in host memory, the part that the present step reads.
         """
-        if self.store.feeds is not None and self.store.feeds.holds(tensor):
+        if self.store.feeds.holds(tensor):
             return self.store.feeds.staged(self.graph.name, tensor)
         if tensor not in self.store.data:
             self.store.data[tensor] = cupy().zeros(tensor.shape, tensor.dtype)
@@ -202,20 +202,22 @@ class Binder(LaunchList):
         return self.want(tensor, plain(tensor.shape, tensor.dtype))
 
     def output(self, tensor: Tensor, layout: Layout | None = None) -> Buffer:
-        """The zeroed buffer to write an output in this layout; a gradient's lies in its arena."""
-        layout = layout or plain(tensor.shape, tensor.dtype)
-        if tensor in self.buffers:
-            held = self.buffers[tensor]
-            if not held.layout.same(layout):
-                raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
-            return held
-        self.buffers[tensor] = Buffer.zeros(layout)
-        return self.buffers[tensor]
+        """The zeroed buffer to write an output in this layout; a gradient's lies in its arena.
+
+        Without a layout in that which is planned, else row-major.
+        """
+        layout = layout or self.planned(tensor) or plain(tensor.shape, tensor.dtype)
+        if tensor not in self.buffers:
+            self.buffers[tensor] = Buffer.zeros(layout)
+        held = self.buffers[tensor]
+        if not held.layout.same(layout):
+            raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
+        return held
 
     def planned(self, tensor: Tensor) -> Layout | None:
         """The layout of a tensor that has a buffer already: parameters, states, gradients."""
-        held = self.store.buffers if tensor.role in SHARED else self.buffers
-        return held[tensor].layout if tensor in held else None
+        held = self._held(tensor).get(tensor)
+        return None if held is None else held.layout
 
     def alias(self, tensor: Tensor, buffer: Buffer, layout: Layout) -> None:
         """Let a tensor share another's bytes."""
@@ -228,21 +230,19 @@ class Binder(LaunchList):
         whole, go = b.among(a)
         axes = sorted(range(4), key=lambda axis: -go[axis])
         sizes = [whole[axis] for axis in axes]
-        cast = self.numbers(
-            *sizes[1:], *(come[axis] for axis in axes), *(go[axis] for axis in axes)
-        )
+        steps = [step[axis] for step in (come, go) for axis in axes]
+        cast = self.numbers(*sizes[1:], *steps)
         kernel = "convert_same"
         if a.dtype != b.dtype:
             kernel = "convert_from_bf16" if a.dtype == BFLOAT else "convert_to_bf16"
-        size = int(np.prod(sizes))
-        arguments = (source.array, target.array, i64(size), cast)
-        self.kernel(
-            self._op,
-            ("elementwise.cu", kernel, BFLOAT if BFLOAT in (a.dtype, b.dtype) else FLOAT),
-            linear_grid(size),
-            arguments,
-            {"tensor": name, "from": a.dtype, "to": b.dtype},
-        )
+        size = prod(sizes)
+        named = ("elementwise.cu", kernel, BFLOAT if BFLOAT in (a.dtype, b.dtype) else FLOAT)
+        shown = {"tensor": name, "from": a.dtype, "to": b.dtype}
+        self.kernel(self._op, named, size, (source, target, i64(size), cast), shown)
+
+    def argument(self, value: Any) -> Any:
+        """As in LaunchList; a tensor stands for its home."""
+        return super().argument(self.home(value) if isinstance(value, Tensor) else value)
 
     def workspace(self, size: int, bind: Callable[[int], None]) -> None:
         """Ask for bytes of the stream's workspace; ``bind`` gets its address."""
@@ -269,16 +269,14 @@ class Binder(LaunchList):
         self, op: Op, source: Any, first: int, count: int, stride: int, target: Tensor, size: int
     ) -> None:
         """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
-        layout = self.planned(target) or plain(target.shape)
-        held = self.output(target, layout)
-        self._pending.append(_Slices(op, self.current, source, first, count, stride, held, size))
+        held = self.output(target)
+        segment = (address_of(source) + 4 * first, held.pointer, count, stride, size, 0)
+        self._pending.append(_Slices(op, self.current, held, segment))
 
     def _needs_sums(self, op: Op) -> bool:
         targets = {id(pending.target.array) for pending in self._pending}
-        return any(
-            tensor in self.buffers and id(self.buffers[tensor].array) in targets
-            for tensor in op.reads()
-        )
+        read = [self.buffers[tensor] for tensor in op.reads() if tensor in self.buffers]
+        return any(id(buffer.array) in targets for buffer in read)
 
     def add_up(self) -> None:
         """Add up all slices that wait, in one launch."""
@@ -286,36 +284,21 @@ class Binder(LaunchList):
             return
         pending, self._pending = self._pending, []
         self.join({p.stream for p in pending})
-        counts = [(name, "i4") for name in ("slices", "stride", "size", "unused")]
-        segment = np.dtype([("in", "u8"), ("out", "u8"), *counts])
-        table = np.zeros(len(pending), segment)
-        where = []
-        for i, p in enumerate(pending):
-            source = int(p.source.data.ptr) + 4 * p.first
-            table[i] = (source, p.target.pointer, p.count, p.stride, p.size, 0)
-            where += [(i, first) for first in range(0, p.size, 32)]
-        segments = self.keep(cupy().asarray(table.view("u1")))
-        places = self.keep(cupy().asarray(np.asarray(where, "int32").reshape(-1)))
+        table = np.array([p.segment for p in pending], "u8,u8,i4,i4,i4,i4")
+        counts, sizes = table["f2"], table["f4"]
+        where = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, 32)]
+        segments, places = self.upload(table), self.upload(np.asarray(where, "int32").ravel())
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
-        self.kernel(
-            replace(pending[0].op, origin=origin),
-            ("elementwise.cu", "sum_slices"),
-            (len(where),),
-            (segments, places),
-            {"sums": len(pending), "slices": max(p.count for p in pending)},
-            block=(32, 32),
-        )
+        op, kernel = replace(pending[0].op, origin=origin), ("elementwise.cu", "sum_slices")
+        shown = {"sums": len(pending), "slices": counts.max()}
+        self.kernel(op, kernel, (len(where),), (segments, places), shown, block=(32, 32))
 
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
         """The operation that sums dy over its rows, and its result, if a kernel may do it on the
         way: where fusion is on."""
-        if not self.arithmetic.fusion:
-            return None
-        for op in self.graph.ops:
-            if op in self.decisions.summed:
-                continue
+        for op in self.graph.ops if self.arithmetic.fusion else ():
             summed, result = _sum_of_rows(op)
-            if result is not None and summed == dy:
+            if result is not None and summed == dy and op not in self.decisions.summed:
                 return op, result
         return None
 
@@ -337,9 +320,8 @@ def _changes(op: Op) -> bool:
 
 
 def _only_gradients(op: Op) -> bool:
-    if _is_beside(op):
-        return True
-    return not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
+    alone = not op.tensors(op.updates) and all(t.role == "gradient" for t in op.writes())
+    return alone or _is_beside(op)
 
 
 def _is_beside(op: Op) -> bool:

@@ -31,9 +31,9 @@ class Maxima(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What a convolution leaves to the max-pool behind it; bias: a device array, 0 for none."""
+    """What a convolution leaves to the max-pool behind it; bias: a device array."""
 
-    bias: Any = 0
+    bias: Any = None
     relu: bool = False
 
 

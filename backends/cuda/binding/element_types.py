@@ -2,63 +2,16 @@
 
 from __future__ import annotations
 
+from ....graph import ops
 from ....graph.graph import Graph, Op, Tensor
-from ....graph.ops import (
-    Activation,
-    ActivationBackward,
-    Add,
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    BiasAdd,
-    BiasGrad,
-    Concat,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Dropout,
-    DropoutBackward,
-    Fused,
-    GatherBatch,
-    Lrn,
-    LrnBackward,
-    MatMul,
-    PadChannels,
-    Pool2d,
-    Pool2dBackward,
-    Reshape,
-    Scale,
-    Slice,
-    Views,
-)
 
 # Operations with kernels that read and write bfloat16. All others are bracketed by conversions.
 BF16_OPS: tuple[type[Op], ...] = (
-    Activation,
-    ActivationBackward,
-    Add,
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    BiasAdd,
-    BiasGrad,
-    Concat,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Dropout,
-    DropoutBackward,
-    GatherBatch,
-    Lrn,
-    LrnBackward,
-    MatMul,
-    PadChannels,
-    Pool2d,
-    Pool2dBackward,
-    Reshape,
-    Scale,
-    Slice,
-    Views,
+    *(ops.Activation, ops.ActivationBackward, ops.Add, ops.BatchNorm, ops.BatchNormBackward),
+    *(ops.BatchNormInference, ops.BiasAdd, ops.BiasGrad, ops.Concat, ops.Conv2d),
+    *(ops.Conv2dBackwardData, ops.Conv2dBackwardFilter, ops.Dropout, ops.DropoutBackward),
+    *(ops.GatherBatch, ops.Lrn, ops.LrnBackward, ops.MatMul, ops.PadChannels, ops.Pool2d),
+    *(ops.Pool2dBackward, ops.Reshape, ops.Scale, ops.Slice, ops.Views),
 )
 
 
@@ -75,9 +28,9 @@ def bf16_tensors(graph: Graph) -> frozenset[Tensor]:
 
 
 def _takes(op: Op, tensor: Tensor) -> bool:
-    if isinstance(op, Fused):
+    if isinstance(op, ops.Fused):
         return tensor in op.bf16
-    if isinstance(op, Scale):
+    if isinstance(op, ops.Scale):
         # Rows are scores, which the loss needs unrounded.
         return len(tensor.shape) == 4
     # Vectors, such as the mean and deviation of batch norm, stay in float32.

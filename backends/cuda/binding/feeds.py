@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from threading import Condition, Thread
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from ....graph.graph import Graph, Tensor
 from ....graph.ops import GatherBatch
+from ..libraries.layout import padded
 from ..libraries.runtime import cupy, device
 
 # Batches on their way: one is read, one is ready, one is copied, one is gathered.
@@ -42,20 +44,16 @@ class Packed:
 
     def __init__(self, buffer: Any, batch: tuple[int, ...]) -> None:
         self.buffer = buffer
-        n, pixels = batch[0], int(np.prod(batch))
-        start, step = _rounded(pixels), _rounded(4 * n)
+        n, pixels = batch[0], prod(batch)
+        start, step = padded(pixels, _ALIGNMENT), padded(4 * n, _ALIGNMENT)
         self.images = buffer[:pixels].reshape(batch)
         self.labels, self.order, self.rows = (
-            buffer[start + i * step : start + i * step + 4 * n].view("int32") for i in range(3)
+            buffer[start + i * step :][: 4 * n].view("int32") for i in range(3)
         )
 
     @staticmethod
     def nbytes(batch: tuple[int, ...]) -> int:
-        return _rounded(int(np.prod(batch))) + 3 * _rounded(4 * batch[0])
-
-
-def _rounded(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+        return padded(prod(batch), _ALIGNMENT) + 3 * padded(4 * batch[0], _ALIGNMENT)
 
 
 class _Slot:
@@ -100,82 +98,48 @@ class Feed:
         self._copies = cupy().cuda.Stream(non_blocking=True)
         self._slots = [_Slot(self._batch) for _ in range(SLOTS)]
         self._free = deque(self._slots)
-        self._ready: deque[tuple[int, _Slot]] = deque()
-        self._changed = Condition()
-        self._generation = 0
+        self._ahead: deque[tuple[_Slot, Future[None]]] = deque()
         self._next: int | None = None
-        self._error: BaseException | None = None
-        self._closed = False
-        self._thread: Thread | None = None
+        use = cupy().cuda.Device(0).use
+        self._thread = ThreadPoolExecutor(1, "dnnstack-feed", initializer=use)
 
     def restart(self) -> None:
         """Forget batches gathered ahead: the data, the order or the step is another now."""
-        with self._changed:
-            self._generation += 1
-            self._next = None
+        for slot, sent in self._ahead:
+            sent.cancel()
+            self._free.append(slot)
+        self._ahead.clear()
+        self._next = None
 
     def load(self) -> None:
         """Let the step that is launched next on our stream find its batch in ``staging``.
 
         Raises what went wrong in the thread that gathers.
         """
-        slot, stream = self._take(), device().stream
+        self._fill()
+        slot, sent = self._ahead[0]
+        sent.result()
+        self._ahead.popleft()
+        stream = device().stream
         stream.wait_event(slot.copied)
         runtime = cupy().cuda.runtime
         _copy(self.staging.buffer, slot.device, runtime.memcpyDeviceToDevice, stream)
         slot.taken.record(stream)
-        with self._changed:
-            self._free.append(slot)
-            self._changed.notify_all()
+        self._free.append(slot)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Have the next batches gathered, as many as there are slots for."""
+        if self._next is None:
+            self._next = self._position()
+        while self._free:
+            slot = self._free.popleft()
+            self._ahead.append((slot, self._thread.submit(self._send, slot, self._next)))
+            self._next += 1
 
     def close(self) -> None:
         """End the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _take(self) -> _Slot:
-        with self._changed:
-            if self._next is None:
-                self._next = self._position()
-            if self._thread is None:
-                self._thread = Thread(target=self._work, name="dnnstack-feed", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
-            while True:
-                while self._ready:
-                    generation, slot = self._ready.popleft()
-                    if generation == self._generation:
-                        return slot
-                    self._free.append(slot)
-                    self._changed.notify_all()
-                if self._error is not None:
-                    raise self._error
-                self._changed.wait()
-
-    def _work(self) -> None:
-        cupy().cuda.Device(0).use()
-        while True:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: self._closed or (self._next is not None and len(self._free) > 0)
-                )
-                if self._closed or self._next is None:
-                    return
-                slot, at, generation = self._free.popleft(), self._next, self._generation
-                self._next += 1
-            try:
-                self._send(slot, at)
-            except BaseException as error:
-                with self._changed:
-                    self._error = error
-                    self._changed.notify_all()
-                return
-            with self._changed:
-                self._ready.append((generation, slot))
-                self._changed.notify_all()
+        self._thread.shutdown(cancel_futures=True)
 
     def _send(self, slot: _Slot, step: int) -> None:
         slot.copied.synchronize()
@@ -212,6 +176,9 @@ class Feeds:
                 if isinstance(op, GatherBatch):
                     self._feeds[name] = Feed(op, self._held, partial(position, op.step))
         self._tensors = {t for feed in self._feeds.values() for t in _sources(feed.op)}
+
+    def __bool__(self) -> bool:
+        return bool(self._feeds)
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a data tensor lives here and not on the device."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ....graph.graph import Op
 from ....graph.ops import Advance
@@ -14,9 +18,10 @@ from ...base import BoundCall
 from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
 from ..libraries.cudnn_library import Cudnn
-from ..libraries.kernels import THREADS, Defines, Grid, Kernel
+from ..libraries.kernels import THREADS, Defines, Grid, Kernel, i32, linear_grid
 from ..libraries.layout import FLOAT
 from ..libraries.runtime import cupy, device
+from .store import Buffer
 
 # One of our kernels: file and name, and the type of activations if that is not float32.
 Named = tuple[str, str] | tuple[str, str, str]
@@ -43,10 +48,6 @@ class Step:
     stream: int
     call: BoundCall | None = None
     behind: Callable[[], None] | None = None
-
-
-def _typed(kernel: Named) -> tuple[str, str, str]:
-    return kernel if len(kernel) == 3 else (*kernel, FLOAT)
 
 
 # What may overlap: launches right behind a launch, or behind what waits for another stream as well.
@@ -112,11 +113,19 @@ class LaunchList:
 
     def numbers(self, *values: float, dtype: str = "int32") -> Any:
         """A few numbers on the device."""
-        return self.keep(cupy().asarray(values, dtype))
+        return self.upload(np.asarray(values, dtype))
+
+    def upload(self, array: NDArray[Any]) -> Any:
+        """A host array on the device; structures as bytes."""
+        return self.keep(cupy().asarray(array.view("u1") if array.dtype.fields else array))
+
+    def zeros(self, size: int, dtype: str = FLOAT) -> Any:
+        """A flat array of zeros."""
+        return self.keep(cupy().zeros(size, dtype))
 
     def counter(self) -> Any:
         """A counter of blocks for one launch, see ``come`` in common.cuh."""
-        return self.keep(cupy().zeros(1, "uint32"))
+        return self.zeros(1, "uint32")
 
     def join(self, others: Iterable[int]) -> None:
         """Let the present stream wait for what the others have been given so far."""
@@ -162,7 +171,7 @@ class LaunchList:
         self,
         op: Op,
         kernel: Named,
-        grid: Grid,
+        grid: Grid | int,
         arguments: Sequence[Any],
         details: Mapping[str, object] | None = None,
         block: Grid = (THREADS,),
@@ -170,20 +179,45 @@ class LaunchList:
         defines: Defines = (),
         formula: Formula | None = None,
     ) -> None:
-        """Append a launch of one of our kernels."""
-        found = Kernel(*_typed(kernel), defines, formula)
-        given = (self.stream.cuda, grid, block, arguments, shared)
+        """Append a launch of one of our kernels; grid: blocks, or the elements to share out.
+
+        Arguments are buffers, device arrays, None for a null pointer, integers for a C int, or
+        NumPy scalars of the kernel's types.
+        """
+        found = Kernel(*kernel, defines=defines, formula=formula)
+        blocks = linear_grid(grid) if isinstance(grid, int) else grid
+        given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
         overlaps = self.overlaps and kernel[1] not in self._apart
         behind = found.overlapping(*given) if overlaps else None
         shown = {**dict(defines), **(vars(formula) if formula else {}), **(details or {})}
         self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)
+
+    def cudnn(
+        self,
+        op: Op,
+        function: str,
+        arguments: Sequence[Any],
+        details: Mapping[str, object],
+        **shown: object,
+    ) -> None:
+        """Append a call of cuDNN with its handle and these arguments; shown: in an error."""
+        cudnn = self.stream.cudnn
+        launch = partial(cudnn.call, function, cudnn.owned, *arguments, **shown)
+        self.add(op, "cuDNN", function, launch, details)
+
+    def argument(self, value: Any) -> Any:
+        """What a kernel is given for an argument of ``kernel``."""
+        if isinstance(value, Buffer):
+            return value.array
+        return 0 if value is None else i32(value) if isinstance(value, int) else value
 
     def early(self, kernel: Named, grid: Grid, arguments: Sequence[Any]) -> None:
         """Say how the launch just added is made beside the update of the step before."""
         if len(self._cuda_streams) == 1:
             # A stream alone: no library works on it, so it needs no handles.
             self._cuda_streams.append(device().numbered_stream(1))
-        launch = Kernel(*_typed(kernel)).launch(self._cuda_streams[1], grid, (THREADS,), arguments)
+        given = [*map(self.argument, arguments)]
+        launch = Kernel(*kernel).launch(self._cuda_streams[1], grid, (THREADS,), given)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
     def repeated(self, times: int) -> list[Step]:

@@ -104,8 +104,7 @@ def _wanted(
         units, inputs = op.b.shape
         columns = geometry.rows((1, inputs), picture=pictures.get(op.a))
         rows = geometry.units(units)
-        shape = (units, inputs)
-        yield op.b, Layout(shape, (rows, columns.stored[1]), picture=columns.picture)
+        yield op.b, Layout(op.b.shape, (rows, columns.columns), picture=columns.picture)
         if op.bias is not None:
             yield op.bias, Layout(op.bias.shape, (rows,))
     elif isinstance(op, BiasAdd) and len(op.x.shape) == 2:
@@ -147,20 +146,16 @@ def _add_averages(store: Store, graphs: Mapping[str, Graph]) -> None:
     """Averages lie as what they are of, so that they can take its place."""
     for op in (op for graph in graphs.values() for op in graph.ops if isinstance(op, Average)):
         for average, value in zip(op.averages, op.values, strict=True):
+            held = store.buffers.get(value)
+            layout = plain(value.shape) if held is None else held.layout
             if average not in store.buffers:
-                held = store.buffers.get(value)
-                layout = plain(value.shape) if held is None else held.layout
                 store.buffers[average] = Buffer.zeros(layout)
 
 
 def add_gradients(store: Store, name: str, graph: Graph) -> dict[Tensor, Buffer]:
     """The buffers of the gradients that a section's updates read, laid out as the parameters."""
-    pairs = {
-        gradient: parameter
-        for op in updates({name: graph})
-        for gradient, parameter in _pairs(op)
-        if gradient.role not in SHARED
-    }
+    found = (pair for op in updates({name: graph}) for pair in _pairs(op))
+    pairs = {gradient: parameter for gradient, parameter in found if gradient.role not in SHARED}
     for op in graph.ops:
         if isinstance(op, Accumulate):
             summed = zip(op.gradients, op.sums, strict=True)

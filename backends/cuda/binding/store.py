@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_void_p
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from typing import Any
 
 from ....graph.graph import Tensor
-from ..libraries.layout import BFLOAT, Layout
-from ..libraries.runtime import cupy
-
-if TYPE_CHECKING:
-    from .feeds import Feeds
+from ..libraries.layout import BFLOAT, Layout, padded
+from ..libraries.runtime import address_of, cupy
+from .feeds import Feeds
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
 TILE = 32
@@ -33,7 +33,12 @@ class Buffer:
 
     @property
     def pointer(self) -> int:
-        return int(self.array.data.ptr)
+        return address_of(self.array)
+
+    @property
+    def _as_parameter_(self) -> c_void_p:
+        """What a function of a library gets."""
+        return c_void_p(self.pointer)
 
     @property
     def dtype(self) -> str:
@@ -53,20 +58,15 @@ class Store:
         self.spans: dict[Tensor, tuple[str, int, int]] = {}
         self.generation = 0
         # Data sets that stay in host memory, if that was asked for.
-        self.feeds: Feeds | None = None
+        self.feeds = Feeds({}, lambda tensor: 0)
         self._bf16_copies: dict[Tensor, Buffer] = {}
 
     def add_arena(self, name: str, layouts: dict[Tensor, Layout]) -> None:
         """Lay tensors side by side, zeroed."""
-        end = 0
-        for tensor, layout in layouts.items():
-            size = -(-layout.size // TILE) * TILE
-            self.spans[tensor] = (name, end, end + size)
-            end += size
-        arena = cupy().zeros(end, "float32")
-        self.arenas[name] = arena
-        for tensor, layout in layouts.items():
-            start = self.spans[tensor][1]
+        ends = [0, *accumulate(padded(layout.size, TILE) for layout in layouts.values())]
+        arena = self.arenas[name] = cupy().zeros(ends[-1], "float32")
+        for (tensor, layout), (start, stop) in zip(layouts.items(), pairwise(ends), strict=True):
+            self.spans[tensor] = (name, start, stop)
             self.buffers[tensor] = Buffer(arena[start : start + layout.size], layout)
 
     def add_mirror(self, name: str, tensors: dict[Tensor, Tensor]) -> None:
@@ -86,16 +86,14 @@ class Store:
 
     def bf16_copy(self, tensor: Tensor) -> Buffer:
         """The bfloat16 copy of a parameter; whoever changes the parameter renews it."""
-        if tensor in self._bf16_copies:
-            return self._bf16_copies[tensor]
-        home = self.buffers[tensor]
-        layout = replace(home.layout, dtype=BFLOAT)
-        if tensor not in self.spans:
-            self._bf16_copies[tensor] = Buffer.zeros(layout)
-        else:
-            name, start, _ = self.spans[tensor]
-            arena = self.bf16_arena(name)
-            self._bf16_copies[tensor] = Buffer(arena[start : start + layout.size], layout)
+        if tensor not in self._bf16_copies:
+            layout = replace(self.buffers[tensor].layout, dtype=BFLOAT)
+            if tensor in self.spans:
+                name, start, _ = self.spans[tensor]
+                part = self.bf16_arena(name)[start : start + layout.size]
+                self._bf16_copies[tensor] = Buffer(part, layout)
+            else:
+                self._bf16_copies[tensor] = Buffer.zeros(layout)
         return self._bf16_copies[tensor]
 
     def bf16_arena(self, name: str = PARAMETERS) -> Any:
@@ -114,7 +112,7 @@ class Store:
         """Address of the bfloat16 copy, which whoever changes the tensor renews; 0 for none."""
         name, start, _ = self.spans.get(tensor, ("", 0, 0))
         if name == PARAMETERS and self.has_bf16:
-            return int(self.bf16_arena()[start:].data.ptr)
+            return address_of(self.bf16_arena()[start:])
         return self._bf16_copies[tensor].pointer if tensor in self._bf16_copies else 0
 
     def renew(self, tensor: Tensor, packed: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
-import numpy as np
-
 from ....graph.graph import Op
-from ..libraries.kernels import f32, i32, linear_grid
+from ....graph.ops import ACTIVATIONS
+from ..libraries.kernels import f32
 from ..libraries.layout import Layout
 from .bind import Binder
 from .store import Buffer
@@ -19,16 +19,19 @@ MOST_EIGHTS = 1 << 30
 
 def inner(layout: Layout) -> int:
     """How many neighbours in memory share a channel: pixels for NCHW pictures, else 1."""
-    if len(layout.shape) != 4 or layout.nhwc:
-        return 1
-    return int(np.prod(layout.shape[2:]))
+    planes = len(layout.shape) == 4 and not layout.nhwc
+    return prod(layout.shape[2:]) if planes else 1
 
 
 def row(layout: Layout) -> tuple[int, int]:
     """Channels that count and are stored; a flattened picture's padding is its row's end."""
-    if len(layout.shape) == 1:
-        return layout.shape[0], layout.stored[0]
-    return layout.shape[1], layout.stored[1]
+    axis = min(1, len(layout.shape) - 1)
+    return layout.shape[axis], layout.stored[axis]
+
+
+def kind_of(activation: str | None) -> int:
+    """The number of an activation in kernels, -1 for none."""
+    return -1 if activation is None else ACTIVATIONS.index(activation)
 
 
 def in_eights(layout: Layout) -> bool:
@@ -44,10 +47,9 @@ def wide(layout: Layout) -> bool:
 def activate_wide(
     b: Binder, op: Op, ends: tuple[Buffer, Any, Buffer], kind: int, alpha: float
 ) -> None:
-    """y = f(x + bias) of ends (x, bias or 0, y), which lie alike; kind -1: no f."""
+    """y = f(x + bias) of ends (x, bias or None, y), which lie alike; kind -1: no f."""
     x, bias, y = ends
     eights, (columns, stored) = y.layout.size // EIGHT, row(y.layout)
-    numbers = (i32(eights), i32(columns), i32(stored // EIGHT), f32(alpha))
+    arguments = (x, bias, y, eights, columns, stored // EIGHT, f32(alpha))
     kernel = ("activation.cu", "wide_activation", y.dtype)
-    arguments = (x.array, bias, y.array, *numbers)
-    b.kernel(op, kernel, linear_grid(eights), arguments, defines=(("KIND", kind),))
+    b.kernel(op, kernel, eights, arguments, defines=(("KIND", kind),))

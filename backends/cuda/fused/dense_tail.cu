@@ -11,25 +11,24 @@
 #define EACH ((STRIDE + THREADS * WIDE - 1) / (THREADS * WIDE))
 #define WARPS (SPAN * LINES / 32)
 
-__device__ __forceinline__ void load(const float* p, float* v) {
+INLINE void load(const float* p, float* v) {
     if constexpr (WIDE == 4) {
-        float4 four = get4(p);
-        v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+        unpack(get4(p), v);
     } else {
         v[0] = p[0];
     }
 }
 
 template <typename S>
-__device__ __forceinline__ void store(S* p, const float* v) {
+INLINE void store(S* p, const float* v) {
     if constexpr (WIDE == 4)
-        put4(p, make_float4(v[0], v[1], v[2], v[3]));
+        put4(p, pack(v));
     else
         put(p, v[0]);
 }
 
 // The CLASSES numbers of a row, two at a time where a row begins at an even place.
-__device__ __forceinline__ void load_classes(const float* p, float* v) {
+INLINE void load_classes(const float* p, float* v) {
     if constexpr (CLASSES % 2 == 0) {
 #pragma unroll
         for (int k = 0; k < CLASSES; k += 2) {
@@ -37,31 +36,12 @@ __device__ __forceinline__ void load_classes(const float* p, float* v) {
             v[k] = two.x, v[k + 1] = two.y;
         }
     } else {
-#pragma unroll
-        for (int k = 0; k < CLASSES; ++k) v[k] = p[k];
+        UNROLLED(k, CLASSES) v[k] = p[k];
     }
-}
-
-__device__ __forceinline__ float warp_sum(float v) {
-    for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
-    return v;
 }
 
 // The smallest power of two that holds all classes.
 #define SUMS (CLASSES <= 2 ? 2 : CLASSES <= 4 ? 4 : CLASSES <= 8 ? 8 : CLASSES <= 16 ? 16 : 32)
-
-// Halves of 2 * width sums change sides between lanes, down to one: lane l ends with sum l, added
-// over the lanes that differ from it in the bits below 2 * width.
-template <int width>
-__device__ __forceinline__ void fold(float* v) {
-    bool upper = threadIdx.x & width;
-#pragma unroll
-    for (int q = 0; q < width; ++q) {
-        float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
-        v[q] = keep + __shfl_xor_sync(~0u, send, width);
-    }
-    if constexpr (width > 1) fold<width / 2>(v);
-}
 
 extern "C" {
 
@@ -77,24 +57,19 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ float slopes[CLASSES];
     int row = blockIdx.x, t = threadIdx.x, lane = t % 32, warp = t / 32;
     float hidden[EACH][WIDE], weights[EACH][CLASSES][WIDE], sums[SUMS];
-#pragma unroll
-    for (int k = 0; k < SUMS; ++k) sums[k] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < EACH; ++i) {
+    UNROLLED(k, SUMS) sums[k] = 0.0f;
+    UNROLLED(i, EACH) {
         const int j = (t + THREADS * i) * WIDE;
         float biases[WIDE] = {};
         if (j < STRIDE) {
             load(pre + (i64)row * STRIDE + j, hidden[i]);
             if (b1) load(b1 + j, biases);
-#pragma unroll
-            for (int k = 0; k < CLASSES; ++k) load(w2 + k * STRIDE + j, weights[i][k]);
+            UNROLLED(k, CLASSES) load(w2 + k * STRIDE + j, weights[i][k]);
         }
-#pragma unroll
-        for (int v = 0; v < WIDE; ++v) {
+        UNROLLED(v, WIDE) {
             const bool real = j + v < HIDDEN;
             hidden[i][v] = real ? activate(KIND, hidden[i][v] + biases[v], 0.0f) : 0.0f;
-#pragma unroll
-            for (int k = 0; k < CLASSES; ++k) {
+            UNROLLED(k, CLASSES) {
                 if (!real) weights[i][k][v] = 0.0f;
                 sums[k] = fmaf(hidden[i][v], weights[i][k][v], sums[k]);
             }
@@ -103,7 +78,7 @@ __global__ void __launch_bounds__(THREADS)
     int count = 0;
     if (mean)
         for (int i = t; i < n; i += THREADS) count += target[i] >= 0;
-    for (int o = 16; o; o /= 2) count += __shfl_xor_sync(~0u, count, o);
+    count = warp_sum(count);
     if (lane == 0) counts[warp] = count;
     fold<SUMS / 2>(sums);
     // Lanes that differ in the bits above SUMS hold the same class: they add up too.
@@ -143,15 +118,12 @@ __global__ void __launch_bounds__(THREADS)
                 make_float2(wanted < 0 ? 0.0f : loss, __ffs(top) - 1 == wanted ? 1.0f : 0.0f);
     }
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < EACH; ++i) {
+    UNROLLED(i, EACH) {
         const int j = (t + THREADS * i) * WIDE;
         if (j >= STRIDE) continue;
         float gradients[WIDE] = {};
-#pragma unroll
-        for (int v = 0; v < WIDE; ++v) {
-#pragma unroll
-            for (int k = 0; k < CLASSES; ++k)
+        UNROLLED(v, WIDE) {
+            UNROLLED(k, CLASSES)
                 gradients[v] = fmaf(slopes[k], weights[i][k][v], gradients[v]);
             gradients[v] = j + v < HIDDEN ? gradients[v] * slope(KIND, hidden[i][v], 0.0f) : 0.0f;
         }
@@ -162,24 +134,21 @@ __global__ void __launch_bounds__(THREADS)
 }  // extern "C"
 
 // The sums of three numbers over a block, known to thread 0.
-__device__ __forceinline__ void three_sums(double* v, double (*shared)[3]) {
+INLINE void three_sums(double* v, double (*shared)[3]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
-        for (int o = 16; o; o /= 2) v[i] += __shfl_xor_sync(~0u, v[i], o);
+    UNROLLED(i, 3) {
+        v[i] = warp_sum(v[i]);
         if (lane == 0) shared[warp][i] = v[i];
     }
     __syncthreads();
     if (warp) return;
-#pragma unroll
-    for (int i = 0; i < 3; ++i) {
-        v[i] = lane < WARPS ? shared[lane][i] : 0.0;
-        for (int o = 16; o; o /= 2) v[i] += __shfl_xor_sync(~0u, v[i], o);
+    UNROLLED(i, 3) {
+        v[i] = warp_sum(lane < WARPS ? shared[lane][i] : 0.0);
     }
 }
 
 // db2: a warp a class, whose lanes share the samples.
-__device__ __forceinline__ void last_bias(const float* dscores, float* db2, int n) {
+INLINE void last_bias(const float* dscores, float* db2, int n) {
     for (int k = threadIdx.x / 32; k < CLASSES; k += WARPS) {
         float sum = 0.0f;
 #pragma unroll 8
@@ -237,8 +206,7 @@ __global__ void __launch_bounds__(SPAN * LINES)
             load_classes(dscores + row * CLASSES, slopes);
             float hidden = activate(KIND, pre[(i64)row * STRIDE + j] + bias, 0.0f);
             sum[CLASSES] += get(dpre[(i64)row * STRIDE + j]);
-#pragma unroll
-            for (int k = 0; k < CLASSES; ++k) sum[k] = fmaf(hidden, slopes[k], sum[k]);
+            UNROLLED(k, CLASSES) sum[k] = fmaf(hidden, slopes[k], sum[k]);
         }
     }
     // The lines of a warp first, then the warps in order.
@@ -253,8 +221,7 @@ __global__ void __launch_bounds__(SPAN * LINES)
         int k = i / SPAN, at = blockIdx.x * SPAN + i % SPAN;
         if (at >= STRIDE) continue;
         float total = 0.0f;
-#pragma unroll
-        for (int w = 0; w < WARPS; ++w) total += shared.part[w][i % SPAN][k];
+        UNROLLED(w, WARPS) total += shared.part[w][i % SPAN][k];
         if (k < CLASSES) dw2[k * STRIDE + at] = total;
         else if (db1) db1[at] = total;
     }

@@ -8,7 +8,6 @@ from typing import Any
 
 from ....graph.graph import Graph, Op, Tensor
 from ....graph.ops import (
-    ACTIVATIONS,
     Activation,
     ActivationBackward,
     BiasAdd,
@@ -21,10 +20,10 @@ from ....graph.ops import (
 )
 from ....graph.rewrites import origins, replace_ops
 from ..binding.bind import Binder
-from ..libraries.kernels import Defines, f32, i32
-from ..libraries.layout import Layout
-from ..libraries.runtime import cupy
-from .pattern import defines, launches, part, single, united
+from ..binding.wide import kind_of
+from ..libraries.kernels import Defines, f32
+from ..libraries.layout import Layout, ceil_div
+from .pattern import LAUNCHES, defines, part, single, united
 
 TAIL, GRADIENTS = "dense_tail", "dense_tail_gradients"
 FILE = "dense_tail.cu"
@@ -194,65 +193,42 @@ def _numbers(b: Binder, op: Fused) -> tuple[Tensor, Any, Any, Defines]:
     pre = bias.x if bias is not None else act.x
     layout = b.home(pre).layout
     entropy = part(op, SoftmaxCrossEntropy)
-    values = {
-        "HIDDEN": layout.shape[1],
-        "STRIDE": layout.stored[1],
-        "CLASSES": entropy.x.shape[1],
-        "KIND": ACTIVATIONS.index(act.kind),
-        "SPAN": SPAN,
-        "LINES": LINES,
-    }
-    return pre, bias, entropy, defines(values)
+    names = ("HIDDEN", "STRIDE", "CLASSES", "KIND", "SPAN", "LINES")
+    sizes = (layout.shape[1], layout.columns, entropy.x.shape[1], kind_of(act.kind), SPAN, LINES)
+    return pre, bias, entropy, defines(dict(zip(names, sizes, strict=True)))
 
 
-@launches(TAIL)
 def _tail(b: Binder, op: Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
     out = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_b)
     back, slope = part(op, SoftmaxCrossEntropyBackward), part(op, ActivationBackward)
-    n = entropy.x.shape[0]
-    held = b.home(pre)
-    dpre_layout = Layout(slope.dx.shape, held.layout.stored, dtype=b.number(slope.dx))
-    dpre = b.output(slope.dx, dpre_layout)
-    rows = b.keep(cupy().zeros(2 * n, "float32"))
+    n, stored = entropy.x.shape[0], b.home(pre).layout.stored
+    dpre = b.output(slope.dx, Layout(slope.dx.shape, stored, dtype=b.number(slope.dx)))
+    rows = b.zeros(2 * n)
     b.decisions.row_sums[entropy.x] = rows
     arguments = (
-        *(held.array, _bias(b, bias), b.home(out.b).array),
-        0 if out.bias is None else b.home(out.bias).array,
-        *(b.home(entropy.target).array, b.output(entropy.x).array, b.output(back.dx).array),
-        *(dpre.array, rows, i32(n), f32(entropy.label_smoothing)),
-        i32(entropy.reduction == "mean"),
+        *(pre, bias and bias.b, out.b, out.bias, entropy.target),
+        *(b.output(entropy.x), b.output(back.dx), dpre, rows, n, f32(entropy.label_smoothing)),
+        entropy.reduction == "mean",
     )
     kernel = (FILE, TAIL, dpre.dtype)
     b.kernel(op, kernel, (n,), arguments, block=(128,), defines=fixed)
 
 
-def _bias(b: Binder, bias: BiasAdd | None) -> Any:
-    return 0 if bias is None else b.home(bias.b).array
-
-
-@launches(GRADIENTS)
 def _gradients(b: Binder, op: Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
     weight = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_a)
     metrics, first = part(op, Metrics), part(op, BiasGrad)
-    n = entropy.x.shape[0]
-    stride = b.home(pre).layout.stored[1]
+    n, stride = entropy.x.shape[0], b.home(pre).layout.columns
     dpre = b.home(op.bf16[0])
-    targets = (weight.c, None if first is None else first.db, weight.bias_grad)
-    outs = [0 if t is None else b.output(t, b.planned(t)).array for t in targets]
+    targets = (weight.c, first and first.db, weight.bias_grad)
+    outs = [t and b.output(t) for t in targets]
     arguments = (
-        *(b.home(pre).array, _bias(b, bias), b.home(weight.a).array, dpre.array),
-        *(b.decisions.row_sums[entropy.x], b.home(entropy.target).array, *outs),
-        *(i32(n), b.output(entropy.loss).array),
-        0 if metrics is None else b.home(metrics.sums).array,
-        i32(entropy.reduction == "mean"),
+        *(pre, bias and bias.b, weight.a, dpre, b.decisions.row_sums[entropy.x], entropy.target),
+        *(*outs, n, b.output(entropy.loss), metrics and metrics.sums, entropy.reduction == "mean"),
     )
-    b.kernel(
-        op,
-        (FILE, GRADIENTS, dpre.dtype),
-        (-(-stride // SPAN) + 2,),
-        arguments,
-        block=(SPAN * LINES,),
-        defines=fixed,
-    )
+    kernel, grid = (FILE, GRADIENTS, dpre.dtype), (ceil_div(stride, SPAN) + 2,)
+    b.kernel(op, kernel, grid, arguments, block=(SPAN * LINES,), defines=fixed)
+
+
+LAUNCHES |= {TAIL: _tail, GRADIENTS: _gradients}

@@ -24,31 +24,31 @@
 // tap of a run looks in a tile, and another of the same run relative to it.
 #define RUNS (LAST ? KERNEL_H : CHANNELS * KERNEL_H)
 #define RUN (TAPS / RUNS)
-__device__ __forceinline__ int run_offset(int run) {
+INLINE int run_offset(int run) {
     int row = run % KERNEL_H * DILATION_H + run / KERNEL_H * TILE_ROWS;
     return row * TILE_COLUMNS;
 }
-__device__ __forceinline__ int tap_offset(int tap) {
+INLINE int tap_offset(int tap) {
     return LAST ? tap % CHANNELS * (TILE_ROWS * TILE_COLUMNS) + tap / CHANNELS * DILATION_W
                 : tap * DILATION_W;
 }
 
 // Where a filter's tap lies: neighbouring groups 16 bytes apart, so that their reads do not collide.
-__device__ __forceinline__ int filter_offset(int tap, int filter) {
+INLINE int filter_offset(int tap, int filter) {
     return tap * FILTER_PITCH + filter % VECTOR / 4 * (4 * GROUPS) + filter / VECTOR * 4 + filter % 4;
 }
 
 // VECTOR neighbours in memory; the address is a multiple of 16 bytes.
-__device__ __forceinline__ void put_vector(T* p, const float* v) {
+INLINE void put_vector(T* p, const float* v) {
 #if BFLOAT
     put8(p, v);
 #else
-    put4(p, make_float4(v[0], v[1], v[2], v[3]));
+    put4(p, pack(v));
 #endif
 }
 
 // The channels of a pixel from the thread's group; the last group also zeroes those that only pad.
-__device__ __forceinline__ void put_pixel(T* y, int group, const float* v) {
+INLINE void put_pixel(T* y, int group, const float* v) {
     if (STORED % VECTOR == 0) {
         put_vector(y + group * VECTOR, v);
         const float zeros[VECTOR] = {};
@@ -56,8 +56,7 @@ __device__ __forceinline__ void put_pixel(T* y, int group, const float* v) {
 #pragma unroll
             for (int f = GROUPS * VECTOR; f < STORED; f += VECTOR) put_vector(y + f, zeros);
     } else {
-#pragma unroll
-        for (int k = 0; k < VECTOR; ++k)
+        UNROLLED(k, VECTOR)
             if (group * VECTOR + k < STORED) put(y + group * VECTOR + k, v[k]);
         if (group == GROUPS - 1)
             for (int f = GROUPS * VECTOR; f < STORED; ++f) put(y + f, 0.0f);
@@ -96,60 +95,48 @@ __global__ void __launch_bounds__(BLOCK, 2)
     if (slot >= SLOTS || group >= GROUPS) return;
     float biases[VECTOR];
     __align__(16) float held[HELD ? TAPS : 1][VECTOR];
-#pragma unroll
-    for (int k = 0; k < VECTOR; ++k) {
+    UNROLLED(k, VECTOR) {
         int filter = group * VECTOR + k;
         biases[k] = bias && filter < FILTERS ? bias[filter] : 0.0f;
-#pragma unroll
-        for (int t = 0; t < (HELD ? TAPS : 1); ++t) held[t][k] = filters[filter_offset(t, filter)];
+        UNROLLED(t, (HELD ? TAPS : 1)) held[t][k] = filters[filter_offset(t, filter)];
     }
     int count = min(LINES, ROWS - first) * COLUMNS;
     for (int begin = slot; begin < count; begin += EACH * SLOTS) {
         const float* corner[EACH];
         float sums[EACH][VECTOR];
-#pragma unroll
-        for (int e = 0; e < EACH; ++e) {
+        UNROLLED(e, EACH) {
             int pixel = min(begin + e * SLOTS, count - 1);
             int row = pixel / COLUMNS, column = pixel % COLUMNS;
             corner[e] = tile + row * STRIDE_H * TILE_COLUMNS + column * STRIDE_W;
-#pragma unroll
-            for (int k = 0; k < VECTOR; ++k) sums[e][k] = biases[k];
+            UNROLLED(k, VECTOR) sums[e][k] = biases[k];
         }
         // Unrolled as a whole, filters from shared memory would not fit into the registers.
 #pragma unroll (HELD ? RUNS : 1)
         for (int run = 0; run < RUNS; ++run) {
-#pragma unroll
-            for (int tap = 0; tap < RUN; ++tap) {
+            UNROLLED(tap, RUN) {
                 const int t = run * RUN + tap;
                 float weights[VECTOR];
 #pragma unroll
                 for (int k = 0; k < VECTOR; k += 4) {
-                    float4 four = HELD ? get4(held[HELD ? t : 0] + k)
-                                       : get4(filters + filter_offset(t, k) + 4 * group);
-                    weights[k] = four.x, weights[k + 1] = four.y;
-                    weights[k + 2] = four.z, weights[k + 3] = four.w;
+                    unpack(HELD ? get4(held[HELD ? t : 0] + k)
+                                : get4(filters + filter_offset(t, k) + 4 * group), weights + k);
                 }
-#pragma unroll
-                for (int e = 0; e < EACH; ++e) {
+                UNROLLED(e, EACH) {
                     float v = corner[e][run_offset(run) + tap_offset(tap)];
-#pragma unroll
-                    for (int k = 0; k < VECTOR; ++k) sums[e][k] = fmaf(v, weights[k], sums[e][k]);
+                    UNROLLED(k, VECTOR) sums[e][k] = fmaf(v, weights[k], sums[e][k]);
                 }
             }
         }
-#pragma unroll
-        for (int e = 0; e < EACH; ++e) {
+        UNROLLED(e, EACH) {
             int pixel = begin + e * SLOTS;
             if (pixel >= count) break;
-#pragma unroll
-            for (int k = 0; k < VECTOR; ++k) {
+            UNROLLED(k, VECTOR) {
                 bool padding = FILTERS % VECTOR && group * VECTOR + k >= FILTERS;
                 if (ACTIVATION >= 0) sums[e][k] = activate(ACTIVATION, sums[e][k], alpha);
                 if (padding) sums[e][k] = 0.0f;
             }
             if (LAST) put_pixel(y + pixel * STORED, group, sums[e]);
-#pragma unroll
-            for (int k = 0; k < VECTOR; ++k)
+            UNROLLED(k, VECTOR)
                 if (!LAST && group * VECTOR + k < FILTERS)
                     put(y + (group * VECTOR + k) * PIXELS + pixel, sums[e][k]);
         }

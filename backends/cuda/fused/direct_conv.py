@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ....graph.ops import ACTIVATIONS, Conv2d
+from ....graph.ops import Conv2d
 from ..binding.bind import Binder
 from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
-from ..libraries.kernels import Defines, Grid, Kernel, f32
-from ..libraries.layout import Layout
-from ..libraries.runtime import captured_seconds, device_errors
+from ..binding.wide import kind_of
+from ..libraries.candidates import Candidates
+from ..libraries.kernels import THREADS, Defines, Grid, Kernel, f32
+from ..libraries.layout import Layout, ceil_div, padded
+from .pattern import defines
 
 # What a choice begins with where this kernel runs instead of a plan of cuDNN.
 DIRECT = "d"
 FILE, NAME = "direct_conv.cu", "direct_conv"
 # What its loops are unrolled for, and what it keeps in registers: taps times filters of a thread.
 MOST_TAPS, MOST_FILTERS, MOST_HELD = 48, 128, 96
-THREADS = 256
 # Bytes of shared memory of a block, and blocks that a small batch should have.
 MOST_SHARED, FEWEST_BLOCKS = 46 << 10, 528
 MOST_INDEX = 1 << 31
 
 
-class DirectConv:
-    """``direct_conv`` bound to real pictures, with the shapes of its loops as Candidates.
+class DirectConv(Candidates):
+    """``direct_conv`` bound to real pictures, with the shapes of its loops as candidates.
 
     x, w, y lie as for cuDNN: all channels-last or all NCHW, one type; x and w without padding of
     their inner channels. Use ``takes`` to learn whether it can be had.
@@ -34,32 +35,28 @@ class DirectConv:
         self._b = b
         self._op = op
         self._y = y
-        bias = 0 if op.bias is None else b.home(op.bias).array
-        self._arguments = (x.array, w.array, bias, y.array, f32(op.activation_alpha))
-        self._stream = b.stream.cuda
+        self._arguments = (x, w, op.bias, y, f32(op.activation_alpha))
+        self.stream = b.stream.cuda
         self._fixed = geometry_of(op, y.layout)
         self._shapes = list(shapes_of(op, y.layout))
-        self.plan = -1
 
     def plans(self) -> int:
         return len(self._shapes)
 
     def build(self, index: int) -> bool:
         """Compile it for this shape."""
-        Kernel(FILE, NAME, self._y.dtype, self._defines(index))
+        self._kernel(index)
         return True
+
+    def _kernel(self, index: int) -> Kernel:
+        return Kernel(FILE, NAME, self._y.dtype, defines=self._defines(index))
 
     def name(self, index: int) -> str:
         return f"{NAME} {self._shapes[index]}"
 
-    def seconds(self, index: int, workspace: int, repeats: int) -> float:
-        kernel = Kernel(FILE, NAME, self._y.dtype, self._defines(index))
-        block = (THREADS,)
-        launch = kernel.launch(self._stream, self._grid(index), block, self._arguments)
-        try:
-            return captured_seconds(launch, self._stream, repeats)
-        except device_errors():
-            return float("inf")
+    def launch(self, index: int, workspace: int) -> Callable[[], None]:
+        given = [*map(self._b.argument, self._arguments)]
+        return self._kernel(index).launch(self.stream, self._grid(index), (THREADS,), given)
 
     def verified(self, index: int, workspace: int) -> bool:
         """Its sums are of float32 products, in one order."""
@@ -67,24 +64,22 @@ class DirectConv:
 
     def choose(self, index: int | None = None) -> None:
         """Take a shape; None: the first. Raises ValueError for one that there is not."""
-        index = index or 0
-        if not 0 <= index < self.plans():
-            raise ValueError(f"{NAME}, {self._op.label()}: shape {index} of the tuning is unknown")
-        self.plan = index
+        self.plan = index or 0
+        if not 0 <= self.plan < self.plans():
+            label = self._op.label()
+            raise ValueError(f"{NAME}, {label}: shape {self.plan} of the tuning is unknown")
 
     def add(self) -> None:
         """Append the launch with the shape taken."""
-        kernel, defines = (FILE, NAME, self._y.dtype), self._defines(self.plan)
-        grid = self._grid(self.plan)
-        arguments, block = self._arguments, (THREADS,)
-        self._b.kernel(self._op, kernel, grid, arguments, block=block, defines=defines)
+        kernel, fixed = (FILE, NAME, self._y.dtype), self._defines(self.plan)
+        self._b.kernel(self._op, kernel, self._grid(self.plan), self._arguments, defines=fixed)
 
     def _defines(self, index: int) -> Defines:
-        return tuple(sorted((self._fixed | self._shapes[index]).items()))
+        return defines(self._fixed | self._shapes[index])
 
     def _grid(self, index: int) -> Grid:
         lines = self._shapes[index]["LINES"]
-        return (self._op.x.shape[0], -(-self._op.y.shape[2] // lines))
+        return (self._op.x.shape[0], ceil_div(self._op.y.shape[2], lines))
 
 
 def takes(op: Conv2d, y: Layout) -> bool:
@@ -107,26 +102,16 @@ def takes(op: Conv2d, y: Layout) -> bool:
 def geometry_of(op: Conv2d, y: Layout) -> dict[str, int]:
     """The numbers that the kernel is compiled with, whatever its shape."""
     window = op.window
-    return {
-        "CHANNELS": op.x.shape[1],
-        "HEIGHT": op.x.shape[2],
-        "WIDTH": op.x.shape[3],
-        "KERNEL_H": window.kernel[0],
-        "KERNEL_W": window.kernel[1],
-        "STRIDE_H": window.stride[0],
-        "STRIDE_W": window.stride[1],
-        "DILATION_H": window.dilation[0],
-        "DILATION_W": window.dilation[1],
-        "TOP": window.padding[0],
-        "LEFT": window.padding[2],
-        "ROWS": op.y.shape[2],
-        "COLUMNS": op.y.shape[3],
-        "FILTERS": op.w.shape[0],
-        "STORED": y.stored[1],
-        "LAST": int(y.nhwc),
-        "ACTIVATION": -1 if op.activation is None else ACTIVATIONS.index(op.activation),
-        "BLOCK": THREADS,
-    }
+    names = (
+        "CHANNELS HEIGHT WIDTH KERNEL_H KERNEL_W STRIDE_H STRIDE_W DILATION_H DILATION_W TOP LEFT "
+        "ROWS COLUMNS FILTERS STORED LAST ACTIVATION BLOCK"
+    )
+    numbers = (
+        *(*op.x.shape[1:], *window.kernel, *window.stride, *window.dilation),
+        *(window.padding[0], window.padding[2], *op.y.shape[2:], op.w.shape[0], y.columns),
+        *(int(y.nhwc), kind_of(op.activation), THREADS),
+    )
+    return dict(zip(names.split(), numbers, strict=True))
 
 
 def _vector(y: Layout) -> int:
@@ -150,12 +135,12 @@ def _lines(op: Conv2d, y: Layout) -> int:
     window, (count, _, rows, columns) = op.window, op.y.shape
     filters, channels = op.w.shape[:2]
     vector = _vector(y)
-    pitch = -(-filters // vector) * vector + 4
+    pitch = padded(filters, vector) + 4
     left = MOST_SHARED // 4 - channels * window.area * pitch
     wide = (columns - 1) * window.stride[1] + window.extent[1]
     tall = left // (channels * wide)
     most = min(rows, (tall - window.extent[0]) // window.stride[0] + 1)
     if most < 1:
         return 0
-    parts = max(-(-rows // most), min(rows, -(-FEWEST_BLOCKS // count)))
-    return -(-rows // parts)
+    parts = max(ceil_div(rows, most), min(rows, ceil_div(FEWEST_BLOCKS, count)))
+    return ceil_div(rows, parts)

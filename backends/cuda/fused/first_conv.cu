@@ -19,8 +19,8 @@
 
 #define PIXELS (HEIGHT * WIDTH)
 
-__device__ __forceinline__ void clear(float* picture, int count) {
-    for (int i = threadIdx.x; i < count; i += blockDim.x) picture[i] = 0.0f;
+INLINE void clear(float* picture, int count) {
+    OF_BLOCK(i, count) picture[i] = 0.0f;
 }
 
 // A picture on its way: loaded into registers while another is worked on, then stored.
@@ -29,16 +29,14 @@ struct Ahead {
     static const int each = (PIXELS + threads - 1) / threads;
     float values[each];
 
-    __device__ __forceinline__ void load(const T* x) {
-#pragma unroll
-        for (int k = 0; k < each; ++k) {
+    INLINE void load(const T* x) {
+        UNROLLED(k, each) {
             int i = threadIdx.x + k * threads;
             values[k] = i < PIXELS ? get(x[i]) : 0.0f;
         }
     }
-    __device__ __forceinline__ void store(float* picture) {
-#pragma unroll
-        for (int k = 0; k < each; ++k) {
+    INLINE void store(float* picture) {
+        UNROLLED(k, each) {
             int i = threadIdx.x + k * threads;
             if (i < PIXELS) picture[(i / WIDTH + PAD) * PITCH + i % WIDTH + PAD] = values[k];
         }
@@ -46,7 +44,7 @@ struct Ahead {
 };
 
 // What the four windows under one pooled pixel see.
-__device__ __forceinline__ void load_patch(const float* picture, int position,
+INLINE void load_patch(const float* picture, int position,
                                            float patch[KERNEL_H + 1][KERNEL_W + 1]) {
     const float* corner = picture + 2 * (position / COLUMNS) * PITCH + 2 * (position % COLUMNS);
 #pragma unroll
@@ -57,17 +55,6 @@ __device__ __forceinline__ void load_patch(const float* picture, int position,
             patch[h][w] = pair.x;
             if (w < KERNEL_W) patch[h][w + 1] = pair.y;
         }
-}
-
-// Halves of 2 * width sums change sides between lanes; after 16, 8, 4, 2, 1 lane l has sum l in v[0].
-template <int width>
-__device__ __forceinline__ void exchange(float* v) {
-    bool upper = threadIdx.x & width;
-#pragma unroll
-    for (int q = 0; q < width; ++q) {
-        float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
-        v[q] = keep + __shfl_xor_sync(~0u, send, width);
-    }
 }
 
 extern "C" {
@@ -104,20 +91,15 @@ __global__ void __launch_bounds__(BLOCK, 3)
             load_patch(pictures[now], position, patch);
             float out[4];
             unsigned first = 0;
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
+            UNROLLED(c, 4) {
                 float taps[4 * FOURS];
-#pragma unroll
-                for (int q = 0; q < FOURS; ++q)
+                UNROLLED(q, FOURS)
                     *(float4*)&taps[4 * q] =
                         *(const float4*)&filters[group * GROUP_PITCH + c * 4 * FOURS + 4 * q];
                 float s[4] = {0, 0, 0, 0};
-#pragma unroll
-                for (int i = 0; i < KERNEL_H; ++i)
-#pragma unroll
-                    for (int j = 0; j < KERNEL_W; ++j)
-#pragma unroll
-                        for (int q = 0; q < 4; ++q)
+                UNROLLED(i, KERNEL_H)
+                    UNROLLED(j, KERNEL_W)
+                        UNROLLED(q, 4)
                             s[q] = fmaf(taps[i * KERNEL_W + j], patch[i + q / 2][j + q % 2], s[q]);
                 float best = s[0];
                 unsigned where = 0;
@@ -130,7 +112,7 @@ __global__ void __launch_bounds__(BLOCK, 3)
                 first |= where << (8 * c);
             }
             i64 at = ((i64)sample * POSITIONS + position) * STORED + group * 4;
-            put4(y + at, make_float4(out[0], out[1], out[2], out[3]));
+            put4(y + at, pack(out));
             *(unsigned*)(index + at) = first;
         }
         if (more) ahead.store(pictures[now ^ 1]);
@@ -150,8 +132,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
     int lane = threadIdx.x % 32, pair = blockIdx.z * WARPS + threadIdx.x / 32, filter = 2 * pair;
     int begin = blockIdx.y * per_part, end = min(begin + per_part, POSITIONS);
     float a[32], b[32];
-#pragma unroll
-    for (int q = 0; q < 32; ++q) a[q] = 0.0f, b[q] = 0.0f;
+    UNROLLED(q, 32) a[q] = 0.0f, b[q] = 0.0f;
     Ahead<32 * WARPS> ahead;
     if (PAD) clear(pictures[0], 2 * TALL * PITCH);
     if (blockIdx.x < n) ahead.load(x + (i64)blockIdx.x * PIXELS);
@@ -159,8 +140,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
     for (int sample = blockIdx.x; sample < n; sample += gridDim.x, now ^= 1) {
         float da[turns], db[turns];
         int taps[turns];  // of both filters, the second in the upper bits
-#pragma unroll
-        for (int i = 0; i < turns; ++i) {
+        UNROLLED(i, turns) {
             int position = begin + lane + 32 * i;
             da[i] = db[i] = 0.0f;
             taps[i] = 0;
@@ -176,22 +156,17 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
         ahead.store(pictures[now]);
         __syncthreads();
         if (sample + gridDim.x < n) ahead.load(x + (i64)(sample + gridDim.x) * PIXELS);
-#pragma unroll
-        for (int i = 0; i < turns; ++i) {
+        UNROLLED(i, turns) {
             float patch[KERNEL_H + 1][KERNEL_W + 1];
             load_patch(pictures[now], min(begin + lane + 32 * i, POSITIONS - 1), patch);
             float ea[4], eb[4];
-#pragma unroll
-            for (int q = 0; q < 4; ++q) {
+            UNROLLED(q, 4) {
                 ea[q] = (taps[i] & 3) == q ? da[i] : 0.0f;
                 eb[q] = taps[i] >> 2 == q ? db[i] : 0.0f;
             }
-#pragma unroll
-            for (int h = 0; h < KERNEL_H; ++h)
-#pragma unroll
-                for (int w = 0; w < KERNEL_W; ++w)
-#pragma unroll
-                    for (int q = 0; q < 4; ++q) {
+            UNROLLED(h, KERNEL_H)
+                UNROLLED(w, KERNEL_W)
+                    UNROLLED(q, 4) {
                         float v = patch[h + q / 2][w + q % 2];
                         a[h * KERNEL_W + w] = fmaf(ea[q], v, a[h * KERNEL_W + w]);
                         b[h * KERNEL_W + w] = fmaf(eb[q], v, b[h * KERNEL_W + w]);
@@ -200,8 +175,7 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
             b[TAPS] += db[i];
         }
     }
-    exchange<16>(a), exchange<8>(a), exchange<4>(a), exchange<2>(a), exchange<1>(a);
-    exchange<16>(b), exchange<8>(b), exchange<4>(b), exchange<2>(b), exchange<1>(b);
+    fold<16>(a), fold<16>(b);
     float* slice = slices + (i64)(blockIdx.y * gridDim.x + blockIdx.x) * FILTERS * (TAPS + 1);
     for (int q = 0; q < 2; ++q) {
         int mine = filter + q;

@@ -14,10 +14,8 @@ from ....graph.ops import (
 from ....graph.rewrites import replace_ops
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
-from ..libraries.kernels import i32
-from ..libraries.layout import Layout, plain
-from ..libraries.runtime import cupy
-from .pattern import defines, launches, part, single, united
+from ..libraries.layout import Layout, ceil_div, padded, plain
+from .pattern import LAUNCHES, defines, part, single, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
 FILE = "first_conv.cu"
@@ -44,18 +42,15 @@ def rewrite(graph: Graph) -> Graph:
         if pool is None or not _halves(pool) or conv.y in graph.results.values():
             continue
         backward = [op for op in readers if op is not pool]
+        chain = _gradient_chain(graph, conv, pool, backward) if backward else None
+        if backward and chain is None:
+            continue
         forward = united(FORWARD, (conv, pool), bf16=(conv.x, pool.y))
-        if not backward:
-            replace_ops(ops, [conv, pool], forward)
-            continue
-        chain = _gradient_chain(graph, conv, pool, backward)
-        if chain is None:
-            continue
-        dp, taken = chain
-        filters = taken[-1]
-        back = united(BACKWARD, taken, (conv, pool), (pool.y,), bf16=(conv.x, pool.y, dp))
         replace_ops(ops, [conv, pool], forward)
-        replace_ops(ops, list(taken), back, at=filters)
+        if chain is not None:
+            dp, taken = chain
+            back = united(BACKWARD, taken, (conv, pool), (pool.y,), bf16=(conv.x, pool.y, dp))
+            replace_ops(ops, list(taken), back, at=taken[-1])
     return graph.with_ops(ops)
 
 
@@ -77,9 +72,9 @@ def _small(conv: Conv2d) -> bool:
 def _shared_bytes(conv: Conv2d) -> int:
     """What forward's kernel keeps: two pictures with their padding, filters in fours, biases."""
     _, _, height, width = conv.x.shape
-    edge, groups = 2 * conv.window.padding[0], -(-conv.w.shape[0] // 4)
+    edge, groups = 2 * conv.window.padding[0], ceil_div(conv.w.shape[0], 4)
     picture = (height + edge) * ((width + edge + 1) // 2 * 2 + 2)
-    return 4 * (2 * picture + groups * (16 * -(-conv.window.area // 4) + 4 + 4))
+    return 4 * (2 * picture + groups * (16 * ceil_div(conv.window.area, 4) + 4 + 4))
 
 
 def _halves(pool: Pool2d) -> bool:
@@ -113,68 +108,42 @@ def _gradient_chain(
 
 
 def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
-    height, width = conv.x.shape[2:]
-    items = pool.y.shape[2] * pool.y.shape[3] * -(-conv.w.shape[0] // 4)
-    return {
-        "HEIGHT": height,
-        "WIDTH": width,
-        "KERNEL_H": conv.window.kernel[0],
-        "KERNEL_W": conv.window.kernel[1],
-        "PAD": conv.window.padding[0],
-        "FILTERS": conv.w.shape[0],
-        "STORED": stored,
-        "ROWS": pool.y.shape[2],
-        "COLUMNS": pool.y.shape[3],
-        "WITH_RELU": int(conv.activation == "relu"),
-        "BLOCK": min(FORWARD_SIZES, key=lambda t: (-(-items // t) * t, -t)),
-    }
+    """What the module of both kernels is compiled with."""
+    filters, positions = conv.w.shape[0], pool.y.shape[2] * pool.y.shape[3]
+    items = positions * ceil_div(filters, 4)
+    block = min(FORWARD_SIZES, key=lambda t: (padded(items, t), -t))
+    split = conv.x.shape[0] <= BACKWARD_PARTS // 2 and positions >= 64
+    names = (
+        "HEIGHT WIDTH KERNEL_H KERNEL_W PAD FILTERS STORED ROWS COLUMNS WITH_RELU BLOCK WARPS SPLIT"
+    )
+    numbers = (
+        *(*conv.x.shape[2:], *conv.window.kernel, conv.window.padding[0], filters, stored),
+        *(*pool.y.shape[2:], int(conv.activation == "relu"), block),
+        *(min((filters + 1) // 2, MOST_WARPS), 2 if split else 1),
+    )
+    return dict(zip(names.split(), numbers, strict=True))
 
 
-def _pooled_layout(b: Binder, pool: Pool2d) -> Layout:
-    """y in fours of channels, channels-last whatever the layout of the other pictures."""
-    n, channels, rows, columns = pool.y.shape
-    wide = b.geometry.channels(channels)
-    stored = -(-wide // 4) * 4
-    return Layout(pool.y.shape, (n, stored, rows, columns), True, dtype=b.number(pool.y))
-
-
-@launches(FORWARD)
 def _forward(b: Binder, op: Fused) -> None:
     conv, pool = part(op, Conv2d), part(op, Pool2d)
-    layout = _pooled_layout(b, pool)
+    # In fours of channels, channels-last whatever the layout of the other pictures.
+    n, channels, rows, columns = pool.y.shape
+    stored = padded(b.geometry.channels(channels), 4)
+    layout = Layout(pool.y.shape, (n, stored, rows, columns), True, dtype=b.number(pool.y))
     # Of one type with y, whoever reads that.
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     y = b.output(pool.y, layout)
-    index = b.keep(cupy().zeros(layout.size, "uint8"))
+    index = b.zeros(layout.size, "uint8")
     b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout)
-    values = _numbers(conv, pool, layout.stored[1])
-    # The same module serves forward and backward, so both are compiled with all numbers.
-    values |= _backward_numbers(conv, pool)
-    n = conv.x.shape[0]
-    items = values["ROWS"] * values["COLUMNS"] * -(-values["FILTERS"] // 4)
-    rounds = -(-items // values["BLOCK"])
-    parts = rounds if n <= MOST_SPLIT_BATCH else 1
+    values = _numbers(conv, pool, stored)
+    items = rows * columns * ceil_div(channels, 4)
+    parts = ceil_div(items, values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
     blocks = min(n, max(1, FORWARD_BLOCKS // parts))
-    bias = 0 if conv.bias is None else b.home(conv.bias).array
-    arguments = (x.array, b.home(conv.w).array, bias, y.array, index, i32(n))
-    b.kernel(
-        op,
-        (FILE, FORWARD, y.dtype),
-        (blocks, parts),
-        arguments,
-        block=(values["BLOCK"],),
-        defines=defines(values),
-    )
+    kernel, block = (FILE, FORWARD, y.dtype), (values["BLOCK"],)
+    arguments = (x, conv.w, conv.bias, y, index, n)
+    b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
 
 
-def _backward_numbers(conv: Conv2d, pool: Pool2d) -> dict[str, int]:
-    pairs = (conv.w.shape[0] + 1) // 2
-    positions = pool.y.shape[2] * pool.y.shape[3]
-    split = 2 if conv.x.shape[0] <= BACKWARD_PARTS // 2 and positions >= 64 else 1
-    return {"WARPS": min(pairs, MOST_WARPS), "SPLIT": split}
-
-
-@launches(BACKWARD)
 def _backward(b: Binder, op: Fused) -> None:
     conv, pool, filters = part(op, Conv2d), part(op, Pool2d), part(op, Conv2dBackwardFilter)
     mask = part(op, ActivationBackward)
@@ -182,21 +151,18 @@ def _backward(b: Binder, op: Fused) -> None:
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
-    values = _numbers(conv, pool, layout.stored[1]) | _backward_numbers(conv, pool)
-    n, count = conv.x.shape[0], conv.w.shape[0]
-    taps = conv.window.area
+    values = _numbers(conv, pool, layout.columns)
+    n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
     blocks = min(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
     sums = b.scratch(slices * stride, "float32")
-    groups = -(-((count + 1) // 2) // values["WARPS"])
-    b.kernel(
-        op,
-        (FILE, BACKWARD, y.dtype),
-        (blocks, values["SPLIT"], groups),
-        (x.array, dy.array, index, y.array, sums, i32(n)),
-        block=(32 * values["WARPS"],),
-        defines=defines(values),
-    )
+    groups = ceil_div((count + 1) // 2, values["WARPS"])
+    kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)
+    arguments, block = (x, dy, index, y, sums, n), (32 * values["WARPS"],)
+    b.kernel(op, kernel, grid, arguments, block=block, defines=defines(values))
     b.slices(op, sums, 0, slices, stride, filters.dw, count * taps)
     if filters.bias_grad is not None:
         b.slices(op, sums, count * taps, slices, stride, filters.bias_grad, count)
+
+
+LAUNCHES |= {FORWARD: _forward, BACKWARD: _backward}

@@ -17,17 +17,8 @@ from ..libraries.kernels import Defines
 
 OpT = TypeVar("OpT", bound=Op)
 Launch = Callable[[Binder, Fused], None]
+# The functions that bind fused operations, by the kind of these.
 LAUNCHES: dict[str, Launch] = {}
-
-
-def launches(kind: str) -> Callable[[Launch], Launch]:
-    """Register the function that binds fused operations of a kind."""
-
-    def register(launch: Launch) -> Launch:
-        LAUNCHES[kind] = launch
-        return launch
-
-    return register
 
 
 @binds(Fused)

@@ -15,21 +15,23 @@ from ....graph.geometry import Window
 from ...known import Kind, numbers, product, result
 from .layout import BFLOAT
 from .operand import Operand
-from .runtime import cupy, device
+from .runtime import address_of, cupy, device
 
 # What rounding may make of a result, which is a sum of positive numbers.
 CLOSE = {"float32": 1e-3, BFLOAT: 2.0**-7}
 OUTPUT: Mapping[Kind, str] = {"forward": "y", "data": "x", "filter": "w"}
+# Runs a convolution, given device pointers by name.
+Run = Callable[[Mapping[str, int]], None]
 
 
 def is_right(
     kind: Kind,
     operands: Mapping[str, Operand],
     window: Window,
-    run: Callable[[Mapping[str, int]], None],
+    run: Run,
     workspace: tuple[int, int],
 ) -> bool:
-    """Whether ``run``, given device pointers by name, writes the known result everywhere.
+    """Whether ``run`` writes the known result everywhere.
 
     workspace: its address and size in bytes; it is filled with NaN first, as the output is.
     """
@@ -44,11 +46,16 @@ def is_right(
     address, size = workspace
     if size:
         cupy().cuda.runtime.memsetAsync(address, 0xFF, size, device().stream.ptr)
-    run({name: int(array.data.ptr) for name, array in arrays.items()})
+    run(addresses(arrays))
     output = operands[OUTPUT[kind]]
     want = cupy().asarray(product(result(kind, sizes["x"], sizes["w"], sizes["y"], window)))
     gap = cupy().abs(_values(output, found) - want)
     return bool((gap <= CLOSE[output.dtype] * want).all())
+
+
+def addresses(arrays: Mapping[str, Any]) -> dict[str, int]:
+    """The device pointers of arrays."""
+    return {name: address_of(array) for name, array in arrays.items()}
 
 
 def _seen(operand: Operand, array: Any) -> Any:

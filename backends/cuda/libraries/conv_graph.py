@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ....common.errors import CudnnError
 from ....graph.geometry import Window
 from ...known import Kind
-from .conv_check import is_right
+from .candidates import Candidates
+from .conv_check import OUTPUT, Run, addresses, is_right
 from .cudnn_library import Cudnn
 from .layout import BFLOAT
 from .operand import Operand
-from .runtime import captured_seconds, cupy, device_errors, frontend
+from .runtime import address_of, cupy, frontend, gives_equal_bits
 
 # A plan that needs more is not worth the memory on nets of this size.
 WORKSPACE_LIMIT = 256 << 20
@@ -20,7 +22,7 @@ WORKSPACE_LIMIT = 256 << 20
 BEYOND_TF32 = 2.0**-12
 
 
-class ConvGraph:
+class ConvGraph(Candidates):
     """One convolution operation as a frontend graph with its candidate plans.
 
     kind: "forward", "data" or "filter". ``exact``: no operand may be rounded to TF32.
@@ -39,22 +41,20 @@ class ConvGraph:
         exact: bool = False,
         deterministic: bool = True,
     ) -> None:
-        self._library = library
+        self._handle, self.stream = library.handle, library.stream
         self._kind, self._window = kind, window
         self._operands = dict(operands)
         self._exact = exact
         self._deterministic = deterministic
         self.shown: dict[str, object] = {"kind": kind, **operands, "window": str(window)}
         cudnn = frontend()
-        float32 = cudnn.data_type.FLOAT
-        graph = cudnn.pygraph(
+        graph = self._graph = cudnn.pygraph(
             io_data_type=_type(operands["x"].dtype),
-            intermediate_data_type=float32,
-            compute_data_type=float32,
-            handle=library.handle,
+            intermediate_data_type=_type("float32"),
+            compute_data_type=_type("float32"),
+            handle=self._handle,
         )
-        self._graph = graph
-        self.output = {"forward": "y", "data": "x", "filter": "w"}[kind]
+        self.output = OUTPUT[kind]
         ends = {
             name: graph.tensor(
                 name=name,
@@ -65,7 +65,7 @@ class ConvGraph:
             for name, operand in operands.items()
             if name != self.output
         }
-        ends[self.output] = self._emit(graph, kind, ends, window, relu)
+        ends[self.output] = self._emit(ends, relu)
         try:
             graph.validate()
             graph.build_operation_graph()
@@ -80,14 +80,12 @@ class ConvGraph:
             raise self._refused(error) from None
         self._ids = {name: int(end.get_uid()) for name, end in ends.items()}
         self._built: dict[int, int] = {}
-        self.plan = -1
         self.plan_name = ""
         self._pointers: dict[int, int] = {}
         self._workspace = 0
 
-    def _emit(
-        self, graph: Any, kind: str, ends: Mapping[str, Any], window: Window, relu: bool
-    ) -> Any:
+    def _emit(self, ends: Mapping[str, Any], relu: bool) -> Any:
+        graph, window = self._graph, self._window
         top, bottom, left, right = window.padding
         slide = {
             "pre_padding": [top, left],
@@ -95,16 +93,15 @@ class ConvGraph:
             "stride": list(window.stride),
             "dilation": list(window.dilation),
         }
-        float32 = frontend().data_type.FLOAT
-        if kind == "forward":
+        if self._kind == "forward":
             out = graph.conv_fprop(image=ends["x"], weight=ends["w"], **slide)
             if "bias" in ends:
-                out.set_data_type(float32)
+                out.set_data_type(_type("float32"))
                 out = graph.bias(input=out, bias=ends["bias"])
             if relu:
-                out.set_data_type(float32)
+                out.set_data_type(_type("float32"))
                 out = graph.relu(input=out)
-        elif kind == "data":
+        elif self._kind == "data":
             out = graph.conv_dgrad(loss=ends["y"], filter=ends["w"], **slide)
         else:
             out = graph.conv_wgrad(image=ends["x"], loss=ends["y"], **slide)
@@ -114,11 +111,9 @@ class ConvGraph:
         return out
 
     def plans(self) -> int:
-        """How many candidates there are, the heuristics' first choice first."""
         return int(self._graph.get_execution_plan_count())
 
     def build(self, index: int) -> bool:
-        """Build a candidate; False if it cannot be built, or needs too much workspace."""
         if index not in self._built:
             try:
                 self._graph.build_plan_at_index(index)
@@ -129,7 +124,6 @@ class ConvGraph:
         return self._built[index] <= WORKSPACE_LIMIT
 
     def name(self, index: int) -> str:
-        """The engine of a candidate and its knobs, as cuDNN writes them."""
         return str(self._graph.get_plan_name_at_index(index))
 
     def choose(self, index: int | None = None) -> None:
@@ -137,21 +131,20 @@ class ConvGraph:
 
         Raises CudnnError if there is none, as with an index that no longer exists.
         """
-        if index is not None:
-            if not 0 <= index < self.plans() or not self.build(index):
-                raise self._refused(RuntimeError(f"plan {index} of the tuning cannot be built"))
-            self.plan, self.plan_name = index, self.name(index)
-            return
+        if index is None:
+            index = self._first()
+        elif not 0 <= index < self.plans() or not self.build(index):
+            raise self._refused(RuntimeError(f"plan {index} of the tuning cannot be built"))
+        self.plan, self.plan_name = index, self.name(index)
+
+    def _first(self) -> int:
         workspace = None
-        for candidate in range(self.plans()):
-            if not self.build(candidate):
-                continue
-            size = max(self._built[candidate], 16)
+        for index in filter(self.build, range(self.plans())):
+            size = max(self._built[index], 16)
             if workspace is None or workspace.size < size:
                 workspace = cupy().empty(size, "uint8")
-            if self.verified(candidate, int(workspace.data.ptr)):
-                self.plan, self.plan_name = candidate, self.name(candidate)
-                return
+            if self.verified(index, address_of(workspace)):
+                return index
         raise self._refused(RuntimeError("no plan can be built that keeps its promises"))
 
     @property
@@ -160,63 +153,46 @@ class ConvGraph:
 
     def bind(self, pointers: Mapping[str, int], workspace: int) -> None:
         """Fix the device pointers of x, w, y and bias, and of the workspace."""
-        self._pointers = {self._ids[name]: pointer for name, pointer in pointers.items()}
+        self._pointers = self._by_id(pointers)
         self._workspace = workspace
 
     def run(self) -> None:
         """Launch the chosen plan on its stream."""
         self._execute(self._pointers, self._workspace, self.plan)
 
+    def _by_id(self, pointers: Mapping[str, int]) -> dict[int, int]:
+        return {self._ids[name]: pointer for name, pointer in pointers.items()}
+
     def _execute(self, pointers: Mapping[int, int], workspace: int, plan: int) -> None:
-        handle = self._library.handle
+        run = self._graph._execute_plan_at_index
         try:
-            self._graph._execute_plan_at_index(pointers, workspace, plan, handle, None, None, None)
+            run(pointers, workspace, plan, self._handle, None, None, None)
         except Exception as error:
             raise self._refused(error) from None
 
-    def seconds(self, index: int, workspace: int, repeats: int) -> float:
-        """Device seconds of one candidate, the fastest of ``repeats`` after a warm-up.
-
-        workspace: a device pointer to WORKSPACE_LIMIT bytes. Infinite for a candidate that fails.
-        """
-
-        def launch() -> None:
-            self._execute(self._pointers, workspace, index)
-
-        try:
-            return captured_seconds(launch, self._library.stream, repeats)
-        except (CudnnError, *device_errors()):
-            return float("inf")
+    def launch(self, index: int, workspace: int) -> Callable[[], None]:
+        return partial(self._execute, self._pointers, workspace, index)
 
     def verified(self, index: int, workspace: int) -> bool:
         """Whether a candidate is right and keeps what was asked for: equal bits twice, no operand
         rounded."""
+        run, memory = partial(self._try, index, workspace), (workspace, self._built[index])
         try:
-            with self._library.stream:
-                if not self._is_right(index, workspace):
-                    return False
-                repeats = not self._deterministic or self._repeats(index, workspace)
-                return repeats and (not self._exact or self._is_exact(index, workspace))
+            with self.stream:
+                return (
+                    is_right(self._kind, self._operands, self._window, run, memory)
+                    and (not self._deterministic or self._repeats(run))
+                    and (not self._exact or self._is_exact(index, workspace))
+                )
         except CudnnError:
             return False
 
-    def _is_right(self, index: int, workspace: int) -> bool:
-        def run(pointers: Mapping[str, int]) -> None:
-            self._execute({self._ids[n]: p for n, p in pointers.items()}, workspace, index)
+    def _try(self, index: int, workspace: int, pointers: Mapping[str, int]) -> None:
+        self._execute(self._by_id(pointers), workspace, index)
 
-        memory = (workspace, self._built[index])
-        return is_right(self._kind, self._operands, self._window, run, memory)
-
-    def _repeats(self, index: int, workspace: int) -> bool:
+    def _repeats(self, run: Run) -> bool:
         arrays = {name: operand.noise() for name, operand in self._operands.items()}
-        output = arrays[self.output]
-        pointers = {self._ids[name]: int(array.data.ptr) for name, array in arrays.items()}
-        results = []
-        for _ in range(2):
-            self._execute(pointers, workspace, index)
-            results.append(output.copy())
-        bits = [result.view("uint8") for result in results]
-        return bool((bits[0] == bits[1]).all())
+        return gives_equal_bits(partial(run, addresses(arrays)), arrays[self.output])
 
     def _is_exact(self, index: int, workspace: int) -> bool:
         """Every output is a count of products of 1 and 1 + BEYOND_TF32, and must show it.
@@ -231,11 +207,7 @@ class ConvGraph:
                 value = 1.0 + BEYOND_TF32 if name == fine else 1.0
                 one = operand.count if name == "w" else operand.count // operand.sizes[0]
                 array[:one] = value
-            self._execute(
-                {self._ids[name]: int(array.data.ptr) for name, array in arrays.items()},
-                workspace,
-                index,
-            )
+            self._try(index, workspace, addresses(arrays))
             found = arrays[self.output].astype("float64")
             counts = cupy().rint(found / (1.0 + BEYOND_TF32))
             gap = cupy().abs(found - counts * (1.0 + BEYOND_TF32))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ctypes as C
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import partial
 from typing import Any
 
-from ....common.errors import BackendUnavailableError, CublasError
-from ....common.native import Owned
-from .cublas import COMPUTE_FLOAT, DATA_TYPE, STATUS, Product
-from .runtime import captured_seconds, cupy, device_errors, loaded_library
+from ....common.errors import CublasError
+from .cublas import COMPUTE_FLOAT, DATA_TYPE, WORKSPACE_BYTES, CublasLibrary, Product
+from .runtime import address_of, cupy, gives_equal_bits, trial_seconds
+from .shared_library import Handle, loaded_by_cupy
 
 COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 TRANSPOSE_A, TRANSPOSE_B = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB
@@ -20,7 +20,6 @@ MOST_WORKSPACE = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 # CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, _B_, _C_, _D_; what is assumed where nothing is said.
 ALIGNMENTS, MOST_ALIGNED = (5, 6, 7, 8), 256
 CANDIDATES = 16
-WORKSPACE_BYTES = 32 << 20
 
 
 class _Algorithm(C.Structure):
@@ -35,45 +34,29 @@ class _Algorithm(C.Structure):
     )
 
 
-class CublasLt:
+class CublasLt(CublasLibrary):
     """A cublasLt handle; it is bound to no stream, so one serves all streams."""
 
+    name = "cublasLt"
+
     def __init__(self) -> None:
-        path = loaded_library("libcublasLt.so")
-        if path is None:
-            raise BackendUnavailableError("device 'cuda': CuPy loaded no libcublasLt.so")
-        self._dll = C.CDLL(path)
-        handle = c_void_p()
-        self.call("cublasLtCreate", byref(handle))
-        assert handle.value is not None
-        self._owned = Owned(handle.value, lambda h: self._dll.cublasLtDestroy(c_void_p(h)))
-        self.handle = c_void_p(handle.value)
+        super().__init__(loaded_by_cupy("libcublasLt.so"))
+        self.handle = self.create("cublasLtCreate", "cublasLtDestroy")
 
-    def call(self, name: str, *arguments: Any, **shown: object) -> None:
-        """Call a function; a status other than success raises CublasError with ``shown``."""
-        status = getattr(self._dll, name)(*arguments)
-        if status:
-            raise CublasError("cublasLt", name, STATUS.get(status, f"status {status}"), shown)
+    def new(self, kind: str, *arguments: Any) -> Handle:
+        return self.create(f"cublasLt{kind}Create", f"cublasLt{kind}Destroy", *arguments)
 
-    def new(self, kind: str, *arguments: Any) -> Owned:
-        handle = c_void_p()
-        self.call(f"cublasLt{kind}Create", byref(handle), *arguments)
-        assert handle.value is not None
-        destroy = getattr(self._dll, f"cublasLt{kind}Destroy")
-        return Owned(handle.value, lambda h: destroy(c_void_p(h)))
-
-    def set(self, kind: str, owned: Owned, attribute: int, value: Any) -> None:
+    def set(self, kind: str, handle: Handle, attribute: int, value: Any) -> None:
         size = c_size_t(C.sizeof(value))
-        name = f"cublasLt{kind}SetAttribute"
-        self.call(name, c_void_p(owned.handle), c_int(attribute), byref(value), size)
+        self.call(f"cublasLt{kind}SetAttribute", handle, attribute, byref(value), size)
 
-    def describe(self, product: Product, tf32: bool, operands: str, result: str) -> list[Owned]:
+    def describe(self, product: Product, tf32: bool, operands: str, result: str) -> list[Handle]:
         """Descriptors of the product and of its matrices as cuBLAS sees them: column by column."""
         p, kind = product, DATA_TYPE[operands]
         compute = COMPUTE_TF32 if tf32 else COMPUTE_FLOAT
-        matmul = self.new("MatmulDesc", c_int(compute), c_int(DATA_TYPE["float32"]))
-        self.set("MatmulDesc", matmul, TRANSPOSE_A, c_int(int(p.transpose_b)))
-        self.set("MatmulDesc", matmul, TRANSPOSE_B, c_int(int(p.transpose_a)))
+        matmul = self.new("MatmulDesc", compute, DATA_TYPE["float32"])
+        self.set("MatmulDesc", matmul, TRANSPOSE_A, c_int(p.transpose_b))
+        self.set("MatmulDesc", matmul, TRANSPOSE_B, c_int(p.transpose_a))
         first = (p.k, p.n) if p.transpose_b else (p.n, p.k)
         second = (p.m, p.k) if p.transpose_a else (p.k, p.m)
         return [
@@ -85,17 +68,17 @@ class CublasLt:
 
     def matrix(
         self, kind: int, rows: int, columns: int, stride: int, count: int = 1, apart: int = 0
-    ) -> Owned:
+    ) -> Handle:
         """``count`` matrices of ``columns`` columns a stride apart; ``apart``: their distance."""
         sizes = (c_uint64(rows), c_uint64(columns), c_int64(stride))
-        matrix = self.new("MatrixLayout", c_int(kind), *sizes)
+        matrix = self.new("MatrixLayout", kind, *sizes)
         if count > 1:
             self.set("MatrixLayout", matrix, BATCH_COUNT, c_int(count))
             self.set("MatrixLayout", matrix, BATCH_OFFSET, c_int64(apart))
         return matrix
 
     def algorithms(
-        self, descriptors: list[Owned], pointers: tuple[int, int, int, int]
+        self, descriptors: Sequence[Handle], pointers: Sequence[int]
     ) -> list[_Algorithm]:
         """What the heuristics offer for matrices at these places (A, B, C, D as cuBLAS sees them),
         their first choice first."""
@@ -103,14 +86,36 @@ class CublasLt:
         self.set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE_BYTES))
         for attribute, pointer in zip(ALIGNMENTS, pointers, strict=True):
             self.set("MatmulPreference", preference, attribute, c_uint32(alignment(pointer)))
-        matmul, a, b, c = (c_void_p(owned.handle) for owned in descriptors)
         found, count = (_Algorithm * CANDIDATES)(), c_int()
-        self.call(
-            "cublasLtMatmulAlgoGetHeuristic",
-            *(self.handle, matmul, a, b, c, c, c_void_p(preference.handle)),
-            *(c_int(CANDIDATES), found, byref(count)),
-        )
+        ends = (self.handle, *descriptors, descriptors[-1], preference)
+        self.call("cublasLtMatmulAlgoGetHeuristic", *ends, CANDIDATES, found, byref(count))
         return [found[i] for i in range(count.value) if found[i].state == 0]
+
+    def matmul(
+        self,
+        descriptors: Sequence[Handle],
+        pointers: Sequence[int],
+        algorithm: _Algorithm,
+        workspace: Any,
+        stream: Any,
+        shown: Mapping[str, object],
+        factors: tuple[float, float] = (1.0, 0.0),
+    ) -> Callable[[], None]:
+        """A function that computes D = alpha A B + beta C, (alpha, beta) being ``factors``.
+
+        workspace: a device array of WORKSPACE_BYTES that nothing else uses on this stream.
+        """
+        product, a, b, c = descriptors
+        at = [c_void_p(pointer) for pointer in pointers]
+        alpha, beta = (byref(c_float(factor)) for factor in factors)
+        return partial(
+            self.call,
+            "cublasLtMatmul",
+            *(self.handle, product, alpha, at[0], a, at[1], b, beta, at[2], c, at[3], c),
+            *(byref(algorithm), c_void_p(address_of(workspace)), c_size_t(WORKSPACE_BYTES)),
+            c_void_p(stream.ptr),
+            **shown,
+        )
 
 
 def alignment(pointer: int) -> int:
@@ -119,10 +124,7 @@ def alignment(pointer: int) -> int:
 
 
 class LtProduct:
-    """One product bound to its pointers and a stream, with the algorithms that can compute it.
-
-    workspace: a device array of WORKSPACE_BYTES that nothing else uses on this stream.
-    """
+    """One product bound to its pointers and a stream, with the algorithms that can compute it."""
 
     def __init__(
         self,
@@ -134,21 +136,19 @@ class LtProduct:
         tf32: bool,
         operands: str,
         result: str,
-        elements: int,
     ) -> None:
         self._library = library
         self._product = product
         self._stream = stream
         self._workspace = workspace
         self._descriptors = library.describe(product, tf32, operands, result)
+        self._places = (product.b, product.a, product.c, product.c)
         try:
-            places = (product.b, product.a, product.c, product.c)
-            self._algorithms = library.algorithms(self._descriptors, places)
+            self._algorithms = library.algorithms(self._descriptors, self._places)
         except CublasError:
             # No choice to time: plain cuBLAS, which takes more shapes, computes it.
             self._algorithms = []
-        self._one, self._zero = c_float(1.0), c_float(0.0)
-        self._bytes = elements * (2 if result == "bfloat16" else 4)
+        self._bytes = product.m * product.ldc * (2 if result == "bfloat16" else 4)
 
     def count(self) -> int:
         return len(self._algorithms)
@@ -158,36 +158,20 @@ class LtProduct:
 
         Raises CublasError if there is no such algorithm, as on another machine.
         """
+        shown = self._product.shown()
         if index >= len(self._algorithms):
-            shown = self._product.shown()
             raise CublasError("cublasLt", "cublasLtMatmul", f"no algorithm {index}", shown)
-        matmul, a, b, c = (c_void_p(owned.handle) for owned in self._descriptors)
-        p, algorithm = self._product, self._algorithms[index]
-        return partial(
-            self._library.call,
-            "cublasLtMatmul",
-            *(self._library.handle, matmul, byref(self._one), c_void_p(p.b), a, c_void_p(p.a), b),
-            *(byref(self._zero), c_void_p(p.c), c, c_void_p(p.c), c, byref(algorithm)),
-            *(c_void_p(int(self._workspace.data.ptr)), c_size_t(WORKSPACE_BYTES)),
-            c_void_p(self._stream.ptr),
-            **p.shown(),
-        )
+        where = (self._algorithms[index], self._workspace, self._stream)
+        return self._library.matmul(self._descriptors, self._places, *where, shown)
 
     def seconds(self, index: int, repeats: int) -> float:
         """Device seconds of one algorithm; infinite for one that fails."""
-        try:
-            return captured_seconds(self.launch(index), self._stream, repeats)
-        except (CublasError, *device_errors()):
-            return float("inf")
+        return trial_seconds(self.launch(index), self._stream, repeats)
 
     def verified(self, index: int) -> bool:
         """Whether an algorithm gives equal bits twice on what its operands hold now."""
         cp = cupy()
         memory = cp.cuda.UnownedMemory(self._product.c, self._bytes, self)
         output = cp.ndarray((self._bytes,), "uint8", cp.cuda.MemoryPointer(memory, 0))
-        results = []
         with self._stream:
-            for _ in range(2):
-                self.launch(index)()
-                results.append(output.copy())
-            return bool((results[0] == results[1]).all())
+            return gives_equal_bits(self.launch(index), output)

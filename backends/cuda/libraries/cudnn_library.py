@@ -7,13 +7,13 @@ One handle serves these and the frontend's graphs.
 from __future__ import annotations
 
 import ctypes as C
-from ctypes import byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_char_p, c_double, c_float, c_size_t
 from typing import Any
 
 from ....common.errors import BackendUnavailableError, CudnnError
-from ....common.native import Owned
 from ....graph.graph import Shape
 from .runtime import cudnn_library, device, frontend
+from .shared_library import Handle, SharedLibrary
 
 FLOAT = 0
 POOLING = {"max": 3, "avg": 2}  # max deterministic; average without padding
@@ -21,8 +21,8 @@ ACTIVATION = {"sigmoid": 0, "relu": 1, "tanh": 2, "silu": 6}
 # NaN stays NaN, as everywhere else.
 PROPAGATE_NAN = 1
 SOFTMAX_ACCURATE, SOFTMAX_LOG, MODE_CHANNEL = 1, 2, 1
-# cudnnLRNMode_t and cudnnDivNormMode_t: the only ones there are.
-ACROSS_CHANNELS, PRECOMPUTED_MEANS = 0, 0
+# cudnnLRNMode_t across channels, cudnnDivNormMode_t with precomputed means: there are no others.
+ONLY_MODE = 0
 
 
 def _check_cuda(cudnn: int, cupy: int) -> None:
@@ -39,100 +39,70 @@ def _check_cuda(cudnn: int, cupy: int) -> None:
     )
 
 
-class Cudnn:
+class Cudnn(SharedLibrary):
     """A cuDNN handle on a stream, and the library's plain functions."""
 
+    name, error = "cuDNN", CudnnError
+
     def __init__(self, stream: Any) -> None:
-        self._frontend = frontend()
-        self._dll = C.CDLL(cudnn_library())
-        self._dll.cudnnGetErrorString.restype = c_char_p
-        self._dll.cudnnGetVersion.restype = c_size_t
-        self._dll.cudnnGetCudartVersion.restype = c_size_t
-        _check_cuda(int(self._dll.cudnnGetCudartVersion()) // 1000, device().cuda_version // 1000)
-        handle = int(self._frontend.create_handle())
-        self._owned = Owned(handle, self._frontend.destroy_handle)
-        self.handle = handle
+        super().__init__(cudnn_library())
+        self.dll.cudnnGetErrorString.restype = c_char_p
+        self.dll.cudnnGetVersion.restype = c_size_t
+        self.dll.cudnnGetCudartVersion.restype = c_size_t
+        _check_cuda(int(self.dll.cudnnGetCudartVersion()) // 1000, device().cuda_version // 1000)
+        self.handle = int(frontend().create_handle())
+        self.owned = Handle(self.handle, frontend().destroy_handle)
         self.stream = stream
-        self._frontend.set_stream(handle=handle, stream=stream.ptr)
+        frontend().set_stream(handle=self.handle, stream=stream.ptr)
         self.one, self.zero = byref(c_float(1.0)), byref(c_float(0.0))
 
     @property
     def version(self) -> str:
-        number = int(self._dll.cudnnGetVersion())
+        number = int(self.dll.cudnnGetVersion())
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
-    def call(self, name: str, *arguments: Any, **shown: object) -> None:
-        """Call a function; a status other than success raises CudnnError with ``shown``."""
-        status = getattr(self._dll, name)(*arguments)
-        if status:
-            word = self._dll.cudnnGetErrorString(status).decode()
-            buffer = C.create_string_buffer(1000)
-            self._dll.cudnnGetLastErrorString(buffer, c_size_t(1000))
-            detail = buffer.value.decode(errors="replace").strip()
-            raise CudnnError("cuDNN", name, f"{word} {detail}".strip(), shown)
+    def word(self, status: int) -> str:
+        buffer = C.create_string_buffer(1000)
+        word = self.dll.cudnnGetErrorString(status).decode()
+        self.dll.cudnnGetLastErrorString(buffer, c_size_t(1000))
+        return f"{word} {buffer.value.decode(errors='replace').strip()}".strip()
 
-    def descriptor(self, kind: str) -> Owned:
+    def descriptor(self, kind: str) -> Handle:
         """A new, empty descriptor: Tensor, Pooling, Activation, LRN."""
-        handle = c_void_p()
-        self.call(f"cudnnCreate{kind}Descriptor", byref(handle))
-        assert handle.value is not None
-        destroy = getattr(self._dll, f"cudnnDestroy{kind}Descriptor")
-        return Owned(handle.value, lambda h: destroy(c_void_p(h)))
+        return self.create(f"cudnnCreate{kind}Descriptor", f"cudnnDestroy{kind}Descriptor")
 
-    def tensor(self, shape: Shape, strides: Shape) -> Owned:
+    def tensor(self, shape: Shape, strides: Shape) -> Handle:
         """A descriptor of a float tensor of four dimensions, (N, C, H, W) with its strides."""
-        owned = self.descriptor("Tensor")
-        numbers = [c_int(value) for value in (*shape, *strides)]
-        self.call(
-            "cudnnSetTensor4dDescriptorEx",
-            *(c_void_p(owned.handle), c_int(FLOAT), *numbers),
-            shape=shape,
-            strides=strides,
-        )
-        return owned
+        made, shown = self.descriptor("Tensor"), {"shape": shape, "strides": strides}
+        self.call("cudnnSetTensor4dDescriptorEx", made, FLOAT, *shape, *strides, **shown)
+        return made
 
-    def pooling(self, kind: str, kernel: Shape, padding: Shape, stride: Shape) -> Owned:
+    def plain(self, shape: Shape) -> Handle:
+        """The same for one that is row-major, (N, C) too."""
+        n, c, h, w = shape if len(shape) == 4 else (*shape, 1, 1)
+        return self.tensor((n, c, h, w), (c * h * w, h * w, w, 1))
+
+    def pooling(self, kind: str, kernel: Shape, padding: Shape, stride: Shape) -> Handle:
         """A pooling descriptor; windows (h, w)."""
-        owned = self.descriptor("Pooling")
-        numbers = [c_int(value) for value in (*kernel, *padding, *stride)]
-        self.call(
-            "cudnnSetPooling2dDescriptor",
-            *(c_void_p(owned.handle), c_int(POOLING[kind]), c_int(PROPAGATE_NAN), *numbers),
-            kernel=kernel,
-            padding=padding,
-            stride=stride,
-        )
-        return owned
+        made, numbers = self.descriptor("Pooling"), (*kernel, *padding, *stride)
+        shown = {"kernel": kernel, "padding": padding, "stride": stride}
+        how = (made, POOLING[kind], PROPAGATE_NAN)
+        self.call("cudnnSetPooling2dDescriptor", *how, *numbers, **shown)
+        return made
 
-    def activation(self, kind: str, alpha: float) -> Owned:
+    def activation(self, kind: str, alpha: float) -> Handle:
         """An activation descriptor; for SiLU (swish) beta is 1."""
-        owned = self.descriptor("Activation")
-        self.call(
-            "cudnnSetActivationDescriptor",
-            c_void_p(owned.handle),
-            c_int(ACTIVATION[kind]),
-            c_int(PROPAGATE_NAN),
-            c_double(alpha),
-            kind=kind,
-        )
+        made = self.descriptor("Activation")
+        how = (made, ACTIVATION[kind], PROPAGATE_NAN, c_double(alpha))
+        self.call("cudnnSetActivationDescriptor", *how, kind=kind)
         if kind == "silu":
-            self.call(
-                "cudnnSetActivationDescriptorSwishBeta", c_void_p(owned.handle), c_double(1.0)
-            )
-        return owned
+            self.call("cudnnSetActivationDescriptorSwishBeta", made, c_double(1.0))
+        return made
 
-    def lrn(self, size: int, alpha: float, beta: float, k: float) -> Owned:
+    def lrn(self, size: int, alpha: float, beta: float, k: float) -> Handle:
         """The descriptor of local response normalisation, across channels or around a pixel."""
-        owned = self.descriptor("LRN")
+        made, shown = self.descriptor("LRN"), {"alpha": alpha, "beta": beta, "k": k}
         self.call(
-            "cudnnSetLRNDescriptor",
-            *(c_void_p(owned.handle), c_uint(size), c_double(alpha), c_double(beta), c_double(k)),
-            size=size,
-            alpha=alpha,
-            beta=beta,
-            k=k,
+            "cudnnSetLRNDescriptor", made, size, *map(c_double, shown.values()), size=size, **shown
         )
-        return owned
-
-    def close(self) -> None:
-        self._owned.close()
+        return made

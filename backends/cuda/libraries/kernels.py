@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.ops.formulas import Formula
-from .layout import BFLOAT, FLOAT
+from .layout import BFLOAT, FLOAT, ceil_div
 from .overlap import overlapping
 from .runtime import cupy
 
@@ -69,11 +69,10 @@ class Kernel:
         file: str,
         name: str,
         dtype: str = FLOAT,
+        *,
         defines: Defines = (),
         formula: Formula | None = None,
     ) -> None:
-        self.file = file
-        self.name = name
         self._function = _module(file, dtype, defines, formula).get_function(name)
 
     def launch(
@@ -102,7 +101,12 @@ class Kernel:
 
 def linear_grid(size: int) -> Grid:
     """Blocks of THREADS, with about one thread for each of ``size`` elements."""
-    return (min(MAX_BLOCKS, max(1, -(-size // THREADS))),)
+    return (blocks_for(size, THREADS, MAX_BLOCKS),)
+
+
+def blocks_for(work: int, each: int, most: int) -> int:
+    """How many blocks do some work, ``each`` so much of it: 1 to ``most``."""
+    return max(1, min(most, ceil_div(work, each)))
 
 
 def i32(value: int) -> np.int32:

@@ -8,7 +8,7 @@ zero, and every operation keeps it so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, Literal
 
@@ -42,6 +42,11 @@ class Layout:
         return prod(self.stored)
 
     @property
+    def columns(self) -> int:
+        """Stored channels or units."""
+        return self.stored[1]
+
+    @property
     def item(self) -> str:
         """The NumPy type of an element; bfloat16 is kept as the upper half of a float32."""
         return "uint16" if self.dtype == BFLOAT else self.dtype
@@ -51,11 +56,8 @@ class Layout:
         """(N, C, H, W) as the tensor is seen by a kernel that converts."""
         if self.picture is not None:
             return (self.shape[0], *self.picture)
-        if len(self.shape) == 4:
-            return self.shape
-        if len(self.shape) == 2:
-            return (*self.shape, 1, 1)
-        return (1, prod(self.shape), 1, 1)
+        rows = self.shape if len(self.shape) in (2, 4) else (1, prod(self.shape))
+        return (*rows, 1, 1)[:4]
 
     @property
     def strides(self) -> Shape:
@@ -80,21 +82,9 @@ class Layout:
 
     def same(self, other: Layout) -> bool:
         """Whether the bytes mean the same."""
-        steps = [
-            (a, b)
-            for a, b, size in zip(self.strides, other.strides, self.sizes, strict=True)
-            if size > 1
-        ]
-        return (
-            self.dtype == other.dtype
-            and self.size == other.size
-            and self.sizes == other.sizes
-            and all(a == b for a, b in steps)
-        )
-
-    def as_float(self) -> Layout:
-        """The same with float32 elements."""
-        return replace(self, dtype=FLOAT)
+        ends = zip(self.strides, other.strides, self.sizes, strict=True)
+        mine, others = (self.dtype, self.size, self.sizes), (other.dtype, other.size, other.sizes)
+        return mine == others and all(a == b for a, b, size in ends if size > 1)
 
     def pack(self, array: NDArray[Any]) -> NDArray[Any]:
         """The flat stored array of a canonical one."""
@@ -118,9 +108,14 @@ def plain(shape: Shape, dtype: str = FLOAT) -> Layout:
     return Layout(shape, shape, dtype=dtype)
 
 
+def ceil_div(size: int, part: int) -> int:
+    """How many parts hold so much."""
+    return -(-size // part)
+
+
 def padded(size: int, multiple: int) -> int:
     """The next multiple."""
-    return -(-size // multiple) * multiple
+    return ceil_div(size, multiple) * multiple
 
 
 def _to_bfloat(values: NDArray[Any]) -> NDArray[np.uint16]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ....common.errors import LibraryError
-from .runtime import device
+from .runtime import address_of, device
 
 # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION of cuda.h.
 ATTRIBUTE = 6
@@ -113,4 +113,4 @@ def _argument(value: Any) -> Any:
         return kind(value.item())
     if isinstance(value, int):
         return ctypes.c_void_p(value)
-    return ctypes.c_void_p(int(value.data.ptr))
+    return ctypes.c_void_p(address_of(value))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ....common.errors import BackendUnavailableError
+from ....common.errors import BackendUnavailableError, LibraryError
 
 # Launches in one timing.
 CALLS = 10
@@ -26,12 +26,21 @@ INSTALL = (
 @cache
 def cupy() -> Any:
     """CuPy, imported once. Raises BackendUnavailableError that says what to install."""
+    return _imported("cupy", "CuPy")
+
+
+def _imported(name: str, called: str) -> ModuleType:
     try:
-        return importlib.import_module("cupy")
+        return importlib.import_module(name)
     except ImportError as error:
         raise BackendUnavailableError(
-            f"device 'cuda': CuPy cannot be imported ({error}); {INSTALL}"
+            f"device 'cuda': {called} cannot be imported ({error}); {INSTALL}"
         ) from None
+
+
+def address_of(array: Any) -> int:
+    """The device pointer of an array."""
+    return int(array.data.ptr)
 
 
 def device_errors() -> tuple[type[Exception], type[Exception]]:
@@ -44,13 +53,8 @@ def device_errors() -> tuple[type[Exception], type[Exception]]:
 @cache
 def frontend() -> Any:
     """cuDNN's frontend. It would import torch if installed, which takes seconds for nothing."""
-    try:
-        with _blocked("torch"):
-            module = importlib.import_module("cudnn")
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"device 'cuda': the cuDNN frontend cannot be imported ({error}); {INSTALL}"
-        ) from None
+    with _blocked("torch"):
+        module = _imported("cudnn", "the cuDNN frontend")
     check_frontend(str(module.__version__))
     return module
 
@@ -150,36 +154,62 @@ def synchronize() -> None:
     device().stream.synchronize()
 
 
+def captured(launches: Iterable[Callable[[], None]], stream: Any) -> Any:
+    """A graph of these launches. Raises what one of them raises."""
+    stream.begin_capture()
+    try:
+        for launch in launches:
+            launch()
+    except BaseException:
+        # The error that broke the capture says more than that it is broken.
+        with suppress(*device_errors()):
+            stream.end_capture()
+        raise
+    return stream.end_capture()
+
+
+def fastest(work: Callable[[], object], stream: Any, repeats: int) -> float:
+    """Device seconds between begin and end of what ``work`` launches, the least of ``repeats``."""
+    cuda, best = cupy().cuda, float("inf")
+    for _ in range(repeats):
+        start, stop = cuda.Event(), cuda.Event()
+        start.record(stream)
+        work()
+        stop.record(stream)
+        stop.synchronize()
+        best = min(best, cuda.get_elapsed_time(start, stop) / 1e3)
+    return best
+
+
 def captured_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> float:
     """Device seconds of one launch: the fastest of ``repeats`` runs of a graph of CALLS launches.
 
     The host launches a small kernel slower than the device runs it, so a bare loop would time the
     host. Raises what ``launch`` raises.
     """
-    cp = cupy()
     with stream:
         launch()
         stream.synchronize()
-        stream.begin_capture()
-        try:
-            for _ in range(CALLS):
-                launch()
-        except BaseException:
-            # The error that broke the capture says more than that it is broken.
-            with suppress(*device_errors()):
-                stream.end_capture()
-            raise
-        graph = stream.end_capture()
+        graph = captured([launch] * CALLS, stream)
         graph.launch(stream)
-        best = float("inf")
-        for _ in range(repeats):
-            start, stop = cp.cuda.Event(), cp.cuda.Event()
-            start.record(stream)
-            graph.launch(stream)
-            stop.record(stream)
-            stop.synchronize()
-            best = min(best, cp.cuda.get_elapsed_time(start, stop) / 1e3 / CALLS)
-    return best
+        return fastest(lambda: graph.launch(stream), stream, repeats) / CALLS
+
+
+def trial_seconds(launch: Callable[[], None], stream: Any, repeats: int) -> float:
+    """``captured_seconds``; infinite for a launch that fails."""
+    try:
+        return captured_seconds(launch, stream, repeats)
+    except (LibraryError, *device_errors()):
+        return float("inf")
+
+
+def gives_equal_bits(launch: Callable[[], None], output: Any) -> bool:
+    """Whether a launch leaves equal bits in a device array twice."""
+    results = []
+    for _ in range(2):
+        launch()
+        results.append(output.copy().view("uint8"))
+    return bool((results[0] == results[1]).all())
 
 
 def module_version(module: ModuleType) -> str:

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from . import (  # noqa: F401  # they register
-    augment,
-    classic,
-    combine,
-    convolution,
-    im2col,
-    linear,
-    losses,
-    lrn,
-    muon,
-    norm,
-    optimizers,
-    pointwise,
-    pool,
-    step,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

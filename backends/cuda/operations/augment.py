@@ -22,34 +22,32 @@ from ....graph.augmentations import (
 )
 from ....graph.ops import AverageViews, GatherAugmented, Views
 from ..binding.bind import Binder, binds
-from ..libraries.kernels import THREADS, i32, i64, linear_grid
-from ..libraries.runtime import cupy
+from ..libraries.kernels import THREADS, blocks_for, i64
+from ..libraries.layout import ceil_div
 from .step import GATHER_BLOCKS
 
 # The enumeration of augment.cu; a crop that reflects is the one after RandomCrop.
 _KINDS = (RandomCrop, None, RandomFlip, AlternatingFlip, Cutout, Rotate, Shift, Scale, Elastic)
-_ACT = np.dtype(
-    [("kind", "i4"), ("size", "i4"), ("k0", "u4"), ("k1", "u4"), ("first", "f4"), ("second", "f4")]
-)
+_ACT = np.dtype("i4,i4,u4,u4,f4,f4")
 FLOATS_A_PIXEL = 4
 
 
 def _act(each: Augmentation) -> tuple[int, int, float, float]:
     """Kind, size and two numbers: struct Act of augment.cu."""
-    kind = _KINDS.index(type(each))
+    kind, size, first, second = _KINDS.index(type(each)), 0, 0.0, 0.0
     if isinstance(each, RandomCrop):
-        return kind + (each.mode == "reflect"), each.padding, 0.0, 0.0
-    if isinstance(each, Cutout):
-        return kind, each.size, 0.0, 0.0
-    if isinstance(each, Rotate):
-        return kind, 0, radians(each.degrees), 0.0
-    if isinstance(each, Shift):
-        return kind, 0, each.pixels, 0.0
-    if isinstance(each, Scale):
-        return kind, 0, each.min, each.max - each.min
-    if isinstance(each, Elastic):
-        return kind, each.radius, each.alpha * 2.0**-15, 0.0
-    return kind, 0, 0.0, 0.0
+        kind, size = kind + (each.mode == "reflect"), each.padding
+    elif isinstance(each, Cutout):
+        size = each.size
+    elif isinstance(each, Rotate):
+        first = radians(each.degrees)
+    elif isinstance(each, Shift):
+        first = each.pixels
+    elif isinstance(each, Scale):
+        first, second = each.min, each.max - each.min
+    elif isinstance(each, Elastic):
+        size, first = each.radius, each.alpha * 2.0**-15
+    return kind, size, first, second
 
 
 def _acts(b: Binder, op: GatherAugmented) -> Any:
@@ -57,7 +55,7 @@ def _acts(b: Binder, op: GatherAugmented) -> Any:
     for i, (each, key) in enumerate(zip(op.augment, op.keys, strict=True)):
         kind, size, first, second = _act(each)
         table[i] = (kind, size, key.low, key.high, first, second)
-    return b.keep(cupy().asarray(table.view("u1")))
+    return b.upload(table)
 
 
 def _gaussian(elastic: Elastic) -> list[float]:
@@ -77,7 +75,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     x = b.output(op.x, layout)
     keyed, placed = order, max(order.size // n, 1)
     steps = placed
-    if feeds is not None and feeds.holds(op.order):
+    if feeds.holds(op.order):
         # The order is that of the batch at hand; random numbers know samples by their own rows.
         keyed, steps = feeds.staging(b.graph.name).rows, max(op.order.size // n, 1)
     scale, shift, fill = (
@@ -85,14 +83,13 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     )
     _, inside, _ = stages(op.augment)
     found = [i for i in inside if isinstance(op.augment[i], Elastic)]
-    elastic, gaussian, scratch = -1, 0, 0
+    elastic, gaussian, scratch = -1, None, None
     if found:
         elastic = found[0]
         kernel = op.augment[elastic]
         assert isinstance(kernel, Elastic)
         gaussian = b.numbers(*_gaussian(kernel), dtype="float32")
-        size = FLOATS_A_PIXEL * n * height * width
-        scratch = b.scratch(size, "float32")
+        scratch = b.scratch(FLOATS_A_PIXEL * n * height * width, "float32")
     count = len(op.augment)
     sample, channel, _, pixel = layout.strides
     # Without a resampling everything comes behind one of nothing.
@@ -100,12 +97,11 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     sizes = (n, channels, height, width, steps, placed, count, begin, end)
     frame = b.numbers(*sizes, elastic, sample, channel, pixel)
     arguments = (
-        *(b.data(op.images), b.data(op.labels), order, keyed, b.home(op.step).array, x.array),
-        *(b.output(op.target).array, scale, shift, fill, _acts(b, op), frame, gaussian),
-        scratch,
+        *(b.data(op.images), b.data(op.labels), order, keyed, op.step, x, b.output(op.target)),
+        *(scale, shift, fill, _acts(b, op), frame, gaussian, scratch),
     )
     # A displacement is that of a whole picture, which one block computes.
-    parts = 1 if found else max(1, min(-(-height * width // THREADS), -(-GATHER_BLOCKS // n)))
+    parts = 1 if found else blocks_for(height * width, THREADS, ceil_div(GATHER_BLOCKS, n))
     shown = {"augment": ", ".join(each.kind for each in op.augment)}
     name = ("augment.cu", "gather_augmented", x.dtype)
     b.kernel(op, name, (n, parts), arguments, shown, shared=8 * max(count, 1))
@@ -121,16 +117,13 @@ def views(b: Binder, op: Views) -> None:
     table = b.numbers(*(value for v in op.views for value in (v.flip, v.down, v.right)))
     channels = stored[1]
     outer, inner = (1, channels) if layout.nhwc else (channels, 1)
-    numbers = (i32(n), i32(outer), i32(height), i32(width), i32(inner))
-    arguments = (x.array, y.array, table, *numbers)
+    arguments = (x, y, table, n, outer, height, width, inner)
     kernel = ("augment.cu", "views", y.dtype)
     b.kernel(op, kernel, (len(op.views) * n,), arguments, {"views": len(op.views)})
 
 
 @binds(AverageViews)
 def average_views(b: Binder, op: AverageViews) -> None:
-    x, y = b.floats(op.x), b.output(op.y)
-    weights = b.numbers(*op.weights, dtype="float32")
-    arguments = (x.array, y.array, weights, i32(len(op.weights)), i64(op.y.size))
-    kernel = ("augment.cu", "average_views")
-    b.kernel(op, kernel, linear_grid(op.y.size), arguments, {"views": len(op.weights)})
+    weights, count = b.numbers(*op.weights, dtype="float32"), len(op.weights)
+    arguments = (b.floats(op.x), b.output(op.y), weights, count, i64(op.y.size))
+    b.kernel(op, ("augment.cu", "average_views"), op.y.size, arguments, {"views": count})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -22,13 +23,16 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..libraries.kernels import f32, i32, i64, linear_grid
+from ..libraries.kernels import f32, i64
 from ..libraries.layout import FLOAT
-from ..libraries.runtime import cupy
 
 
-def _kernel(b: Binder, op: Op, name: str, size: int, arguments: tuple[Any, ...]) -> None:
-    b.kernel(op, ("classic.cu", name), linear_grid(size), arguments)
+def _kernel(
+    b: Binder, op: Op, name: str, operands: Sequence[Any], target: Tensor, *numbers: Any
+) -> None:
+    """A thread for each number of the target."""
+    arguments = (*operands, b.output(target), *numbers)
+    b.kernel(op, ("classic.cu", name), target.size, arguments)
 
 
 def _border(b: Binder, inner: Tensor, outer: Tensor, padding: tuple[int, int, int, int]) -> Any:
@@ -39,89 +43,75 @@ def _border(b: Binder, inner: Tensor, outer: Tensor, padding: tuple[int, int, in
 @binds(Pad2d)
 def pad2d(b: Binder, op: Pad2d) -> None:
     border = _border(b, op.x, op.y, op.padding)
-    arguments = (b.floats(op.x).array, b.output(op.y).array, i64(op.y.size), border, f32(op.value))
-    _kernel(b, op, "pad2d", op.y.size, arguments)
+    _kernel(b, op, "pad2d", [b.floats(op.x)], op.y, i64(op.y.size), border, f32(op.value))
 
 
 @binds(Pad2dBackward)
 def pad2d_backward(b: Binder, op: Pad2dBackward) -> None:
     border = _border(b, op.dx, op.dy, op.padding)
-    arguments = (b.floats(op.dy).array, b.output(op.dx).array, i64(op.dx.size), border)
-    _kernel(b, op, "pad2d_backward", op.dx.size, arguments)
+    _kernel(b, op, "pad2d_backward", [b.floats(op.dy)], op.dx, i64(op.dx.size), border)
 
 
 def _scaled(
-    b: Binder, op: ChannelScale | ChannelScaleBackward, source: Buffer, target: Buffer
+    b: Binder, op: ChannelScale | ChannelScaleBackward, source: Buffer, target: Tensor
 ) -> None:
     _, channels, *rest = op.x.shape
-    numbers = (i64(op.x.size), i32(channels), i32(prod(rest)), f32(op.factor))
-    arguments = (source.array, b.floats(op.s).array, target.array, *numbers)
-    _kernel(b, op, "channel_scale", op.x.size, arguments)
+    numbers = (i64(op.x.size), channels, prod(rest), f32(op.factor))
+    _kernel(b, op, "channel_scale", [source, b.floats(op.s)], target, *numbers)
 
 
 @binds(ChannelScale)
 def channel_scale(b: Binder, op: ChannelScale) -> None:
-    _scaled(b, op, b.floats(op.x), b.output(op.y))
+    _scaled(b, op, b.floats(op.x), op.y)
 
 
 @binds(ChannelScaleBackward)
 def channel_scale_backward(b: Binder, op: ChannelScaleBackward) -> None:
     x, dy = b.floats(op.x), b.floats(op.dy)
-    _scaled(b, op, dy, b.output(op.dx))
+    _scaled(b, op, dy, op.dx)
     n, channels, *rest = op.x.shape
-    ds = b.output(op.ds, b.planned(op.ds))
-    numbers = (i32(n), i32(channels), i32(prod(rest)), f32(op.factor))
-    kernel = ("classic.cu", "channel_scale_gradient")
-    b.kernel(op, kernel, (channels,), (x.array, dy.array, ds.array, *numbers))
-
-
-def _planes(b: Binder, filters: Tensor, pairs: Sequence[tuple[int, int]]) -> Any:
-    """Which plane of the filters each pair is."""
-    return b.numbers(*(o * filters.shape[1] + c for o, c in pairs))
+    arguments = (x, dy, b.output(op.ds), n, channels, prod(rest), f32(op.factor))
+    b.kernel(op, ("classic.cu", "channel_scale_gradient"), (channels,), arguments)
 
 
 @binds(ConnectFilters)
 def connect_filters(b: Binder, op: ConnectFilters) -> None:
-    weights, filters = b.floats(op.weights), b.output(op.filters)
-    numbers = (i32(op.filters.size), i32(prod(op.weights.shape[1:])))
-    outputs, inputs = op.filters.shape[:2]
+    """Which pair's weights each plane of the filters has, -1 for zeros."""
     pair = {pair: index for index, pair in enumerate(op.pairs)}
-    table = (pair.get((o, c), -1) for o in range(outputs) for c in range(inputs))
-    arguments = (weights.array, filters.array, *numbers, b.numbers(*table))
-    _kernel(b, op, "connect", op.filters.size, arguments)
+    table = [pair.get(place, -1) for place in np.ndindex(op.filters.shape[:2])]
+    numbers = (op.filters.size, prod(op.weights.shape[1:]), b.numbers(*table))
+    _kernel(b, op, "connect", [b.floats(op.weights)], op.filters, *numbers)
 
 
 @binds(ConnectFiltersBackward)
 def connect_filters_backward(b: Binder, op: ConnectFiltersBackward) -> None:
-    dfilters, dweights = b.floats(op.dfilters), b.output(op.dweights, b.planned(op.dweights))
-    numbers = (i32(op.dweights.size), i32(prod(op.dweights.shape[1:])))
-    arguments = (dfilters.array, dweights.array, *numbers, _planes(b, op.dfilters, op.pairs))
-    _kernel(b, op, "connect_backward", op.dweights.size, arguments)
+    """Which plane of the filters each pair is."""
+    planes = b.numbers(*(o * op.dfilters.shape[1] + c for o, c in op.pairs))
+    numbers = (op.dweights.size, prod(op.dweights.shape[1:]), planes)
+    _kernel(b, op, "connect_backward", [b.floats(op.dfilters)], op.dweights, *numbers)
 
 
 def _centres(b: Binder, op: Rbf | RbfBackward) -> Any:
-    return b.keep(cupy().asarray(np.asarray(op.centres, FLOAT)))
+    return b.upload(np.asarray(op.centres, FLOAT))
 
 
 @binds(Rbf)
 def rbf(b: Binder, op: Rbf) -> None:
     n, inputs = op.x.shape
-    numbers = (i32(n), i32(len(op.centres)), i32(inputs))
-    arguments = (b.floats(op.x).array, _centres(b, op), b.output(op.y).array, *numbers)
-    _kernel(b, op, "rbf", op.y.size, arguments)
+    operands = (b.floats(op.x), _centres(b, op))
+    _kernel(b, op, "rbf", operands, op.y, n, len(op.centres), inputs)
 
 
 @binds(RbfBackward)
 def rbf_backward(b: Binder, op: RbfBackward) -> None:
     n, inputs = op.x.shape
-    operands = (b.floats(op.x).array, b.floats(op.dy).array, _centres(b, op))
-    numbers = (i32(n), i32(len(op.centres)), i32(inputs))
-    _kernel(b, op, "rbf_backward", op.x.size, (*operands, b.output(op.dx).array, *numbers))
+    operands = (b.floats(op.x), b.floats(op.dy), _centres(b, op))
+    _kernel(b, op, "rbf_backward", operands, op.dx, n, len(op.centres), inputs)
 
 
 @binds(Heaviside)
 def heaviside(b: Binder, op: Heaviside) -> None:
     """In the layout of x: padding stays 0."""
-    layout = b.home(op.x).layout.as_float()
-    x, y = b.want(op.x, layout), b.output(op.y, layout)
-    _kernel(b, op, "heaviside", layout.size, (x.array, y.array, i64(layout.size)))
+    layout = replace(b.home(op.x).layout, dtype=FLOAT)
+    ends = (b.want(op.x, layout), b.output(op.y, layout))
+    b.kernel(op, ("classic.cu", "heaviside"), layout.size, (*ends, i64(layout.size)))

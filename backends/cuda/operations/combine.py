@@ -6,14 +6,15 @@ masks are those of every other backend. cuDNN's dropout has a generator of its o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ....graph.graph import Op, Tensor
 from ....graph.ops import (
-    ACTIVATIONS,
     Add,
     Concat,
     Dropout,
@@ -24,9 +25,9 @@ from ....graph.ops import (
 )
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..binding.wide import inner
-from ..libraries.kernels import f32, i32, i64, linear_grid
-from ..libraries.layout import Layout, plain
+from ..binding.wide import inner, kind_of, row
+from ..libraries.kernels import f32, i64
+from ..libraries.layout import Layout, ceil_div, plain
 
 # Activations of which f(0) is not 0: they would fill the padding.
 RAISED = ("sigmoid", "softplus")
@@ -49,29 +50,35 @@ def add(b: Binder, op: Add) -> None:
     shown = {"terms": len(terms), "activation": op.activation or "none"}
     if len(terms) == 2 and op.activation in (None, "relu") and layout.size % 4 == 0:
         fours = layout.size // 4
-        two = (*(term.array for term in terms), y.array, np.uint32(fours))
-        kernel = ("combine.cu", "add_two", y.dtype)
-        relu = i32(op.activation == "relu")
-        return b.kernel(op, kernel, linear_grid(fours), (*two, relu), shown)
+        two = (*terms, y, np.uint32(fours), op.activation == "relu")
+        return b.kernel(op, ("combine.cu", "add_two", y.dtype), fours, two, shown)
     pointers = b.numbers(*(term.pointer for term in terms), dtype="uint64")
-    kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
     check = op.activation in RAISED and layout.shape != layout.stored
-    columns, stored = (1, 1) if len(layout.shape) == 1 else (layout.shape[1], layout.stored[1])
-    arguments = (
-        *(pointers, i32(len(terms)), y.array, i64(layout.size), i32(kind)),
-        *(f32(op.activation_alpha), i32(check), i32(columns), i32(stored), i32(inner(layout))),
-    )
-    kernel = ("combine.cu", "add_terms", y.dtype)
-    return b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, shown)
+    where = (1, 1) if len(layout.shape) == 1 else row(layout)
+    f = (kind_of(op.activation), f32(op.activation_alpha), check)
+    arguments = (pointers, len(terms), y, i64(layout.size), *f, *where, inner(layout))
+    return _fours(b, op, "add_terms", y, arguments, shown)
+
+
+def _fours(
+    b: Binder,
+    op: Op,
+    name: str,
+    y: Buffer,
+    arguments: Sequence[Any],
+    shown: Mapping[str, object],
+) -> None:
+    """A thread for each four numbers of y."""
+    kernel = ("combine.cu", name, y.dtype)
+    b.kernel(op, kernel, ceil_div(y.layout.size, 4), arguments, shown)
 
 
 @binds(Scale)
 def scale(b: Binder, op: Scale) -> None:
     layout = _common(b, (op.x,), op.y)
     x, y = b.want(op.x, layout), b.output(op.y, layout)
-    arguments = (x.array, y.array, i64(layout.size), f32(op.factor))
-    kernel = ("combine.cu", "scale", y.dtype)
-    b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, {"factor": op.factor})
+    arguments = (x, y, i64(layout.size), f32(op.factor))
+    _fours(b, op, "scale", y, arguments, {"factor": op.factor})
 
 
 # ---------------------------------------------------------------- channels
@@ -93,42 +100,26 @@ def _new(b: Binder, tensor: Tensor, dtype: str) -> Layout:
     return plain(tensor.shape, dtype)
 
 
-def _copy(
-    b: Binder, op: Op, source: Tensor, target: Buffer, begins: tuple[int, int], count: int
-) -> None:
-    """Copy channels begins[0] .. + count of the source to begins[1] .. of the target."""
-    _rows(b, op, source, target, "copy", count, begins)
-
-
 def _rows(
-    b: Binder,
-    op: Op,
-    source: Tensor,
-    target: Buffer,
-    kernel: str,
-    count: int,
-    begins: tuple[int, ...] = (),
+    b: Binder, op: Op, source: Tensor, target: Buffer, kernel: str, count: int, *begins: int
 ) -> None:
-    """Launch a kernel over this many channels of the source, in fours if possible."""
+    """Launch a kernel over this many channels of the source, in fours if possible.
+
+    begins: the first channel of the source, and of the target.
+    """
     a, y = _side_by_side(b, source, target.layout.dtype), target.layout
     near = b.want(source, a)
     # Of NCHW, the rows are samples, and a channel is as many neighbours as there are pixels.
-    unit = 1 if a.nhwc else int(np.prod(a.shape[2:]))
-    xs, ys = a.stored[1] * unit, y.stored[1] * unit
+    unit = inner(a)
+    xs, ys = a.columns * unit, y.columns * unit
     rows = a.size // xs
     numbers = [count * unit, xs, ys, *(begin * unit for begin in begins)]
     name = f"{kernel}_columns"
     if all(number % 4 == 0 for number in numbers):
         name, numbers = f"{kernel}_fours", [number // 4 for number in numbers]
-    arguments = (near.array, target.array, np.uint32(rows), np.uint32(numbers[0]))
-    shown = {"from": source.name, "channels": count}
-    b.kernel(
-        op,
-        ("combine.cu", name, target.dtype),
-        linear_grid(rows * (numbers[0] if begins else numbers[2])),
-        (*arguments, *(i32(number) for number in numbers[1:])),
-        shown,
-    )
+    arguments = (near, target, np.uint32(rows), np.uint32(numbers[0]), *numbers[1:])
+    threads, shown = rows * numbers[0 if begins else 2], {"from": source.name, "channels": count}
+    b.kernel(op, ("combine.cu", name, target.dtype), threads, arguments, shown)
 
 
 @binds(Concat)
@@ -136,14 +127,14 @@ def concat(b: Binder, op: Concat) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
     begin = 0
     for part in op.parts:
-        _copy(b, op, part, y, (0, begin), part.shape[1])
+        _rows(b, op, part, y, "copy", part.shape[1], 0, begin)
         begin += part.shape[1]
 
 
 @binds(Slice)
 def slice_channels(b: Binder, op: Slice) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
-    _copy(b, op, op.x, y, (op.begin, 0), op.y.shape[1])
+    _rows(b, op, op.x, y, "copy", op.y.shape[1], op.begin, 0)
 
 
 @binds(PadChannels)
@@ -155,8 +146,7 @@ def pad_channels(b: Binder, op: PadChannels) -> None:
 # ---------------------------------------------------------------- dropout
 
 
-@dataclass(frozen=True)
-class _Places:
+class _Places(NamedTuple):
     """Where the elements of (N, C, H, W) lie: struct Places of combine.cu."""
 
     each: int
@@ -166,17 +156,11 @@ class _Places:
 
     @classmethod
     def of(cls, layout: Layout) -> _Places:
-        each = layout.size // layout.shape[0]
-        if layout.picture is not None:
-            channels, height, width = layout.picture
-            return cls(each, channels, channels, height * width)
-        if layout.nhwc:
-            _, channels, height, width = layout.shape
-            return cls(each, layout.stored[1], channels, height * width)
-        return cls(each, each, int(np.prod(layout.shape[1:])), 1)
-
-    def on_device(self, b: Binder) -> Any:
-        return b.numbers(self.each, self.row, self.channels, self.pixels)
+        each, sizes = layout.size // layout.shape[0], layout.picture or layout.shape[1:]
+        if layout.picture is None and not layout.nhwc:
+            return cls(each, each, prod(sizes), 1)
+        stored = layout.columns if layout.nhwc else sizes[0]
+        return cls(each, stored, sizes[0], prod(sizes[1:]))
 
 
 @binds(Dropout)
@@ -187,15 +171,15 @@ def dropout(b: Binder, op: Dropout) -> None:
         layout = plain(op.x.shape, layout.dtype)
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     mask = b.output(op.mask, replace(layout, dtype="uint8"))
-    places, step = _Places.of(layout), b.home(op.step).array
+    places = _Places.of(layout)
     rule = (*(np.uint32(word) for word in op.key), np.uint32(op.threshold), f32(op.scale))
     squares = layout.nhwc and places.row % 4 == 0 and places.pixels % 4 == 0
-    size = layout.size // 16 if squares else -(-layout.size // 4)
+    size = layout.size // 16 if squares else ceil_div(layout.size, 4)
     count = np.uint32(size if squares else layout.size)
-    samples = (i32(layout.shape[0]),) * squares
-    begin = (x.array, y.array, mask.array, count, places.on_device(b), step, i32(op.parts))
+    samples = (layout.shape[0],) * squares
+    begin = (x, y, mask, count, b.numbers(*places), op.step, op.parts)
     kernel = ("combine.cu", "dropout_squares" if squares else "dropout", y.dtype)
-    b.kernel(op, kernel, linear_grid(size), (*begin, *samples, *rule), {"scale": op.scale})
+    b.kernel(op, kernel, size, (*begin, *samples, *rule), {"scale": op.scale})
 
 
 @binds(DropoutBackward)
@@ -203,6 +187,5 @@ def dropout_backward(b: Binder, op: DropoutBackward) -> None:
     mask = b.home(op.mask)
     layout = replace(mask.layout, dtype=b.number(op.dx))
     dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)
-    arguments = (dy.array, mask.array, dx.array, i64(layout.size), f32(op.scale))
-    kernel = ("combine.cu", "dropout_backward", dx.dtype)
-    b.kernel(op, kernel, linear_grid(-(-layout.size // 4)), arguments, {"scale": op.scale})
+    arguments = (dy, mask, dx, i64(layout.size), f32(op.scale))
+    _fours(b, op, "dropout_backward", dx, arguments, {"scale": op.scale})

@@ -17,7 +17,6 @@ from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
 from ..fused.direct_conv import DIRECT, DirectConv, takes
 from ..libraries.conv_graph import ConvGraph
-from ..libraries.kernels import i32, linear_grid
 from ..libraries.layout import FLOAT, Layout
 from ..libraries.operand import Operand
 from ..libraries.runtime import captured_seconds
@@ -31,13 +30,13 @@ BARE = "b"
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
 
 
-def _picture(b: Binder, op: Convolution, tensor: Tensor, dtype: str) -> Layout:
+def _picture(b: Binder, op: Convolution, tensor: Tensor) -> Layout:
     """How a picture must lie: grouped convolutions take no padded channels."""
-    return b.geometry.picture(tensor.shape, dtype, compact=op.groups > 1)
+    return b.geometry.picture(tensor.shape, b.arithmetic.dtype, compact=op.groups > 1)
 
 
-def _operand_type(b: Binder) -> str:
-    return b.arithmetic.dtype
+def _filters(b: Binder, op: Conv2d | Conv2dBackwardData) -> Buffer:
+    return b.want(op.w, b.geometry.filters(op.w.shape, op.groups > 1, b.arithmetic.dtype))
 
 
 def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
@@ -55,11 +54,20 @@ def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
     )
 
 
-def _bare(b: Binder, op: Conv2d, ends: Mapping[str, Buffer]) -> ConvGraph:
-    """The convolution alone, bound to real pictures."""
-    bare = {name: ends[name] for name in ("x", "w", "y")}
-    graph = _candidates(b, op, "forward", bare)
-    graph.bind({name: end.pointer for name, end in bare.items()}, 0)
+def _bound(
+    b: Binder, kind: Kind, window: Window, ends: Mapping[str, Buffer], relu: bool = False
+) -> ConvGraph:
+    """A convolution's candidates, bound to real pictures."""
+    graph = ConvGraph(
+        b.stream.cudnn,
+        kind,
+        {name: Operand.of(end.layout) for name, end in ends.items()},
+        window,
+        relu=relu,
+        exact=b.arithmetic.exact,
+        deterministic=b.arithmetic.deterministic,
+    )
+    graph.bind({name: end.pointer for name, end in ends.items()}, 0)
     return graph
 
 
@@ -69,41 +77,36 @@ def conv2d(b: Binder, op: Conv2d) -> None:
 
     For few channels a kernel of ours with all of that, where the choices say so.
     """
-    number = _operand_type(b)
     relu = op.activation == "relu"
-    x = b.want(op.x, _picture(b, op, op.x, number))
-    w = b.want(op.w, b.geometry.filters(op.w.shape, op.groups > 1, number))
-    y = b.output(op.y, _picture(b, op, op.y, number))
-    ends, key = {"x": x, "w": w, "y": y}, _key(b, op, "forward")
+    x, w = b.want(op.x, _picture(b, op, op.x)), _filters(b, op)
+    y = b.output(op.y, _picture(b, op, op.y))
+    bare, key = {"x": x, "w": w, "y": y}, b.choice(op, "forward")
+    chosen = b.choices.get(key, "")
     if b.arithmetic.fusion and takes(op, y.layout):
         direct = DirectConv(b, op, x, w, y)
         b.variants[key].append((DIRECT, lambda: direct))
-        if b.choices.get(key, "").startswith(DIRECT):
-            direct.choose(int(b.choices[key].removeprefix(DIRECT)))
+        if chosen.startswith(DIRECT):
+            direct.choose(int(chosen.removeprefix(DIRECT)))
             return direct.add()
     if (op.bias is not None or relu) and _left_to_pool(b, op, y.layout):
-        b.variants[key].append((BARE, partial(_bare, b, op, ends)))
-        chosen = b.choices.get(key, "")
+        alone = partial(_bound, b, "forward", op.window, bare)
+        b.variants[key].append((BARE, alone))
         if chosen.startswith(BARE):
-            bias = 0 if op.bias is None else b.home(op.bias).array
+            bias = None if op.bias is None else b.home(op.bias).array
             b.decisions.endings[op.y] = Ending(bias, relu)
-            graph = _bare(b, op, ends)
-            graph.choose(int(chosen.removeprefix(BARE)))
-            return _launch(b, op, graph, ends, key)
+            return _launch(b, op, alone(), bare, key, chosen.removeprefix(BARE))
+    ends = dict(bare)
     if op.bias is not None:
-        channels = y.layout.stored[1]
-        shape = (1, channels, 1, 1)
+        shape = (1, y.layout.columns, 1, 1)
         ends["bias"] = Buffer(b.home(op.bias).array, Layout(shape, shape, y.layout.nhwc))
     try:
-        graph = _graph(b, op, "forward", ends, relu=relu)
+        _launch(b, op, _bound(b, "forward", op.window, ends, relu), ends, key)
     except CudnnError:
         if op.bias is None and not relu:
             raise
         # No engine with this tail: the bare convolution, then a kernel of ours.
-        bare = {name: end for name, end in ends.items() if name != "bias"}
-        _launch(b, op, _graph(b, op, "forward", bare), bare, key)
+        _launch(b, op, _bound(b, "forward", op.window, bare), bare, key)
         return _finish(b, op, y, op.bias, key)
-    _launch(b, op, graph, ends, key)
     if op.activation is not None and not relu:
         _finish(b, op, y, None, key)
     return None
@@ -115,57 +118,33 @@ def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> 
     b.tails[key] = partial(captured_seconds, b.steps[-1].launch, b.stream.cuda)
 
 
-def _data_ends(b: Binder, op: Conv2dBackwardData) -> dict[str, Buffer]:
-    number = _operand_type(b)
-    return {
-        "y": b.want(op.dy, _picture(b, op, op.dy, number)),
-        "w": b.want(op.w, b.geometry.filters(op.w.shape, op.groups > 1, number)),
-        "x": b.output(op.dx, _picture(b, op, op.dx, number)),
-    }
-
-
 def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
     """Filters turned by half a circle, inputs and outputs exchanged, for a gradient that is
     computed as a forward convolution: they depend on no other operation of the step."""
-    if not b.choices.get(_key(b, op, "data"), "").startswith(AS_FORWARD):
+    if not b.choices.get(b.choice(op, "data"), "").startswith(AS_FORWARD):
         return
-    w = b.want(op.w, b.geometry.filters(op.w.shape, False, _operand_type(b)))
-    turned = _turned(b, op, w)
-    outer, inner, height, width = w.layout.stored
-    numbers = (i32(outer), i32(inner), i32(height), i32(width))
+    w = _filters(b, op)
+    turned = _turned(w)
     kernel = ("elementwise.cu", "rotate_filters", w.dtype)
-    b.kernel(op, kernel, linear_grid(w.layout.size), (w.array, turned.array, *numbers))
+    b.kernel(op, kernel, w.layout.size, (w, turned, *w.layout.stored))
     b.decisions.rotated[op.w] = Rotated(turned, b.mark() if b.current else None)
 
 
 PREPARATIONS[Conv2dBackwardData] = rotate_filters
 
 
-def _turned(b: Binder, op: Conv2dBackwardData, w: Buffer) -> Buffer:
-    outer, inner, height, width = w.layout.stored
-    shape = (inner, outer, height, width)
+def _turned(w: Buffer) -> Buffer:
+    outer, inner, *kernel = w.layout.stored
+    shape = (inner, outer, *kernel)
     return Buffer.zeros(Layout(shape, shape, True, dtype=w.layout.dtype))
 
 
-def _as_forward(b: Binder, op: Conv2dBackwardData, turned: Buffer | None = None) -> ConvGraph:
-    """The gradient as a forward convolution of dy, bound to real pictures."""
-    ends = _data_ends(b, op)
-    if turned is None:
-        turned = b.keep(_turned(b, op, ends["w"]))
-    forward = {"x": ends["y"], "w": turned, "y": ends["x"]}
+def _as_forward(b: Binder, op: Conv2dBackwardData, ends: Mapping[str, Buffer]) -> ConvGraph:
+    """The gradient as a forward convolution of dy."""
     height, width = op.window.kernel
     top, bottom, left, right = op.window.padding
     edges = (height - 1 - top, height - 1 - bottom, width - 1 - left, width - 1 - right)
-    graph = ConvGraph(
-        b.stream.cudnn,
-        "forward",
-        {name: Operand.of(end.layout) for name, end in forward.items()},
-        replace(op.window, padding=edges),
-        exact=b.arithmetic.exact,
-        deterministic=b.arithmetic.deterministic,
-    )
-    graph.bind({name: end.pointer for name, end in forward.items()}, 0)
-    return graph
+    return _bound(b, "forward", replace(op.window, padding=edges), ends)
 
 
 def _can_be_forward(b: Binder, op: Conv2dBackwardData) -> bool:
@@ -181,43 +160,42 @@ def _can_be_forward(b: Binder, op: Conv2dBackwardData) -> bool:
 
 @binds(Conv2dBackwardData)
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
-    key = _key(b, op, "data")
+    key = b.choice(op, "data")
     chosen = b.choices.get(key, "")
-    if chosen.startswith(AS_FORWARD):
+    forward = chosen.startswith(AS_FORWARD)
+    if forward:
         turned, mark = b.decisions.rotated[op.w]
         if mark is not None:
             b.wait_for_mark(mark)
-        graph = _as_forward(b, op, turned)
-        graph.choose(int(chosen.removeprefix(AS_FORWARD)))
-        ends = _data_ends(b, op)
-        return _launch(b, op, graph, {"x": ends["y"], "w": turned, "y": ends["x"]}, key)
-    ends = _data_ends(b, op)
+    dy, w = b.want(op.dy, _picture(b, op, op.dy)), _filters(b, op)
+    dx = b.output(op.dx, _picture(b, op, op.dx))
+    if forward:
+        ends = {"x": dy, "w": turned, "y": dx}
+        return _launch(b, op, _as_forward(b, op, ends), ends, key, chosen.removeprefix(AS_FORWARD))
     if _can_be_forward(b, op):
-        b.variants[key].append((AS_FORWARD, partial(_as_forward, b, op)))
-    return _launch(b, op, _graph(b, op, "data", ends), ends, key)
+
+        def other() -> ConvGraph:
+            return _as_forward(b, op, {"x": dy, "w": b.keep(_turned(w)), "y": dx})
+
+        b.variants[key].append((AS_FORWARD, other))
+    ends = {"y": dy, "w": w, "x": dx}
+    return _launch(b, op, _bound(b, "data", op.window, ends), ends, key)
 
 
 @binds(Conv2dBackwardFilter)
 def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
-    number = _operand_type(b)
     planned = b.planned(op.dw) or b.geometry.filters(op.dw.shape, op.groups > 1)
-    x = b.want(op.x, _picture(b, op, op.x, number))
+    x = b.want(op.x, _picture(b, op, op.x))
     if op.window.is_lopsided:
         x, op = _bordered(b, op, x)
-    ends = {
-        "x": x,
-        "y": b.want(op.dy, _picture(b, op, op.dy, number)),
-        "w": b.output(op.dw, planned),
-    }
-    if number == FLOAT:
-        _launch(b, op, _graph(b, op, "filter", ends), ends, _key(b, op, "filter"))
-    else:
-        # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
-        target, layout = ends["w"], ends["w"].layout
-        near = Buffer.zeros(Layout(layout.shape, layout.stored, layout.nhwc, dtype=number))
-        through = ends | {"w": near}
-        _launch(b, op, _graph(b, op, "filter", through), through, _key(b, op, "filter"))
-        b.convert(near, target, op.dw.name)
+    dy, dw = b.want(op.dy, _picture(b, op, op.dy)), b.output(op.dw, planned)
+    # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
+    widened = b.arithmetic.dtype != FLOAT
+    near = Buffer.zeros(replace(dw.layout, dtype=b.arithmetic.dtype)) if widened else dw
+    ends = {"x": x, "y": dy, "w": near}
+    _launch(b, op, _bound(b, "filter", op.window, ends), ends, b.choice(op, "filter"))
+    if widened:
+        b.convert(near, dw, op.dw.name)
     if op.bias_grad is not None and op not in b.decisions.summed:
         column_sums(b, op, op.dy, op.bias_grad)
 
@@ -232,7 +210,7 @@ def _bordered(
     """
     n, c, h, w = x.layout.shape
     top, bottom, left, right = op.window.padding
-    shape, stored = (n, c, h + top + bottom, w + left + right), x.layout.stored[1]
+    shape, stored = (n, c, h + top + bottom, w + left + right), x.layout.columns
     whole = Layout(shape, (n, stored, *shape[2:]), x.layout.nhwc, dtype=x.layout.dtype)
     # Its border is written here alone; nothing else has this memory.
     bordered = b.keep(Buffer.zeros(whole))
@@ -244,42 +222,20 @@ def _bordered(
     return bordered, replace(op, window=window)
 
 
-def _candidates(
-    b: Binder, op: Convolution, kind: Kind, ends: Mapping[str, Buffer], relu: bool = False
-) -> ConvGraph:
-    return ConvGraph(
-        b.stream.cudnn,
-        kind,
-        {name: Operand.of(end.layout) for name, end in ends.items()},
-        op.window,
-        relu=relu,
-        exact=b.arithmetic.exact,
-        deterministic=b.arithmetic.deterministic,
-    )
-
-
-def _graph(
-    b: Binder, op: Convolution, kind: Kind, ends: Mapping[str, Buffer], relu: bool = False
-) -> ConvGraph:
-    graph = _candidates(b, op, kind, ends, relu)
-    chosen = b.choices.get(_key(b, op, kind))
-    graph.choose(None if chosen is None else int(chosen))
-    return graph
-
-
-def _key(b: Binder, op: Convolution, kind: str) -> str:
-    """The name of a convolution's plan among the choices: plans depend on the batch size."""
-    layer = op.origin[0].layer if op.origin else ""
-    return f"{b.graph.name}/{layer}/{kind}"
-
-
 def _launch(
-    b: Binder, op: Convolution, graph: ConvGraph, ends: Mapping[str, Buffer], key: str
+    b: Binder,
+    op: Convolution,
+    graph: ConvGraph,
+    ends: Mapping[str, Buffer],
+    key: str,
+    chosen: str | None = None,
 ) -> None:
+    """Choose a plan, by default that of the choices, and append its launch."""
+    chosen = b.choices.get(key) if chosen is None else chosen
+    graph.choose(None if chosen is None else int(chosen))
     b.convolutions[key] = graph
     pointers = {name: end.pointer for name, end in ends.items()}
     b.workspace(graph.workspace_bytes, partial(graph.bind, pointers))
     details = dict(graph.shown) | {"workspace": graph.workspace_bytes}
     b.add(op, "cuDNN", "cudnnBackendExecute", graph.run, details, graph.plan_name)
-    for name, end in ends.items():
-        b.keep((name, end))
+    b.keep(ends)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....graph.ops import Col2im, Im2col
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..libraries.kernels import i64, linear_grid
+from ..libraries.kernels import i64
 
 
 def _columns(b: Binder, op: Im2col | Col2im, name: str, source: Buffer, target: Buffer) -> None:
@@ -18,8 +18,8 @@ def _columns(b: Binder, op: Im2col | Col2im, name: str, source: Buffer, target: 
         *(*window.stride, *window.dilation, top, left),
     )
     size = target.layout.size
-    arguments = (source.array, target.array, i64(size), numbers)
-    b.kernel(op, ("im2col.cu", name), linear_grid(size), arguments, {"window": window})
+    arguments = (source, target, i64(size), numbers)
+    b.kernel(op, ("im2col.cu", name), size, arguments, {"window": window})
 
 
 @binds(Im2col)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from ....graph.graph import Op, Tensor
-from ....graph.ops import ACTIVATIONS, BiasAdd, BiasGrad, Conv2d, MatMul
+from ....graph.ops import BiasAdd, BiasGrad, Conv2d, MatMul
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..binding.wide import activate_wide, inner, wide
+from ..binding.wide import activate_wide, inner, kind_of, row, wide
 from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
-from ..libraries.kernels import THREADS, f32, i32, i64, linear_grid
-from ..libraries.layout import BFLOAT, FLOAT, Layout, plain
-from ..libraries.runtime import cupy
+from ..libraries.kernels import THREADS, f32, i64
+from ..libraries.layout import BFLOAT, FLOAT, Layout, ceil_div, plain
+from ..libraries.runtime import address_of, cupy
 
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
@@ -30,25 +31,21 @@ def matmul(b: Binder, op: MatMul) -> None:
     a, right = b.want(op.a, a_layout), b.want(op.b, b_layout)
     c = b.output(op.c, c_layout)
     m, k = a_layout.stored[::-1] if op.transpose_a else a_layout.stored
-    n = b_layout.stored[0] if op.transpose_b else b_layout.stored[1]
+    n = b_layout.stored[0] if op.transpose_b else b_layout.columns
     product = Product(
-        *(m, n, k, a.pointer, a_layout.stored[1], right.pointer, b_layout.stored[1]),
-        *(c.pointer, c_layout.stored[1], op.transpose_a, op.transpose_b),
+        *(m, n, k, a.pointer, a_layout.columns, right.pointer, b_layout.columns),
+        *(c.pointer, c_layout.columns, op.transpose_a, op.transpose_b),
     )
-    key = f"{b.graph.name}/{op.origin[0].layer if op.origin else ''}/{_role(op)}"
+    key = b.choice(op, _role(op))
+    cublas = b.stream.cublas
     result = LtProduct(
-        b.stream.cublas_lt,
-        product,
-        b.stream.cuda,
-        b.stream.cublas.workspace,
+        *(b.stream.cublas_lt, product, b.stream.cuda, cublas.workspace),
         tf32=not b.arithmetic.exact and a.dtype == FLOAT,
         operands=a.layout.dtype,
         result=c_layout.dtype,
-        elements=c_layout.size,
     )
     b.products[key] = b.keep(result)
     chosen = b.choices.get(f"{key}/gemm", "") if b.arithmetic.fusion else ""
-    cublas = b.stream.cublas
     if chosen:
         launch = result.launch(int(chosen))
         details = product.shown() | {"operands": a.layout.dtype}
@@ -75,59 +72,42 @@ def _layouts(b: Binder, op: MatMul) -> tuple[Layout, Layout, Layout]:
     """How a, b and c must lie: parameters and gradients as planned, activations to match them."""
     weight = b.planned(op.b) if op.b.role == "parameter" else None
     gradient = b.planned(op.c) if op.c.role == "gradient" else None
-    operand = b.arithmetic.dtype
+    operand, n = b.arithmetic.dtype, op.a.shape[0]
     if weight is not None and not op.transpose_a:
-        units = Layout(
-            (op.a.shape[0], weight.shape[0]),
-            (op.a.shape[0], weight.stored[0]),
-            dtype=operand,
-        )
-        inputs = Layout(
-            (op.a.shape[0], weight.shape[1]),
-            (op.a.shape[0], weight.stored[1]),
-            picture=weight.picture,
-            dtype=operand,
-        )
+        units, inputs = _sides(weight, n, operand)
         a, c = (inputs, units) if op.transpose_b else (units, inputs)
-        c = Layout(c.shape, c.stored, picture=c.picture, dtype=b.number(op.c))
-        return a, Layout(weight.shape, weight.stored, picture=weight.picture, dtype=operand), c
+        return a, replace(weight, dtype=operand), replace(c, dtype=b.number(op.c))
     if gradient is not None and op.transpose_a and not op.transpose_b:
-        samples = op.a.shape[0]
-        a = Layout(op.a.shape, (samples, gradient.stored[0]), dtype=operand)
-        right = Layout(
-            op.b.shape, (samples, gradient.stored[1]), picture=gradient.picture, dtype=operand
-        )
-        return a, right, gradient
-    c = gradient or plain(op.c.shape)
-    return plain(op.a.shape), plain(op.b.shape), c
+        return *_sides(gradient, n, operand), gradient
+    return plain(op.a.shape), plain(op.b.shape), gradient or plain(op.c.shape)
+
+
+def _sides(weight: Layout, n: int, dtype: str) -> tuple[Layout, Layout]:
+    """How n rows of outputs and of inputs of a dense layer must lie to match its weights."""
+    sides = zip(weight.shape, weight.stored, (None, weight.picture), strict=True)
+    units, inputs = (
+        Layout((n, size), (n, stored), picture=picture, dtype=dtype)
+        for size, stored, picture in sides
+    )
+    return units, inputs
 
 
 def finish(b: Binder, op: MatMul | Conv2d, y: Buffer, bias: Tensor | None) -> None:
     """y = f(y + bias) in place over the channels that count."""
-    kind = -1 if op.activation is None else ACTIVATIONS.index(op.activation)
-    channels, stored = y.layout.shape[1], y.layout.stored[1]
-    held = 0 if bias is None else b.home(bias).array
+    kind = kind_of(op.activation)
     if wide(y.layout):
-        return activate_wide(b, op, (y, held, y), kind, op.activation_alpha)
-    numbers = (i32(channels), i32(stored), i32(inner(y.layout)), i32(kind))
-    arguments = (y.array, held, i64(y.layout.size), *numbers, f32(op.activation_alpha))
-    kernel = ("elementwise.cu", "bias_activation", y.dtype)
-    return b.kernel(op, kernel, linear_grid(y.layout.size), arguments)
+        return activate_wide(b, op, (y, bias, y), kind, op.activation_alpha)
+    size, where = y.layout.size, (*row(y.layout), inner(y.layout))
+    arguments = (y, bias, i64(size), *where, kind, f32(op.activation_alpha))
+    return b.kernel(op, ("elementwise.cu", "bias_activation", y.dtype), size, arguments)
 
 
 @binds(BiasAdd)
 def bias_add(b: Binder, op: BiasAdd) -> None:
-    x = b.home(op.x)
-    y = b.output(op.y, _numbered(x.layout, b.number(op.y)))
-    source = b.want(op.x, y.layout)
-    channels, stored = y.layout.shape[1], y.layout.stored[1]
-    numbers = (i64(y.layout.size), i32(channels), i32(stored), i32(inner(y.layout)))
-    arguments = (source.array, b.home(op.b).array, y.array, *numbers)
-    b.kernel(op, ("elementwise.cu", "bias_add", y.dtype), linear_grid(y.layout.size), arguments)
-
-
-def _numbered(layout: Layout, dtype: str) -> Layout:
-    return Layout(layout.shape, layout.stored, layout.nhwc, layout.picture, dtype)
+    y = b.output(op.y, replace(b.home(op.x).layout, dtype=b.number(op.y)))
+    size, where = y.layout.size, (*row(y.layout), inner(y.layout))
+    arguments = (b.want(op.x, y.layout), op.b, y, i64(size), *where)
+    b.kernel(op, ("elementwise.cu", "bias_add", y.dtype), size, arguments)
 
 
 @binds(BiasGrad)
@@ -140,38 +120,20 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
     """db = sum of dy over rows of channels: cublasSgemv with ones; a kernel of ours in bfloat16,
     and where channels lie apart."""
     held = b.home(dy)
-    layout = held.layout
-    channels, stored = layout.shape[1], layout.stored[1]
-    if inner(layout) > 1:
-        return _planes(b, op, held, db)
-    rows = layout.size // stored
-    if layout.picture is None and held.layout.dtype == "float32" and not b.arithmetic.fusion:
+    layout, (channels, stored) = held.layout, row(held.layout)
+    pixels, rows = inner(layout), layout.size // stored
+    if pixels > 1:
+        planes = (held, b.output(db), layout.shape[0], channels, pixels)
+        kernel = ("elementwise.cu", "bias_grad_nchw", held.dtype)
+        return b.kernel(op, kernel, (channels,), planes, shared=THREADS * 8)
+    shown = {"rows": rows, "columns": channels}
+    if layout.picture is None and held.dtype == FLOAT and not b.arithmetic.fusion:
         ones = b.keep(cupy().ones(rows, "float32"))
-        target = b.output(db, b.planned(db))
-        here = b.stream.cublas
-        launch = partial(
-            here.column_sums,
-            *(rows, channels, stored, held.pointer, int(ones.data.ptr)),
-            target.pointer,
-        )
-        return b.add(op, "cuBLAS", "cublasSgemv", launch, {"rows": rows, "columns": channels})
+        ends = (held.pointer, address_of(ones), b.output(db).pointer)
+        launch = partial(b.stream.cublas.column_sums, rows, channels, stored, *ends)
+        return b.add(op, "cuBLAS", "cublasSgemv", launch, shown)
     slices = max(1, min(MOST_SLICES, rows // ROWS_A_SLICE))
     sums = b.scratch(slices * channels, "float32")
-    arguments = (held.array, sums, i32(rows), i32(channels), i32(stored))
-    b.kernel(
-        op,
-        ("elementwise.cu", "column_sums", held.dtype),
-        (slices, -(-channels // 32)),
-        arguments,
-        {"rows": rows, "columns": channels},
-        block=(32, 8),
-    )
+    kernel, grid = ("elementwise.cu", "column_sums", held.dtype), (slices, ceil_div(channels, 32))
+    b.kernel(op, kernel, grid, (held, sums, rows, channels, stored), shown, block=(32, 8))
     return b.slices(op, sums, 0, slices, channels, db, channels)
-
-
-def _planes(b: Binder, op: Op, dy: Buffer, db: Tensor) -> None:
-    n, channels, height, width = dy.layout.shape
-    target = b.output(db, b.planned(db))
-    arguments = (dy.array, target.array, i32(n), i32(channels), i32(height * width))
-    kernel = ("elementwise.cu", "bias_grad_nchw", dy.dtype)
-    b.kernel(op, kernel, (channels,), arguments, shared=THREADS * 8)

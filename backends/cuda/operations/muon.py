@@ -16,21 +16,15 @@ import numpy as np
 from ....graph.ops import MuonUpdate
 from ..binding.bind import Binder, binds
 from ..libraries.cublas_batched import Stack, StackProduct
-from ..libraries.kernels import f32, i32
+from ..libraries.kernels import f32
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded
-from ..libraries.runtime import cupy
+from ..libraries.runtime import address_of
 from .optimizers import FILE, like, pieces, table
 
 # What sides are padded to, for tensor cores; how much longer than its own a filter's rows may get.
 SIDE, LONGEST = 8, 4
-_FILTER = np.dtype(
-    [
-        *((name, "u8") for name in ("p", "g", "v", "copy", "x", "y")),
-        *((name, "i4") for name in ("size", "row", "stride", "tall", "first", "blocks")),
-        *((name, "f4") for name in ("factor", "decay", "root")),
-        ("index", "i4"),
-    ]
-)
+# struct FilterSegment of optimizers.cu.
+_FILTER = np.dtype(",".join(["u8"] * 6 + ["i4"] * 6 + ["f4"] * 3 + ["i4"]))
 
 
 @dataclass(frozen=True)
@@ -70,20 +64,21 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
     """The operands of Newton-Schulz are bfloat16, but float32 where nothing may be rounded."""
     operands = FLOAT if b.arithmetic.exact else BFLOAT
     homes = [b.home(p) for p in op.parameters]
-    where, blocks = pieces(b, [home.layout.size for home in homes])
+    layouts = [home.layout for home in homes]
+    where, blocks = pieces(b, [layout.size for layout in layouts])
     first = np.cumsum([0, *blocks])
     rows: list[tuple[Any, ...]] = [()] * len(homes)
     stacks = []
-    for group in matrices([home.layout for home in homes]):
+    for group in matrices(layouts):
         stack = _Iteration(b, op, group, operands)
         stacks.append(stack)
         for place, i in enumerate(group.members):
-            layout = homes[i].layout
+            layout = layouts[i]
             row = layout.size // layout.stored[0]
             rows[i] = (
                 *(homes[i].pointer, like(b, op.gradients[i], homes[i])),
                 *(b.home(op.buffers[i]).pointer, b.store.bf16_pointer(op.parameters[i])),
-                *(stack.begin(place), stack.end(place), layout.size, row, group.long),
+                *(*stack.ends(place), layout.size, row, group.long),
                 *(int(layout.stored[0] > row), first[i], blocks[i]),
                 *(op.factor(i), op.weight_decay[i], sqrt(op.parameters[i].shape[0]), i),
             )
@@ -91,17 +86,16 @@ def muon_update(b: Binder, op: MuonUpdate) -> None:
     partial = b.scratch(2 * sum(blocks), "float64")
     norms = b.scratch(len(homes), "float32")
     grid, shown = (sum(blocks),), {"filters": len(homes), "momentum": op.momentum}
-    direction = (f32(op.momentum), i32(op.nesterov))
-    b.kernel(
-        op, (FILE, "muon_momentum", operands), grid, (segments, where, *direction, partial), shown
-    )
-    scaled = (segments, where, *direction, f32(op.EPS), partial, norms)
-    b.kernel(op, (FILE, "muon_normalize", operands), grid, scaled, shown)
+    direction = (f32(op.momentum), op.nesterov)
+
+    def launch(name: str, *arguments: Any) -> None:
+        b.kernel(op, (FILE, name, operands), grid, (segments, where, *arguments), shown)
+
+    launch("muon_momentum", *direction, partial)
+    launch("muon_normalize", *direction, f32(op.EPS), partial, norms)
     for stack in stacks:
         stack.add()
-    rates, step = b.data(op.rates), b.home(op.step).array
-    last = (segments, where, rates, step, norms, i32(op.rescale))
-    b.kernel(op, (FILE, "muon_update", operands), grid, last, shown)
+    launch("muon_update", b.data(op.rates), op.step, norms, op.rescale)
 
 
 class _Iteration:
@@ -116,30 +110,21 @@ class _Iteration:
     def _stack(self, columns: int) -> Stack:
         group = self._group
         size = len(group.members) * group.short * columns
-        array = self._b.keep(cupy().zeros(size, f"uint{8 * self._item}"))
-        return Stack(int(array.data.ptr), len(group.members), group.short, columns)
+        array = self._b.zeros(size, f"uint{8 * self._item}")
+        return Stack(address_of(array), len(group.members), group.short, columns)
 
-    def begin(self, place: int) -> int:
-        """Address of the matrix of a member before the iteration."""
-        return self._at(self._wide[0], place)
-
-    def end(self, place: int) -> int:
-        """Address of the matrix of a member after it."""
-        return self._at(self._wide[self._op.iterations % 2], place)
-
-    def _at(self, stack: Stack, place: int) -> int:
-        return stack.pointer + place * stack.rows * stack.columns * self._item
+    def ends(self, place: int) -> tuple[int, int]:
+        """Addresses of the matrix of a member before the iteration and after it."""
+        begin, end = self._wide[0], self._wide[self._op.iterations % 2]
+        offset = place * begin.rows * begin.columns * self._item
+        return begin.pointer + offset, end.pointer + offset
 
     def add(self) -> None:
         """Append the launches: three products an iteration."""
         b, (first, second, third) = self._b, self._op.COEFFICIENTS
-        stream, operands = b.stream, self._operands
-        across, plain = (
-            StackProduct(
-                stream.cublas_lt, stream.cuda, stream.cublas.workspace, operands, transposed
-            )
-            for transposed in (True, False)
-        )
+        stream = b.stream
+        where = (stream.cublas_lt, stream.cuda, stream.cublas.workspace, self._operands)
+        across, plain = (StackProduct(*where, transposed) for transposed in (True, False))
         x, other = self._wide
         gram, power = self._square
         squared = plain.launch(gram, gram, power, third, gram, second)

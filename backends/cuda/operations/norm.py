@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....graph.graph import Tensor
 from ....graph.ops import ACTIVATIONS, FROM_OUTPUT, BatchNorm, BatchNormBackward, BatchNormInference
 from ..binding.bind import Binder, binds
-from ..libraries.kernels import THREADS, Defines, Grid, f32, i32
-from ..libraries.layout import Layout, padded
-from ..libraries.runtime import cupy
+from ..binding.store import Buffer
+from ..libraries.kernels import THREADS, Defines, Grid, blocks_for, f32
+from ..libraries.layout import Layout, ceil_div, padded
 
 # Blocks that read, each of which leaves a slice of sums; blocks that only write may be more.
 SUMMING_BLOCKS, BLOCKS = 528, 2112
@@ -29,17 +29,17 @@ def channels_last(b: Binder, tensor: Tensor, dtype: str) -> Layout:
     n, c = tensor.shape[:2]
     if len(tensor.shape) == 2:
         own = Layout(tensor.shape, (n, padded(b.geometry.units(c), FOUR)), dtype=dtype)
-        good = held.picture is None and held.stored[1] % FOUR == 0
+        good = held.picture is None and held.columns % FOUR == 0
     else:
         stored = padded(b.geometry.channels(c), FOUR)
         own = Layout(tensor.shape, (n, stored, *tensor.shape[2:]), nhwc=True, dtype=dtype)
-        good = held.nhwc and held.stored[1] % FOUR == 0
-    return Layout(held.shape, held.stored, held.nhwc, dtype=dtype) if good else own
+        good = held.nhwc and held.columns % FOUR == 0
+    return replace(held, dtype=dtype) if good else own
 
 
 @dataclass(frozen=True)
 class _Lines:
-    """How blocks cover a tensor: struct Lines of norm.cu."""
+    """How blocks cover a tensor."""
 
     rows: int
     groups: int
@@ -47,16 +47,16 @@ class _Lines:
 
     @classmethod
     def of(cls, layout: Layout) -> _Lines:
-        stored = layout.stored[1]
+        stored = layout.columns
         return cls(layout.size // stored, stored // FOUR, layout.shape[1])
 
     @property
     def chunks(self) -> int:
-        return -(-self.groups // MOST_GROUPS)
+        return ceil_div(self.groups, MOST_GROUPS)
 
     @property
     def width(self) -> int:
-        return -(-self.groups // self.chunks)
+        return ceil_div(self.groups, self.chunks)
 
     @property
     def count(self) -> int:
@@ -64,7 +64,7 @@ class _Lines:
         return THREADS // self.width
 
     def blocks(self, most: int) -> int:
-        return max(1, min(most // self.chunks, -(-self.rows // self.count)))
+        return blocks_for(self.rows, self.count, most // self.chunks)
 
     def grid(self, most: int) -> Grid:
         return (self.blocks(most), self.chunks)
@@ -72,27 +72,26 @@ class _Lines:
     @property
     def slices(self) -> int:
         """Blocks that sum, each of which leaves a slice."""
-        enough = -(-self.rows // (self.count * ENOUGH_ROWS))
+        enough = ceil_div(self.rows, self.count * ENOUGH_ROWS)
         return min(self.blocks(SUMMING_BLOCKS), max(enough, FREE_SLICES))
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """The members of struct Lines."""
-        return tuple(map(i32, (self.rows, self.groups, self.channels, self.width)))
+        """What a kernel that reads or writes rows needs to know of them."""
+        return self.rows, self.groups, self.channels, self.width
 
     @property
     def uniting(self) -> Grid:
-        return (-(-self.channels // UNITING[0]),)
+        return (ceil_div(self.channels, UNITING[0]),)
 
     @property
     def united(self) -> tuple[Any, ...]:
         """What a kernel that unites slices needs to know of them."""
-        stored = self.groups * FOUR
-        return tuple(map(i32, (self.slices, self.rows, self.channels, stored)))
+        return self.slices, self.rows, self.channels, self.groups * FOUR
 
 
-def _array(b: Binder, tensor: Tensor | None) -> Any:
-    return 0 if tensor is None else b.floats(tensor).array
+def _floats(b: Binder, *tensors: Tensor | None) -> list[Buffer | None]:
+    return [None if tensor is None else b.floats(tensor) for tensor in tensors]
 
 
 @dataclass(frozen=True)
@@ -124,38 +123,33 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
-    slices = b.scratch(2 * cover.slices * layout.stored[1], "float64")
-    launch("moments", (cover.slices, cover.chunks), (x.array, slices, *cover.numbers))
-    mean, inverse_std = b.output(op.mean).array, b.output(op.inverse_std).array
-    arguments = (
-        *(slices, *cover.united, f32(op.eps), f32(op.momentum)),
-        *(mean, inverse_std, b.home(op.running_mean).array, b.home(op.running_var).array),
-    )
+    slices = b.scratch(2 * cover.slices * layout.columns, "float64")
+    launch("moments", (cover.slices, cover.chunks), (x, slices, *cover.numbers))
+    statistics = (b.output(op.mean), b.output(op.inverse_std))
+    rule, running = (f32(op.eps), f32(op.momentum)), (op.running_mean, op.running_var)
+    arguments = (slices, *cover.united, *rule, *statistics, *running)
     launch("statistics", cover.uniting, arguments, UNITING)
-    _normalize(launch, op, x.array, y.array, (mean, inverse_std), -1.0)
+    _normalize(launch, op, (x, y), statistics, -1.0)
 
 
 @binds(BatchNormInference)
 def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     layout = channels_last(b, op.x, b.number(op.y))
     x, y = b.want(op.x, layout), b.output(op.y, layout)
-    statistics = (b.home(op.running_mean).array, b.home(op.running_var).array)
     launch = _Launches(b, op, layout, _Lines.of(layout))
-    _normalize(launch, op, x.array, y.array, statistics, op.eps)
+    _normalize(launch, op, (x, y), (op.running_mean, op.running_var), op.eps)
 
 
 def _normalize(
     launch: _Launches,
     op: BatchNorm | BatchNormInference,
-    x: Any,
-    y: Any,
+    ends: tuple[Buffer, Buffer],
     statistics: tuple[Any, Any],
     eps: float,
 ) -> None:
-    cover = launch.cover
-    affine = (_array(launch.b, op.weight), _array(launch.b, op.bias))
+    cover, affine = launch.cover, _floats(launch.b, op.weight, op.bias)
     last = (*statistics, *affine, f32(eps), f32(op.activation_alpha))
-    launch("normalize", cover.grid(BLOCKS), (x, y, *cover.numbers, *last))
+    launch("normalize", cover.grid(BLOCKS), (*ends, *cover.numbers, *last))
 
 
 @binds(BatchNormBackward)
@@ -164,19 +158,14 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     layout = channels_last(b, op.x, b.number(op.dx))
     x, dy, dx = b.want(op.x, layout), b.want(op.dy, layout), b.output(op.dx, layout)
     value = op.y if op.activation in FROM_OUTPUT else None
-    y = 0 if value is None else b.want(value, layout).array
+    y = None if value is None else b.want(value, layout)
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
-    slices = b.scratch(2 * cover.slices * layout.stored[1], "float64")
-    means = b.keep(cupy().zeros(2 * layout.stored[1], "float32"))
-    known = (
-        *cover.numbers,
-        *(_array(b, t) for t in (op.mean, op.inverse_std, op.weight, op.bias)),
-        f32(op.activation_alpha),
-    )
-    first = (x.array, dy.array, y, slices, *known)
-    launch("gradient_sums", (cover.slices, cover.chunks), first)
-    db, dw = (0 if t is None else b.output(t, b.planned(t)).array for t in (op.db, op.dw))
+    slices = b.scratch(2 * cover.slices * layout.columns, "float64")
+    means = b.zeros(2 * layout.columns)
+    statistics = _floats(b, op.mean, op.inverse_std, op.weight, op.bias)
+    known = (*cover.numbers, *statistics, f32(op.activation_alpha))
+    launch("gradient_sums", (cover.slices, cover.chunks), (x, dy, y, slices, *known))
+    db, dw = (None if t is None else b.output(t) for t in (op.db, op.dw))
     launch("gradient_means", cover.uniting, (slices, *cover.united, db, dw, means), UNITING)
-    last = (x.array, dy.array, y, dx.array, *known, means)
-    launch("normalize_backward", cover.grid(BLOCKS), last)
+    launch("normalize_backward", cover.grid(BLOCKS), (x, dy, y, dx, *known, means))

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ....graph.graph import Tensor
+from ....graph.graph import Op, Tensor
 from ....graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
-from ..libraries.kernels import THREADS, f32, i32
-from ..libraries.runtime import cupy
+from ..libraries.kernels import THREADS, f32
+from ..libraries.layout import ceil_div
 
 # Elements that a block works on: four a thread.
 PIECE = 4 * THREADS
 FILE = "optimizers.cu"
+# Structures of optimizers.cu: addresses, a size, what else a kernel needs of a tensor.
 _RULE = [("size", "i4"), ("factor", "f4"), ("decay", "f4"), ("start", "i4")]
 _ADAM = np.dtype([(name, "u8") for name in ("p", "g", "m", "v", "copy")] + _RULE)
-_MEAN = np.dtype([("a", "u8"), ("p", "u8"), ("copy", "u8"), ("size", "i4"), ("unused", "i4")])
-_SUM = np.dtype([("g", "u8"), ("s", "u8"), ("size", "i4"), ("unused", "i4")])
+_MEAN, _SUM = np.dtype("u8,u8,u8,i4,i4"), np.dtype("u8,u8,i4,i4")
 
 
 def table(b: Binder, kind: np.dtype[Any], rows: Sequence[tuple[Any, ...]]) -> Any:
     """An array of structures on the device."""
-    return b.keep(cupy().asarray(np.array(list(rows), kind).view("u1")))
+    return b.upload(np.array(list(rows), kind))
 
 
 def pieces(b: Binder, sizes: Sequence[int]) -> tuple[Any, list[int]]:
     """(tensor, first element) of every block, on the device, and how many blocks a tensor has."""
     places = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, PIECE)]
-    blocks = [-(-size // PIECE) for size in sizes]
-    return b.keep(cupy().asarray(np.asarray(places, "int32").reshape(-1))), blocks
+    blocks = [ceil_div(size, PIECE) for size in sizes]
+    return b.upload(np.asarray(places, "int32").ravel()), blocks
 
 
 def like(b: Binder, tensor: Tensor, model: Buffer) -> int:
@@ -40,25 +40,40 @@ def like(b: Binder, tensor: Tensor, model: Buffer) -> int:
     return b.want(tensor, model.layout).pointer
 
 
+def _launch(
+    b: Binder,
+    op: Op,
+    kernel: tuple[str, str],
+    kind: np.dtype[Any],
+    tensors: Sequence[Tensor],
+    row: Callable[[int, Buffer], tuple[Any, ...]],
+    arguments: Sequence[Any],
+    shown: Mapping[str, object],
+    **compiled: Any,
+) -> None:
+    """A launch for all tensors; row(i, buffer): the structure of one."""
+    homes = [b.home(tensor) for tensor in tensors]
+    rows = table(b, kind, [row(i, home) for i, home in enumerate(homes)])
+    where, blocks = pieces(b, [home.layout.size for home in homes])
+    b.kernel(op, kernel, (sum(blocks),), (rows, where, *arguments), shown, **compiled)
+
+
+def _rule(op: AdamUpdate | ElementwiseUpdate, i: int, home: Buffer) -> tuple[Any, ...]:
+    return home.layout.size, op.factor(i), op.weight_decay[i], op.start[i]
+
+
 @binds(AdamUpdate)
 def adam_update(b: Binder, op: AdamUpdate) -> None:
-    homes = [b.home(p) for p in op.parameters]
-    rows = [
-        (
-            *(home.pointer, like(b, op.gradients[i], home)),
-            *(b.home(op.means[i]).pointer, b.home(op.squares[i]).pointer),
-            *(b.store.bf16_pointer(op.parameters[i]), home.layout.size),
-            *(op.factor(i), op.weight_decay[i], op.start[i]),
-        )
-        for i, home in enumerate(homes)
-    ]
-    where, blocks = pieces(b, [home.layout.size for home in homes])
-    arguments = (
-        *(table(b, _ADAM, rows), where, b.data(op.rates), b.home(op.step).array),
-        *(np.float64(op.beta1), np.float64(op.beta2), f32(op.eps), i32(op.decoupled)),
-    )
-    shown = {"parameters": len(homes), "beta1": op.beta1, "beta2": op.beta2}
-    b.kernel(op, (FILE, "adam_update"), (sum(blocks),), arguments, shown)
+    def row(i: int, home: Buffer) -> tuple[Any, ...]:
+        gradient = like(b, op.gradients[i], home)
+        states = (b.home(op.means[i]).pointer, b.home(op.squares[i]).pointer)
+        copy = b.store.bf16_pointer(op.parameters[i])
+        return home.pointer, gradient, *states, copy, *_rule(op, i, home)
+
+    betas = (np.float64(op.beta1), np.float64(op.beta2))
+    arguments = (b.data(op.rates), op.step, *betas, f32(op.eps), op.decoupled)
+    shown = {"parameters": len(op.parameters), "beta1": op.beta1, "beta2": op.beta2}
+    _launch(b, op, (FILE, "adam_update"), _ADAM, op.parameters, row, arguments, shown)
 
 
 def segment(states: int) -> np.dtype[Any]:
@@ -69,53 +84,35 @@ def segment(states: int) -> np.dtype[Any]:
 
 @binds(ElementwiseUpdate)
 def elementwise_update(b: Binder, op: ElementwiseUpdate) -> None:
-    homes, families = [b.home(p) for p in op.parameters], op.families().values()
-    rates, step = b.data(op.rates), b.home(op.step).array
-    rows = [
-        (
-            *(home.pointer, like(b, op.gradients[i], home)),
-            b.store.bf16_pointer(op.parameters[i]),
-            ([b.home(family[i]).pointer for family in families] or [0]),
-            *(home.layout.size, op.factor(i), op.weight_decay[i], op.start[i]),
-        )
-        for i, home in enumerate(homes)
-    ]
-    where, blocks = pieces(b, [home.layout.size for home in homes])
-    arguments = (table(b, segment(len(families)), rows), where, rates, step)
-    b.kernel(
-        op,
-        ("elementwise_update.cu", "elementwise_update"),
-        (sum(blocks),),
-        arguments,
-        {"parameters": len(homes)},
-        defines=(("STATES", len(families)),),
-        formula=op.formula,
-    )
+    families = op.families().values()
+
+    def row(i: int, home: Buffer) -> tuple[Any, ...]:
+        gradient, copy = like(b, op.gradients[i], home), b.store.bf16_pointer(op.parameters[i])
+        states = [b.home(family[i]).pointer for family in families] or [0]
+        return home.pointer, gradient, copy, states, *_rule(op, i, home)
+
+    kernel, kind = ("elementwise_update.cu", "elementwise_update"), segment(len(families))
+    arguments, shown = (b.data(op.rates), op.step), {"parameters": len(op.parameters)}
+    compiled = {"defines": (("STATES", len(families)),), "formula": op.formula}
+    _launch(b, op, kernel, kind, op.parameters, row, arguments, shown, **compiled)
 
 
 @binds(Average)
 def average(b: Binder, op: Average) -> None:
-    homes = [b.home(value) for value in op.values]
-    rows = [
-        (like(b, a, home), home.pointer, b.store.bf16_pointer(value), home.layout.size, 0)
-        for a, value, home in zip(op.averages, op.values, homes, strict=True)
-    ]
-    where, blocks = pieces(b, [home.layout.size for home in homes])
-    decays, step = b.data(op.decays), b.home(op.step).array
-    arguments = (table(b, _MEAN, rows), where, decays, step, i32(op.pull))
-    shown = {"tensors": len(homes), "pull": op.pull}
-    b.kernel(op, (FILE, "average"), (sum(blocks),), arguments, shown)
+    def row(i: int, home: Buffer) -> tuple[Any, ...]:
+        copy = b.store.bf16_pointer(op.values[i])
+        return like(b, op.averages[i], home), home.pointer, copy, home.layout.size, 0
+
+    arguments = (b.data(op.decays), op.step, op.pull)
+    shown = {"tensors": len(op.values), "pull": op.pull}
+    _launch(b, op, (FILE, "average"), _MEAN, op.values, row, arguments, shown)
 
 
 @binds(Accumulate)
 def accumulate(b: Binder, op: Accumulate) -> None:
-    homes = [b.home(total) for total in op.sums]
-    rows = [
-        (like(b, gradient, home), home.pointer, home.layout.size, 0)
-        for gradient, home in zip(op.gradients, homes, strict=True)
-    ]
-    where, blocks = pieces(b, [home.layout.size for home in homes])
-    step = b.home(op.step).array
-    arguments = (table(b, _SUM, rows), where, step, i32(op.parts), f32(op.scale))
-    shown = {"tensors": len(homes), "parts": op.parts}
-    b.kernel(op, (FILE, "accumulate"), (sum(blocks),), arguments, shown)
+    def row(i: int, home: Buffer) -> tuple[Any, ...]:
+        return like(b, op.gradients[i], home), home.pointer, home.layout.size, 0
+
+    arguments = (op.step, op.parts, f32(op.scale))
+    shown = {"tensors": len(op.sums), "parts": op.parts}
+    _launch(b, op, (FILE, "accumulate"), _SUM, op.sums, row, arguments, shown)

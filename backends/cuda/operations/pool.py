@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from ctypes import c_void_p
 from dataclasses import replace
-from functools import partial
 
 from ....graph.ops import ActivationBackward, Pool2d, Pool2dBackward, Reshape
 from ..binding.bind import Binder, binds
 from ..binding.decisions import Ending, Maxima
 from ..binding.store import Buffer
-from ..libraries.kernels import THREADS, Defines, i32, i64, linear_grid
+from ..libraries.kernels import THREADS, Defines, blocks_for, i64
 from ..libraries.layout import BFLOAT, Layout
-from ..libraries.runtime import cupy
 
 MOST_TAPS = 255
 # Indices of fours are 32 bits.
@@ -23,32 +20,29 @@ COMMON = ((2, 2), (3, 3))
 POOL_BLOCKS = 1056
 
 
-def _symmetric(op: Pool2d | Pool2dBackward) -> bool:
-    """Whether cuDNN's descriptor can say the padding, and every window begins inside of it."""
-    top, bottom, left, right = op.window.padding
-    return top == bottom and left == right
+def _geometry(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> tuple[int, ...]:
+    top, _, left, _ = op.window.padding
+    return (*x.shape[2:], *y.shape[2:], *op.window.kernel, *op.window.stride, top, left)
 
 
 def _numbers(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> object:
     """struct Pool of pool.cu; padded channels are pooled like the others."""
-    top, _, left, _ = op.window.padding
-    sizes = (x.stored[1], *x.shape[2:], *y.shape[2:])
-    window = (*op.window.kernel, *op.window.stride, top, left)
-    return b.numbers(*sizes, *window, int(x.nhwc), int(op.kind == "avg"))
+    return b.numbers(x.columns, *_geometry(op, x, y), x.nhwc, op.kind == "avg")
 
 
 def _windows(b: Binder, op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> object:
     """struct Windows of max_pool.cu."""
-    top, _, left, _ = op.window.padding
-    sizes = (*x.shape[2:], *y.shape[2:])
-    window = (*op.window.kernel, *op.window.stride, top, left)
-    return b.numbers(*sizes, *window, x.stored[1] // 4, x.shape[1], y.stored[1])
+    return b.numbers(*_geometry(op, x, y), x.columns // 4, x.shape[1], y.columns)
+
+
+def _shown(op: Pool2d | Pool2dBackward, x: Layout) -> dict[str, object]:
+    return {"window": op.window, "layout": "nhwc" if x.nhwc else "nchw"}
 
 
 def _shape(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> Defines:
     """What max_pool.cu is compiled for: a common kernel; eight channels a thread in bfloat16."""
     kernel = op.window.kernel if op.window.kernel in COMMON else (0, 0)
-    eights = x.dtype == BFLOAT and x.stored[1] % 8 == y.stored[1] % 8 == 0 and kernel == (2, 2)
+    eights = x.dtype == BFLOAT and x.columns % 8 == y.columns % 8 == 0 and kernel == (2, 2)
     return (("KH", kernel[0]), ("KW", kernel[1]), ("EACH", 8 if eights else 4))
 
 
@@ -60,9 +54,9 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
         and op.kind == "max"
         and x.nhwc
         and b.geometry.nhwc
-        and x.stored[1] % 4 == 0
-        and x.stored[1] // 4 <= THREADS
-        and pixels * (x.stored[1] // 4) <= MOST_FOURS
+        and x.columns % 4 == 0
+        and x.columns // 4 <= THREADS
+        and pixels * (x.columns // 4) <= MOST_FOURS
         and op.window.area <= MOST_TAPS
     )
 
@@ -71,38 +65,24 @@ def indexed(b: Binder, op: Pool2d, x: Layout) -> bool:
 def pool2d(b: Binder, op: Pool2d) -> None:
     """cudnnPoolingForward; an own kernel that keeps an index where backward is to follow, where
     the padding differs between two sides, and in bfloat16."""
-    x = b.home(op.x)
-    if len({x.layout.dtype, b.number(op.y)}) > 1:
-        x = b.want(op.x, replace(x.layout, dtype=b.number(op.y)))
+    x = b.want(op.x, replace(b.home(op.x).layout, dtype=b.number(op.y)))
     if indexed(b, op, x.layout):
         return _max_pool(b, op, x)
-    y = b.output(op.y, _pooled(op, x.layout))
-    size = y.layout.size
-    if not _symmetric(op) or x.dtype == BFLOAT:
-        arguments = (x.array, y.array, i64(size), _numbers(b, op, x.layout, y.layout))
+    # As x lies, padding included.
+    stored = (op.y.shape[0], x.layout.columns, *op.y.shape[2:])
+    y = b.output(op.y, Layout(op.y.shape, stored, x.layout.nhwc, dtype=x.dtype))
+    top, bottom, left, right = op.window.padding
+    if (top, left) != (bottom, right) or x.dtype == BFLOAT:
+        size = y.layout.size
+        arguments = (x, y, i64(size), _numbers(b, op, x.layout, y.layout))
         kernel = ("pool.cu", "pool_forward", x.dtype)
-        return b.kernel(op, kernel, linear_grid(size), arguments, {"window": op.window})
+        return b.kernel(op, kernel, size, arguments, {"window": op.window})
     cudnn = b.stream.cudnn
-    top, _, left, _ = op.window.padding
-    pooling = b.keep(cudnn.pooling(op.kind, op.window.kernel, (top, left), op.window.stride))
-    source = b.keep(cudnn.tensor(x.layout.stored, x.layout.strides))
-    target = b.keep(cudnn.tensor(y.layout.stored, y.layout.strides))
-    launch = partial(
-        cudnn.call,
-        "cudnnPoolingForward",
-        *(c_void_p(cudnn.handle), c_void_p(pooling.handle), cudnn.one, c_void_p(source.handle)),
-        *(c_void_p(x.pointer), cudnn.zero, c_void_p(target.handle), c_void_p(y.pointer)),
-        window=op.window,
-        x=op.x.shape,
-    )
-    details = {"window": op.window, "layout": "nhwc" if x.layout.nhwc else "nchw"}
-    return b.add(op, "cuDNN", "cudnnPoolingForward", launch, details)
-
-
-def _pooled(op: Pool2d, x: Layout) -> Layout:
-    """y as x lies, padding included."""
-    stored = (op.y.shape[0], x.stored[1], *op.y.shape[2:])
-    return Layout(op.y.shape, stored, x.nhwc, dtype=x.dtype)
+    pooling = cudnn.pooling(op.kind, op.window.kernel, (top, left), op.window.stride)
+    source, target = (cudnn.tensor(end.layout.stored, end.layout.strides) for end in (x, y))
+    given = (pooling, cudnn.one, source, x, cudnn.zero, target, y)
+    shown = {"window": op.window, "x": op.x.shape}
+    return b.cudnn(op, "cudnnPoolingForward", given, _shown(op, x.layout), **shown)
 
 
 def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
@@ -112,16 +92,16 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     others = [r for r in readers if not isinstance(r, (Reshape, *backward))]
     layout = b.geometry.picture(op.y.shape, x.layout.dtype, compact=bool(flat) and not others)
     y = b.output(op.y, layout)
-    index = b.keep(cupy().zeros(layout.size, "uint8"))
+    index = b.zeros(layout.size, "uint8")
     b.decisions.maxima[op.x, op.y] = Maxima(index, layout)
     outs = op.y.shape[0] * op.y.shape[2] * op.y.shape[3]
     ending = b.decisions.endings.get(op.x, Ending())
     windows = _windows(b, op, x.layout, layout)
-    arguments = (x.array, y.array, index, i32(outs), windows, ending.bias, i32(ending.relu))
+    arguments = (x, y, index, outs, windows, ending.bias, ending.relu)
     kernel = ("max_pool.cu", "max_pool", x.dtype)
     fixed = _shape(op, x.layout, layout)
-    grid = linear_grid(outs * x.layout.stored[1] // dict(fixed)["EACH"])
-    b.kernel(op, kernel, grid, arguments, {"window": op.window}, defines=fixed)
+    threads = outs * x.layout.columns // dict(fixed)["EACH"]
+    b.kernel(op, kernel, threads, arguments, {"window": op.window}, defines=fixed)
 
 
 @binds(Pool2dBackward)
@@ -131,61 +111,47 @@ def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     if kept is not None:
         return _max_pool_backward(b, op, *kept)
     dtype = b.number(op.dx)
-    like = b.home(op.x if op.x is not None else op.dy).layout
-    stored = (op.dx.shape[0], like.stored[1], *op.dx.shape[2:])
-    dx_layout = Layout(op.dx.shape, stored, like.nhwc, dtype=dtype)
+    like = b.home(op.x or op.dy).layout
+    stored = (op.dx.shape[0], like.columns, *op.dx.shape[2:])
+    large = Layout(op.dx.shape, stored, like.nhwc, dtype=dtype)
     small = Layout(op.dy.shape, (*stored[:2], *op.dy.shape[2:]), like.nhwc, dtype=dtype)
-    dy, dx = b.want(op.dy, small), b.output(op.dx, dx_layout)
-    x = b.want(op.x, dx_layout).array if op.x is not None else dy.array
-    pool = _numbers(b, op, dx_layout, small)
-    shown = {"window": op.window, "layout": "nhwc" if like.nhwc else "nchw"}
-    if op.window.kernel == op.window.stride and not any(op.window.padding) and _covers(op):
-        kernel = ("pool.cu", "pool_backward_disjoint", dx.dtype)
-        arguments = (x, dy.array, dx.array, i64(small.size), pool)
-        return b.kernel(op, kernel, linear_grid(small.size), arguments, shown)
-    y = b.want(op.y, small).array if op.y is not None else dy.array
-    every = (x, y, dy.array, dx.array, i64(dx_layout.size), pool)
-    kernel = ("pool.cu", "pool_backward", dx.dtype)
-    return b.kernel(op, kernel, linear_grid(dx_layout.size), every, shown)
+    dy, dx = b.want(op.dy, small), b.output(op.dx, large)
+    x = b.want(op.x, large) if op.x is not None else dy
+    pool, shown = _numbers(b, op, large, small), _shown(op, like)
+    if _disjoint(op):
+        kernel = ("pool.cu", "pool_backward_disjoint", dtype)
+        return b.kernel(op, kernel, small.size, (x, dy, dx, i64(small.size), pool), shown)
+    y = b.want(op.y, small) if op.y is not None else dy
+    every = (x, y, dy, dx, i64(large.size), pool)
+    return b.kernel(op, ("pool.cu", "pool_backward", dtype), large.size, every, shown)
 
 
-def _covers(op: Pool2dBackward) -> bool:
-    """Whether windows that do not overlap cover the picture, and nothing beyond it."""
-    ends = (
-        stride * (count - 1) + kernel == size
-        for stride, count, kernel, size in zip(
-            op.window.stride, op.dy.shape[2:], op.window.kernel, op.dx.shape[2:], strict=True
-        )
+def _disjoint(op: Pool2dBackward) -> bool:
+    """Whether windows do not overlap and cover the picture, and nothing beyond it."""
+    window, places = op.window, zip(op.window.stride, op.dy.shape[2:], strict=True)
+    return (
+        window.kernel == window.stride
+        and not any(window.padding)
+        and tuple(stride * count for stride, count in places) == op.dx.shape[2:]
     )
-    return all(ends)
 
 
 def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Layout) -> None:
     """dx by the index that forward kept; a ReLU before the pool and the bias's sum on the way."""
     mask = b.graph.producer(op.dy)
-    masks = (
-        isinstance(mask, ActivationBackward)
-        and mask.kind == "relu"
-        and mask.value == op.y
-        and mask in b.decisions.masked
-    )
-    dy_tensor = mask.dy if masks and isinstance(mask, ActivationBackward) else op.dy
-    dtype = layout.dtype
-    dy = b.want(dy_tensor, replace(layout, dtype=dtype))
+    masks = isinstance(mask, ActivationBackward) and mask in b.decisions.masked
+    dy = b.want(mask.dy if isinstance(mask, ActivationBackward) and masks else op.dy, layout)
     assert op.x is not None
-    assert op.y is not None
-    y = b.home(op.y).array if masks else 0
     # As x lies: a picture of few channels is in fours only where an operation before made it so.
-    dx_layout = replace(b.home(op.x).layout, dtype=dtype)
+    dx_layout = replace(b.home(op.x).layout, dtype=layout.dtype)
     dx = b.output(op.dx, dx_layout)
-    stored = dx_layout.stored[1]
-    disjoint = op.window.kernel == op.window.stride and not any(op.window.padding) and _covers(op)
-    places = layout.size // layout.stored[1] if disjoint else dx_layout.size // stored
+    stored, disjoint = dx_layout.columns, _disjoint(op)
+    places = layout.size // layout.columns if disjoint else dx_layout.size // stored
     found = b.bias_gradient_of(op.dx)
-    blocks = max(1, min(POOL_BLOCKS, -(-places // (THREADS // (stored // 4)))))
-    sums: object = 0 if found is None else b.scratch(blocks * stored, "float32")
+    blocks = blocks_for(places, THREADS // (stored // 4), POOL_BLOCKS)
+    sums = None if found is None else b.scratch(blocks * stored, "float32")
     windows = _windows(b, op, dx_layout, layout)
-    arguments = (dy.array, index, y, dx.array, i32(places), windows, sums)
+    arguments = (dy, index, op.y if masks else None, dx, places, windows, sums)
     shown = {"window": op.window, "relu": masks, "sums": found[1].name if found else "none"}
     name = "max_pool_backward_disjoint" if disjoint else "max_pool_backward"
     fixed = _shape(op, dx_layout, layout)

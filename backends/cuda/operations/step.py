@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ....graph.graph import Op
 from ....graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
 from ....graph.ops.updates import ParameterUpdate
 from ..binding.bind import Binder, binds
 from ..binding.store import PARAMETERS, TILE
-from ..libraries.kernels import THREADS, f32, i32, i64
-from ..libraries.runtime import cupy
+from ..libraries.kernels import THREADS, blocks_for, f32, i64
+from ..libraries.layout import ceil_div
+from ..libraries.runtime import address_of
 
 PARTIAL_SUMS = 256
 # Enough to fill a GPU with blocks that gather.
@@ -27,18 +29,18 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     layout = b.geometry.picture(op.x.shape, b.number(op.x))
     x = b.output(op.x, layout)
     scale, shift = b.numbers(*op.scale, dtype="float32"), b.numbers(*op.shift, dtype="float32")
-    step, ahead = b.home(op.step).array, b.keep(cupy().zeros(1, "int64"))
+    ahead = b.zeros(1, "int64")
     sample, channel, _, pixel = layout.strides
     steps = max(order.size // n, 1)
     place = b.numbers(channels, height * width, steps, sample, channel, pixel)
     before = (b.data(op.images), b.data(op.labels), order)
-    behind = (b.output(op.target).array, scale, shift, i32(n), place, ahead, b.counter())
+    behind = (x, b.output(op.target), scale, shift, n, place, ahead, b.counter())
     work = channels * height * width // (4 if channels == 1 else 1)
-    parts = max(1, min(-(-work // THREADS), -(-GATHER_BLOCKS // n)))
+    parts = blocks_for(work, THREADS, ceil_div(GATHER_BLOCKS, n))
     kernel, grid = ("elementwise.cu", "gather_batch", x.dtype), (n, parts)
-    b.kernel(op, kernel, grid, (*before, step, x.array, *behind))
+    b.kernel(op, kernel, grid, (*before, op.step, *behind))
     # In a graph of several steps the next batch is gathered beside this step's update.
-    b.early(kernel, grid, (*before, ahead, x.array, *behind))
+    b.early(kernel, grid, (*before, ahead, *behind))
 
 
 @binds(GlobalNorm)
@@ -49,19 +51,13 @@ def global_norm(b: Binder, op: GlobalNorm) -> None:
     meant = np.zeros((stop - start) // TILE, "uint8")
     for _, first, last in (b.store.spans[g] for g in op.gradients):
         meant[(first - start) // TILE : (last - start) // TILE] = 1
-    mask = 0 if meant.all() else b.keep(cupy().asarray(meant))
+    mask = None if meant.all() else b.upload(meant)
     sums = b.scratch(PARTIAL_SUMS, "float64")
     arguments = (gradients, mask, i64(gradients.size), sums)
-    kernel = ("update.cu", "square_sums")
-    b.kernel(op, kernel, (PARTIAL_SUMS,), arguments, shared=THREADS * 8)
-    norm = b.output(op.norm).array
-    b.kernel(
-        op,
-        ("update.cu", "norm_of"),
-        (1,),
-        (sums, i32(PARTIAL_SUMS), norm),
-        shared=THREADS * 8,
-    )
+    kernel, shared = ("update.cu", "square_sums"), THREADS * 8
+    b.kernel(op, kernel, (PARTIAL_SUMS,), arguments, shared=shared)
+    ends = (sums, PARTIAL_SUMS, b.output(op.norm))
+    b.kernel(op, ("update.cu", "norm_of"), (1,), ends, shared=shared)
 
 
 @binds(ClipByNorm)
@@ -70,12 +66,15 @@ def clip_by_norm(b: Binder, op: ClipByNorm) -> None:
     name, start, stop = b.store.stretch(op.gradients)
     gradients = b.store.arenas[name][start:stop]
     factor = b.scratch(1, "float32")
-    arguments = (b.home(op.norm).array, f32(op.max_norm), factor)
+    arguments = (op.norm, f32(op.max_norm), factor)
     b.kernel(op, ("update.cu", "clip_factor"), (1,), arguments, block=(1,))
-    scale = partial(
-        b.stream.cublas.sscal, gradients.size, int(factor.data.ptr), int(gradients.data.ptr)
-    )
-    b.add(op, "cuBLAS", "cublasSscal", scale, {"n": gradients.size})
+    _by_factor(b, op, "cublasSscal", gradients.size, factor, gradients)
+
+
+def _by_factor(b: Binder, op: Op, function: str, n: int, *arrays: Any) -> None:
+    """x *= factor, or y += factor x: cuBLAS with device arrays (factor, x) or (factor, x, y)."""
+    launch = partial(b.stream.cublas.by_factor, function, n, *map(address_of, arrays))
+    b.add(op, "cuBLAS", function, launch, {"n": n})
 
 
 def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
@@ -89,17 +88,7 @@ def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
         _, first, last = b.store.spans[parameter]
         place = slice((first - start) // TILE, (last - start) // TILE)
         table[place] = (op.factor(i), op.weight_decay[i])
-    return b.keep(cupy().asarray(table)), start, stop
-
-
-def gradients_of(b: Binder, op: ParameterUpdate) -> str:
-    """The mirror of the arena that holds an update's gradients."""
-    return b.store.spans[op.gradients[0]][0]
-
-
-def own_part(b: Binder, family: str, start: int, stop: int) -> Any:
-    """The part of a mirror of the arena that belongs to an update."""
-    return b.store.arenas[family][start:stop]
+    return b.upload(table), start, stop
 
 
 @binds(SgdUpdate)
@@ -109,24 +98,22 @@ def sgd_update(b: Binder, op: SgdUpdate) -> None:
     simple = simple and {op.factor(i) for i in range(len(op.parameters))} == {1.0}
     table, start, stop = rules(b, op)
     gathered = sum(last - first for _, first, last in (b.store.spans[p] for p in op.parameters))
+    arenas, own = b.store.arenas, slice(start, stop)
+    # The mirror of the arena that holds the gradients.
+    p, g = arenas[PARAMETERS][own], arenas[b.store.spans[op.gradients[0]][0]][own]
     if simple and not b.store.has_bf16 and gathered == stop - start:
-        return _saxpy(b, op, start, stop)
-    p = b.store.arenas[PARAMETERS][start:stop]
-    g = own_part(b, gradients_of(b, op), start, stop)
-    v = own_part(b, "momentum", start, stop) if op.momentum else 0
-    copy = b.store.bf16_arena()[start:stop] if b.store.has_bf16 else 0
-    done, advance = 0, _last_advance(b, op)
+        return _saxpy(b, op, p, g)
+    v = arenas["momentum"][own] if op.momentum else None
+    copy = b.store.bf16_arena()[own] if b.store.has_bf16 else None
+    done, advance = None, _last_advance(b, op)
     if b.arithmetic.fusion and advance is not None:
         b.decisions.merged.add(advance)
         done = b.counter()
     fours = (stop - start) // 4
-    arguments = (
-        *(p, g, v, copy, i32(fours), table, b.data(op.rates), b.home(op.step).array, done),
-        *(f32(op.momentum), i32(op.nesterov)),
-    )
+    rule = (table, b.data(op.rates), op.step, done, f32(op.momentum), op.nesterov)
     details = {"n": stop - start, "momentum": op.momentum, "nesterov": op.nesterov}
-    grid = (-(-fours // THREADS),)
-    return b.kernel(op, ("update.cu", "sgd_update"), grid, arguments, details)
+    grid = (ceil_div(fours, THREADS),)
+    return b.kernel(op, ("update.cu", "sgd_update"), grid, (p, g, v, copy, fours, *rule), details)
 
 
 def _last_advance(b: Binder, op: SgdUpdate) -> Advance | None:
@@ -137,23 +124,16 @@ def _last_advance(b: Binder, op: SgdUpdate) -> Advance | None:
     return None
 
 
-def _saxpy(b: Binder, op: SgdUpdate, start: int, stop: int) -> None:
+def _saxpy(b: Binder, op: SgdUpdate, p: Any, g: Any) -> None:
     """p = (1 - lr decay) p - lr g."""
-    p = b.store.arenas[PARAMETERS][start:stop]
-    g = own_part(b, gradients_of(b, op), start, stop)
     factors, decay = b.scratch(2, "float32"), op.weight_decay[0]
-    arguments = (b.data(op.rates), b.home(op.step).array, f32(decay), factors)
+    arguments = (b.data(op.rates), op.step, f32(decay), factors)
     b.kernel(op, ("update.cu", "sgd_factors"), (1,), arguments, block=(1,))
-    size, target, source = int(p.size), int(p.data.ptr), int(g.data.ptr)
-    minus_rate, keep = (int(factors[i : i + 1].data.ptr) for i in (0, 1))
-    cublas = b.stream.cublas
     if decay:
-        b.add(op, "cuBLAS", "cublasSscal", partial(cublas.sscal, size, keep, target), {"n": size})
-    launch = partial(cublas.saxpy, size, minus_rate, source, target)
-    b.add(op, "cuBLAS", "cublasSaxpy", launch, {"n": size})
+        _by_factor(b, op, "cublasSscal", int(p.size), factors[1:], p)
+    _by_factor(b, op, "cublasSaxpy", int(p.size), factors, g, p)
 
 
 @binds(Advance)
 def advance(b: Binder, op: Advance) -> None:
-    arguments = (b.home(op.step).array,)
-    b.kernel(op, ("update.cu", "advance"), (1,), arguments, block=(1,))
+    b.kernel(op, ("update.cu", "advance"), (1,), (op.step,), block=(1,))

@@ -8,12 +8,11 @@ extern "C" {
 __global__ void wide_activation(const T* x, const float* b, T* y, int eights, int columns,
                                 int groups, float alpha) {
     enter();
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < eights; i += gridDim.x * blockDim.x) {
+    SHORT_LINEAR(int, i, eights) {
         const int first = i % groups * 8;
         float v[8];
         get8(x + (i64)i * 8, v);
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
+        UNROLLED(k, 8) {
             const bool counts = first + k < columns;
             if (b && counts) v[k] += b[first + k];
             if (KIND >= 0) v[k] = activate(KIND, v[k], alpha);
@@ -27,12 +26,11 @@ __global__ void wide_activation(const T* x, const float* b, T* y, int eights, in
 __global__ void wide_activation_backward(const T* value, const T* dy, T* dx, int eights,
                                          float alpha) {
     enter();
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < eights; i += gridDim.x * blockDim.x) {
+    SHORT_LINEAR(int, i, eights) {
         float v[8], d[8];
         get8(value + (i64)i * 8, v);
         get8(dy + (i64)i * 8, d);
-#pragma unroll
-        for (int k = 0; k < 8; ++k) d[k] *= slope(KIND, v[k], alpha);
+        UNROLLED(k, 8) d[k] *= slope(KIND, v[k], alpha);
         put8(dx + (i64)i * 8, d);
     }
 }
@@ -50,11 +48,10 @@ __global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64
         float4 sum = make_float4(0, 0, 0, 0);
         for (; r < stop; r += step) {
             i64 at = (r * groups + group) * 4;
-            float4 v = get4(value + at), d = get4(dy + at);
-            d.x *= slope(KIND, v.x, alpha), d.y *= slope(KIND, v.y, alpha);
-            d.z *= slope(KIND, v.z, alpha), d.w *= slope(KIND, v.w, alpha);
+            const float4 d = each(get4(dy + at), get4(value + at),
+                                  [&](float d, float v) { return d * slope(KIND, v, alpha); });
             put4(dx + at, d);
-            sum.x += d.x, sum.y += d.y, sum.z += d.z, sum.w += d.w;
+            sum += d;
         }
         total[0] += sum.x, total[1] += sum.y, total[2] += sum.z, total[3] += sum.w;
     }

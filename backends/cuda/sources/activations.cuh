@@ -2,7 +2,7 @@
 
 // 1 / x and 2^x. Where results are bfloat16 the device's own instruction, good to about 22 bits,
 // will do: what is exact costs several times as much.
-__device__ __forceinline__ float reciprocal(float x) {
+INLINE float reciprocal(float x) {
 #if BFLOAT && defined(__CUDA_ARCH__)
     asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(x));
     return x;
@@ -11,7 +11,7 @@ __device__ __forceinline__ float reciprocal(float x) {
 #endif
 }
 
-__device__ __forceinline__ float power_of_two(float x) {
+INLINE float power_of_two(float x) {
 #if BFLOAT && defined(__CUDA_ARCH__)
     asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
     return x;
@@ -20,7 +20,7 @@ __device__ __forceinline__ float power_of_two(float x) {
 #endif
 }
 
-__device__ __forceinline__ float sigmoid(float x) {
+INLINE float sigmoid(float x) {
 #if BFLOAT
     return reciprocal(1.0f + power_of_two(x * -1.44269504f));
 #else
@@ -34,7 +34,7 @@ struct Normal {
     float cdf, density;
 };
 
-__device__ __forceinline__ Normal normal(float x) {
+INLINE Normal normal(float x) {
 #if BFLOAT
     const float density = 0.39894228f * power_of_two(x * x * -0.72134752f);
     const float t = reciprocal(1.0f + 0.2316419f * fabsf(x));
@@ -50,7 +50,7 @@ __device__ __forceinline__ Normal normal(float x) {
 
 enum Kind { RELU, LEAKY_RELU, SIGMOID, TANH, ELU, SOFTPLUS, SILU, GELU, GELU_TANH, SCALED_TANH };
 
-__device__ __forceinline__ float activate(int kind, float x, float alpha) {
+INLINE float activate(int kind, float x, float alpha) {
     switch (kind) {
         case RELU: return x > 0.0f ? x : (isnan(x) ? x : 0.0f);
         case LEAKY_RELU: return x > 0.0f ? x : alpha * x;
@@ -69,7 +69,7 @@ __device__ __forceinline__ float activate(int kind, float x, float alpha) {
 }
 
 // v is forward's output for the first five kinds and the last, its input for the others.
-__device__ __forceinline__ float slope(int kind, float v, float alpha) {
+INLINE float slope(int kind, float v, float alpha) {
     switch (kind) {
         case RELU: return v > 0.0f ? 1.0f : 0.0f;
         case LEAKY_RELU: return v > 0.0f ? 1.0f : alpha;

@@ -18,7 +18,7 @@ struct Frame {
     int sample, channel, pixel;
 };
 
-__device__ __forceinline__ int mirrored(int at, int size) {
+INLINE int mirrored(int at, int size) {
     at = abs(at);
     return at >= size ? 2 * (size - 1) - at : at;
 }
@@ -71,12 +71,21 @@ __device__ void compose(const Act* acts, const uint2* drawn, const Frame& f, flo
     out[4] = y, out[5] = x;
 }
 
+// What is `step` apart, weighted by its distance, around place x of a line of `size`.
+INLINE float smoothed(const float* middle, const float* gaussian, int reach, int x, int size,
+                      int step) {
+    float sum = 0.0f;
+    for (int d = max(-reach, -x); d <= min(reach, size - 1 - x); ++d)
+        sum = fmaf(gaussian[abs(d)], middle[d * step], sum);
+    return sum;
+}
+
 // Smoothed noise of one picture, down and right, by one block: field[2][height][width]; `other` is
 // as large. gaussian[d]: the weight of a pixel d away.
 __device__ void displace(const Act& act, const float* gaussian, i64 sample, i64 epoch,
                          const Frame& f, float* field, float* other) {
     int pixels = f.height * f.width, each = (pixels + 3) / 4;
-    for (int k = threadIdx.x; k < each; k += blockDim.x) {
+    OF_BLOCK(k, each) {
         uint4 four = philox(sample * each + k, epoch, act.k0, act.k1);
         unsigned words[4] = {four.x, four.y, four.z, four.w};
         for (int j = 0; j < 4 && 4 * k + j < pixels; ++j) {
@@ -85,19 +94,12 @@ __device__ void displace(const Act& act, const float* gaussian, i64 sample, i64 
         }
     }
     __syncthreads();
-    for (int at = threadIdx.x; at < 2 * pixels; at += blockDim.x) {
-        int x = at % f.width;
-        float sum = 0.0f;
-        for (int d = max(-act.size, -x); d <= min(act.size, f.width - 1 - x); ++d)
-            sum = fmaf(gaussian[abs(d)], field[at + d], sum);
-        other[at] = sum;
-    }
+    OF_BLOCK(at, 2 * pixels)
+        other[at] = smoothed(field + at, gaussian, act.size, at % f.width, f.width, 1);
     __syncthreads();
-    for (int at = threadIdx.x; at < 2 * pixels; at += blockDim.x) {
-        int y = at % pixels / f.width;
-        float sum = 0.0f;
-        for (int d = max(-act.size, -y); d <= min(act.size, f.height - 1 - y); ++d)
-            sum = fmaf(gaussian[abs(d)], other[at + d * f.width], sum);
+    OF_BLOCK(at, 2 * pixels) {
+        const int y = at % pixels / f.width;
+        const float sum = smoothed(other + at, gaussian, act.size, y, f.height, f.width);
         field[at] = sum * act.first;
     }
     __syncthreads();
@@ -129,7 +131,7 @@ __global__ void gather_augmented(const u8* images, const int* labels, const int*
         return;
     }
     const int sample = keyed[place];
-    for (int i = threadIdx.x; i < f.count; i += blockDim.x) {
+    OF_BLOCK(i, f.count) {
         Act act = acts[i];
         uint4 w = philox(sample, act.kind == ALTERNATING_FLIP ? 0 : epoch, act.k0, act.k1);
         uint2 d = make_uint2(w.x, w.y);
@@ -210,7 +212,7 @@ __global__ void views(const T* x, T* y, const View* views, int n, int outer, int
     const int each = outer * height * width * inner;
     const T* from = x + (i64)(blockIdx.x % n) * each;
     T* to = y + (i64)blockIdx.x * each;
-    for (int at = threadIdx.x; at < each; at += blockDim.x) {
+    OF_BLOCK(at, each) {
         int k = at % inner, rest = at / inner, w = rest % width;
         rest /= width;
         int h = rest % height, o = rest / height;

@@ -6,14 +6,6 @@ struct Places {
     int each, row, channels, pixels;
 };
 
-__device__ __forceinline__ float4 mapped(int kind, float4 v, float alpha) {
-    return make_float4(activate(kind, v.x, alpha), activate(kind, v.y, alpha),
-                       activate(kind, v.z, alpha), activate(kind, v.w, alpha));
-}
-
-#define START (blockIdx.x * blockDim.x + threadIdx.x)
-#define STRIDE (gridDim.x * blockDim.x)
-
 extern "C" {
 
 // y = f(sum of the terms), from the first to the last; kind -1 is no f. All lie alike. `check`:
@@ -24,13 +16,9 @@ __global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i
     const T* a = terms[0];
     const T* b = terms[1];
     LINEAR(i, size / 4) {
-        float4 sum = get4(a + i * 4), v = get4(b + i * 4);
-        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-        for (int t = 2; t < count; ++t) {
-            v = get4(terms[t] + i * 4);
-            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-        }
-        if (kind >= 0) sum = mapped(kind, sum, alpha);
+        float4 sum = get4(a + i * 4) + get4(b + i * 4);
+        for (int t = 2; t < count; ++t) sum += get4(terms[t] + i * 4);
+        if (kind >= 0) sum = each(sum, [&](float v) { return activate(kind, v, alpha); });
         if (check) {
             float* parts = (float*)&sum;
             for (int k = 0; k < 4; ++k)
@@ -50,23 +38,16 @@ __global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i
 __global__ void add_two(const T* a, const T* b, T* __restrict__ y, unsigned fours, int relu) {
     enter();
 #pragma unroll 4
-    for (unsigned i = START; i < fours; i += STRIDE) {
-        float4 v = get4(a + i * 4ull), w = get4(b + i * 4ull);
-        v.x += w.x, v.y += w.y, v.z += w.z, v.w += w.w;
-        if (relu) {  // NaN stays
-            v.x = v.x < 0.0f ? 0.0f : v.x, v.y = v.y < 0.0f ? 0.0f : v.y;
-            v.z = v.z < 0.0f ? 0.0f : v.z, v.w = v.w < 0.0f ? 0.0f : v.w;
-        }
+    SHORT_LINEAR(unsigned, i, fours) {
+        float4 v = get4(a + i * 4ull) + get4(b + i * 4ull);
+        if (relu) v = each(v, [](float e) { return e < 0.0f ? 0.0f : e; });  // NaN stays
         put4(y + i * 4ull, v);
     }
 }
 
 __global__ void scale(const T* x, T* __restrict__ y, i64 size, float factor) {
     enter();
-    LINEAR(i, size / 4) {
-        float4 v = get4(x + i * 4);
-        put4(y + i * 4, make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor));
-    }
+    LINEAR(i, size / 4) put4(y + i * 4, get4(x + i * 4) * factor);
     i64 last = size / 4 * 4 + threadIdx.x;
     if (blockIdx.x == 0 && last < size) put(y + last, get(x[last]) * factor);
 }
@@ -75,7 +56,7 @@ __global__ void scale(const T* x, T* __restrict__ y, i64 size, float factor) {
 __global__ void copy_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
                              int ys, int from, int to) {
     enter();
-    for (unsigned i = START; i < rows * count; i += STRIDE) {
+    SHORT_LINEAR(unsigned, i, rows * count) {
         unsigned row = i / count, column = i - row * count;
         y[(i64)row * ys + to + column] = x[(i64)row * xs + from + column];
     }
@@ -85,7 +66,7 @@ __global__ void copy_columns(const T* x, T* __restrict__ y, unsigned rows, unsig
 __global__ void copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
                            int ys, int from, int to) {
     enter();
-    for (unsigned i = START; i < rows * count; i += STRIDE) {
+    SHORT_LINEAR(unsigned, i, rows * count) {
         unsigned row = i / count, column = i - row * count;
         put4(y + ((i64)row * ys + to + column) * 4, get4(x + ((i64)row * xs + from + column) * 4));
     }
@@ -95,7 +76,7 @@ __global__ void copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigne
 __global__ void pad_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
                             int ys) {
     enter();
-    for (unsigned i = START; i < rows * ys; i += STRIDE) {
+    SHORT_LINEAR(unsigned, i, rows * ys) {
         unsigned row = i / ys, column = i - row * ys;
         y[i] = column < count ? x[(i64)row * xs + column] : (T)0;
     }
@@ -106,7 +87,7 @@ __global__ void pad_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned
                           int ys) {
     enter();
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (unsigned i = START; i < rows * ys; i += STRIDE) {
+    SHORT_LINEAR(unsigned, i, rows * ys) {
         unsigned row = i / ys, column = i - row * ys;
         put4(y + (i64)i * 4, column < count ? get4(x + ((i64)row * xs + column) * 4) : none);
     }
@@ -122,7 +103,8 @@ __global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places*
     const i64 now = step[0];
     const unsigned long long turn = now / parts, sample_size = (i64)p.channels * p.pixels;
     const unsigned long long first = now % parts * (size / p.each) * sample_size;
-    for (unsigned begin = START * 4; begin < size; begin += STRIDE * 4) {
+    const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;
+    for (unsigned begin = thread * 4; begin < size; begin += gridDim.x * blockDim.x * 4) {
         unsigned sample = begin / p.each;
         int rest = begin - sample * p.each, pixel = rest / p.row, channel = rest - pixel * p.row;
         unsigned long long drawn = ~0ull;
@@ -159,31 +141,26 @@ __global__ void dropout_squares(const T* x, T* __restrict__ y, u8* __restrict__ 
     const unsigned groups = p.row / 4, fours = p.pixels / 4;
     const unsigned long long turn = now / parts, size = (i64)p.channels * p.pixels;
     const unsigned long long first = now % parts * samples * size;
-    for (unsigned i = START; i < squares; i += STRIDE) {
+    SHORT_LINEAR(unsigned, i, squares) {
         unsigned place = i / groups, group = i - place * groups;
         unsigned sample = place / fours, pixel = (place - sample * fours) * 4;
         unsigned keep[4][4];  // [channel][pixel]
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
+        UNROLLED(k, 4) {
             unsigned channel = group * 4 + k;
             unsigned long long e = first + sample * size + (i64)channel * p.pixels + pixel;
             uint4 words = philox(e / 4, turn, k0, k1);
             bool counts = channel < p.channels;
             unsigned drawn[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-            for (int j = 0; j < 4; ++j) keep[k][j] = counts && drawn[j] >= threshold;
+            UNROLLED(j, 4) keep[k][j] = counts && drawn[j] >= threshold;
         }
         const i64 corner = ((i64)sample * p.pixels + pixel) * p.row + group * 4;
         float4 values[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) values[j] = get4(x + corner + j * p.row);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
+        UNROLLED(j, 4) values[j] = get4(x + corner + j * p.row);
+        UNROLLED(j, 4) {
             const i64 at = corner + j * p.row;
-            const float4 v = values[j];
             *(uchar4*)(mask + at) = make_uchar4(keep[0][j], keep[1][j], keep[2][j], keep[3][j]);
-            put4(y + at, make_float4(v.x * keep[0][j] * scale, v.y * keep[1][j] * scale,
-                                     v.z * keep[2][j] * scale, v.w * keep[3][j] * scale));
+            const float4 kept = make_float4(keep[0][j], keep[1][j], keep[2][j], keep[3][j]);
+            put4(y + at, values[j] * kept * scale);
         }
     }
 }
@@ -192,10 +169,8 @@ __global__ void dropout_backward(const T* dy, const u8* mask, T* __restrict__ dx
                                  float scale) {
     enter();
     LINEAR(i, size / 4) {
-        float4 d = get4(dy + i * 4);
         uchar4 m = *(const uchar4*)(mask + i * 4);
-        put4(dx + i * 4, make_float4(d.x * m.x * scale, d.y * m.y * scale, d.z * m.z * scale,
-                                     d.w * m.w * scale));
+        put4(dx + i * 4, get4(dy + i * 4) * make_float4(m.x, m.y, m.z, m.w) * scale);
     }
     i64 last = size / 4 * 4 + threadIdx.x;
     if (blockIdx.x == 0 && last < size) put(dx + last, get(dy[last]) * mask[last] * scale);

@@ -2,6 +2,7 @@
 // two runs give the same bits. T is how activations are stored: float, or bfloat16 as the upper
 // half of a float, where BFLOAT is 1; arithmetic is float throughout.
 
+#define INLINE __device__ __forceinline__
 typedef unsigned char u8;
 typedef unsigned short bfloat;
 typedef long long i64;
@@ -15,7 +16,7 @@ typedef float T;
 // and this one waits until the launch in front has ended and what it wrote can be seen. Without
 // effect where neither was launched so. No pointer to what is read is __restrict__: it would be read
 // by ld.global.nc, for what nobody writes as long as the kernel lives, and that begins before.
-__device__ __forceinline__ void enter() {
+INLINE void enter() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
 #endif
@@ -24,18 +25,24 @@ __device__ __forceinline__ void enter() {
 #define INF __int_as_float(0x7f800000)
 #define LINEAR(i, n) \
     for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n); i += (i64)gridDim.x * blockDim.x)
+#define UNROLLED(i, n) _Pragma("unroll") for (int i = 0; i < (n); ++i)
+// Those of a block alone.
+#define OF_BLOCK(i, n) for (int i = threadIdx.x; i < (n); i += blockDim.x)
+// The first where all threads and numbers are counted in 32 bits, by this type.
+#define SHORT_LINEAR(type, i, n) \
+    for (type i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
 
-__device__ __forceinline__ float get(float v) { return v; }
-__device__ __forceinline__ float get(bfloat v) { return __uint_as_float((unsigned)v << 16); }
+INLINE float get(float v) { return v; }
+INLINE float get(bfloat v) { return __uint_as_float((unsigned)v << 16); }
 
 // Round to nearest, ties to even; NaN stays NaN.
-__device__ __forceinline__ bfloat to_bf16(float v) {
+INLINE bfloat to_bf16(float v) {
     unsigned bits = __float_as_uint(v);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0;
     return (bfloat)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 // Two neighbours, rounded so, in one instruction where there is one.
-__device__ __forceinline__ unsigned to_bf16_pair(float low, float high) {
+INLINE unsigned to_bf16_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     unsigned both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -44,40 +51,66 @@ __device__ __forceinline__ unsigned to_bf16_pair(float low, float high) {
     return to_bf16(low) | (unsigned)to_bf16(high) << 16;
 #endif
 }
-__device__ __forceinline__ void put(float* p, float v) { *p = v; }
-__device__ __forceinline__ void put(bfloat* p, float v) { *p = to_bf16(v); }
+INLINE void put(float* p, float v) { *p = v; }
+INLINE void put(bfloat* p, float v) { *p = to_bf16(v); }
+
+// Four numbers, each by itself.
+INLINE float4 operator+(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+INLINE float4 operator-(float4 a, float4 b) {
+    return make_float4(a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w);
+}
+INLINE float4 operator*(float4 a, float4 b) {
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+INLINE float4 operator*(float4 a, float b) {
+    return make_float4(a.x * b, a.y * b, a.z * b, a.w * b);
+}
+INLINE void operator+=(float4& a, float4 b) { a = a + b; }
+template <typename F>
+INLINE float4 each(float4 a, F f) {
+    return make_float4(f(a.x), f(a.y), f(a.z), f(a.w));
+}
+template <typename F>
+INLINE float4 each(float4 a, float4 b, F f) {
+    return make_float4(f(a.x, b.x), f(a.y, b.y), f(a.z, b.z), f(a.w, b.w));
+}
+INLINE float4 pack(const float* v) {
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+INLINE void unpack(float4 a, float* v) {
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+}
 
 // Four neighbours at once; the address is a multiple of four elements.
-__device__ __forceinline__ float4 get4(const float* p) { return *(const float4*)p; }
-__device__ __forceinline__ float4 get4(const bfloat* p) {
+INLINE float4 get4(const float* p) { return *(const float4*)p; }
+INLINE float4 get4(const bfloat* p) {
     uint2 v = *(const uint2*)p;
     return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
                        __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
 }
-__device__ __forceinline__ void put4(float* p, float4 v) { *(float4*)p = v; }
-__device__ __forceinline__ void put4(bfloat* p, float4 v) {
+INLINE void put4(float* p, float4 v) { *(float4*)p = v; }
+INLINE void put4(bfloat* p, float4 v) {
     *(uint2*)p = make_uint2(to_bf16_pair(v.x, v.y), to_bf16_pair(v.z, v.w));
 }
 
 // Eight neighbours at once; the address is a multiple of eight elements.
-__device__ __forceinline__ void get8(const float* p, float* v) {
-    float4 a = get4(p), b = get4(p + 4);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+INLINE void get8(const float* p, float* v) {
+    unpack(get4(p), v), unpack(get4(p + 4), v + 4);
 }
-__device__ __forceinline__ void get8(const bfloat* p, float* v) {
+INLINE void get8(const bfloat* p, float* v) {
     const uint4 u = *(const uint4*)p;
     const unsigned pairs[4] = {u.x, u.y, u.z, u.w};
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
+    UNROLLED(k, 4) {
         v[2 * k] = __uint_as_float(pairs[k] << 16);
         v[2 * k + 1] = __uint_as_float(pairs[k] & 0xffff0000u);
     }
 }
-__device__ __forceinline__ void put8(float* p, const float* v) {
-    put4(p, make_float4(v[0], v[1], v[2], v[3]));
-    put4(p + 4, make_float4(v[4], v[5], v[6], v[7]));
+INLINE void put8(float* p, const float* v) {
+    put4(p, pack(v)), put4(p + 4, pack(v + 4));
 }
-__device__ __forceinline__ void put8(bfloat* p, const float* v) {
+INLINE void put8(bfloat* p, const float* v) {
     *(uint4*)p = make_uint4(to_bf16_pair(v[0], v[1]), to_bf16_pair(v[2], v[3]), to_bf16_pair(v[4], v[5]),
                             to_bf16_pair(v[6], v[7]));
 }
@@ -95,13 +128,32 @@ __device__ N block_sum(N value, N* shared) {
     return total;
 }
 
+// The sum over the lanes of a warp, known to all.
+template <typename N>
+INLINE N warp_sum(N v) {
+    for (int o = 16; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+// Halves of 2 * width sums change sides between lanes, down to one: lane l ends with sum l, added
+// over the lanes that differ from it in the bits below 2 * width.
+template <int width>
+INLINE void fold(float* v) {
+    bool upper = threadIdx.x & width;
+    UNROLLED(q, width) {
+        float keep = upper ? v[q + width] : v[q], send = upper ? v[q] : v[q + width];
+        v[q] = keep + __shfl_xor_sync(~0u, send, width);
+    }
+    if constexpr (width > 1) fold<width / 2>(v);
+}
+
 // Terms that are added up one after the other in float; what they give is united in double, or in
 // pairs: a long row of equal values would be rounded to the same side again and again.
 constexpr int SHORT = 8;
 
 // The sum of term(i) for i = first, first + step and so on below `end`.
 template <typename Term>
-__device__ __forceinline__ double long_sum(i64 first, i64 end, i64 step, Term term) {
+INLINE double long_sum(i64 first, i64 end, i64 step, Term term) {
     double total = 0.0;
     for (i64 i = first; i < end;) {
         const i64 stop = min(end, i + SHORT * step);
@@ -115,25 +167,24 @@ __device__ __forceinline__ double long_sum(i64 first, i64 end, i64 step, Term te
 
 // A counter that the last block to come advances: `come`, once every thread of the block has read
 // it, gives the block's turn, `leave` writes where that is the last. `come_count` is 0 in between.
-__device__ __forceinline__ unsigned come(unsigned* come_count) {
+INLINE unsigned come(unsigned* come_count) {
     __syncthreads();
     return threadIdx.x == 0 ? atomicAdd(come_count, 1) : 0;
 }
 
-__device__ __forceinline__ void leave(unsigned* come_count, unsigned turn, i64* counter, i64 value) {
+INLINE void leave(unsigned* come_count, unsigned turn, i64* counter, i64 value) {
     if (threadIdx.x == 0 && turn == gridDim.x * gridDim.y - 1) *come_count = 0, *counter = value;
 }
 
 // The sum over the rows of a block of a float4 for each of `groups` columns, pairwise: thread
 // row * groups + column brings its own, and the threads of row 0 get the sums.
-__device__ __forceinline__ float4 column_sum(float4 mine, int groups, int rows, float4* shared) {
+INLINE float4 column_sum(float4 mine, int groups, int rows, float4* shared) {
     shared[threadIdx.x] = mine;
     __syncthreads();
     for (int n = rows, half; n > 1; n = half) {
         half = (n + 1) / 2;
         if (threadIdx.x < (n - half) * groups) {
-            const float4 v = shared[threadIdx.x + half * groups];
-            mine.x += v.x, mine.y += v.y, mine.z += v.z, mine.w += v.w;
+            mine += shared[threadIdx.x + half * groups];
             shared[threadIdx.x] = mine;
         }
         __syncthreads();
@@ -145,8 +196,7 @@ __device__ __forceinline__ float4 column_sum(float4 mine, int groups, int rows, 
 __device__ uint4 philox(unsigned long long block, unsigned long long turn, unsigned k0,
                         unsigned k1) {
     unsigned c0 = block, c1 = block >> 32, c2 = turn, c3 = turn >> 32;
-#pragma unroll
-    for (int round = 0; round < 10; ++round) {
+    UNROLLED(round, 10) {
         unsigned high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
         unsigned high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
         c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;

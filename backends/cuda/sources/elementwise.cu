@@ -83,7 +83,7 @@ __global__ void rotate_filters(const T* filters, T* out, int outer, int inner, i
                                int width) {
     enter();
     int size = outer * inner * height * width;
-    for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < size; at += gridDim.x * blockDim.x) {
+    SHORT_LINEAR(int, at, size) {
         int o = at % outer, rest = at / outer;
         int w = rest % width, h = rest / width % height, i = rest / width / height;
         out[at] = filters[((o * height + height - 1 - h) * width + width - 1 - w) * inner + i];
@@ -149,7 +149,7 @@ __global__ void sum_slices(const Segment* segments, const int2* where) {
     __syncthreads();
     // Each warp now has one element: its 32 partial sums are its lanes', added pairwise.
     sum = part[threadIdx.x][threadIdx.y];
-    for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
+    sum = warp_sum(sum);
     if (threadIdx.x == 0 && here.y + threadIdx.y < s.size) s.out[here.y + threadIdx.y] = sum;
 }
 

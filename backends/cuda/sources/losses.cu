@@ -19,7 +19,7 @@ __global__ void log_softmax_loss(const float* x, const int* target, float* log_p
     for (int o = 16; o; o /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, o));
     float sum = 0.0f;
     for (int k = lane; k < classes; k += 32) sum += expf(in[k] - largest);
-    for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(~0u, sum, o);
+    sum = warp_sum(sum);
     // Two subtractions: the norm itself would be rounded to the size of the scores.
     float norm = logf(sum), loss = 0.0f;
     for (int k = lane; k < classes; k += 32) {
@@ -27,7 +27,7 @@ __global__ void log_softmax_loss(const float* x, const int* target, float* log_p
         log_p[(i64)row * classes + k] = value;
         loss -= wanted(k, target[row], classes, smoothing) * value;
     }
-    for (int o = 16; o; o /= 2) loss += __shfl_xor_sync(~0u, loss, o);
+    loss = warp_sum(loss);
     if (lane == 0) losses[row] = target[row] < 0 ? 0.0f : loss;
 }
 
@@ -36,7 +36,7 @@ __global__ void reduce_loss(const float* losses, const int* target, float* loss,
     enter();
     extern __shared__ double totals[];
     double sum = 0.0, count = 0.0;
-    for (int row = threadIdx.x; row < n; row += blockDim.x) {
+    OF_BLOCK(row, n) {
         sum += losses[row];
         count += target[row] >= 0;
     }
@@ -50,10 +50,7 @@ __global__ void loss_backward(const float* log_p, const int* target, float* dx, 
                                       int classes, float smoothing, int mean) {
     enter();
     extern __shared__ double totals[];
-    double count = 0.0;
-    for (int row = threadIdx.x; row < n; row += blockDim.x) count += target[row] >= 0;
-    count = block_sum(count, totals);
-    float weight = mean ? 1.0 / fmax(count, 1.0) : 1.0;
+    const float weight = row_weight(target, n, mean, totals);
     LINEAR(i, (i64)n * classes) {
         int t = target[i / classes];
         float value = log_p[i], q = wanted(i % classes, t, classes, smoothing);
@@ -69,7 +66,7 @@ __global__ void metrics(const float* scores, const int* target, const float* los
     enter();
     extern __shared__ double totals[];
     double right = 0.0, count = 0.0;
-    for (int row = threadIdx.x; row < n; row += blockDim.x) {
+    OF_BLOCK(row, n) {
         const float* in = scores + (i64)row * classes;
         int best = 0;
         for (int k = 1; k < classes; ++k)

@@ -3,29 +3,23 @@
 // rows at a time as there is room for, and holds their squares in shared memory.
 
 // The sums over the `reach` neighbours to both sides of four channels, from the first to the last.
-__device__ __forceinline__ float4 nearby(const float4* line, int group, int groups, int reach) {
+INLINE float4 nearby(const float4* line, int group, int groups, int reach) {
     const int far = (reach + 3) / 4;
     float sum[4] = {0, 0, 0, 0};
     for (int q = max(group - far, 0); q <= min(group + far, groups - 1); ++q) {
-        float4 v = line[q];
-        float e[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int k = 0; k < 4; ++k)
+        float e[4];
+        unpack(line[q], e);
+        UNROLLED(j, 4)
+            UNROLLED(k, 4)
                 if (abs((q - group) * 4 + j - k) <= reach) sum[k] += e[j];
     }
-    return make_float4(sum[0], sum[1], sum[2], sum[3]);
+    return pack(sum);
 }
 
 // s^-beta; for Krizhevsky's 3/4 without a logarithm.
-__device__ __forceinline__ float damped(float s, float beta) {
+INLINE float damped(float s, float beta) {
     float root = 1.0f / sqrtf(s);
     return beta == 0.75f ? root * sqrtf(root) : powf(s, -beta);
-}
-
-__device__ __forceinline__ float4 squared(float4 v) {
-    return make_float4(v.x * v.x, v.y * v.y, v.z * v.z, v.w * v.w);
 }
 
 extern "C" {
@@ -41,14 +35,11 @@ __global__ void lrn_forward(const T* x, T* __restrict__ y, int rows, int groups,
         const bool inside = line < lines && base + line < rows;
         const i64 at = ((i64)(base + line) * groups + group) * 4;
         float4 v = inside ? get4(x + at) : make_float4(0, 0, 0, 0);
-        squares[threadIdx.x] = squared(v);
+        squares[threadIdx.x] = v * v;
         __syncthreads();
         if (inside) {
             float4 s = nearby(squares + line * groups, group, groups, reach);
-            put4(y + at, make_float4(v.x * damped(k + share * s.x, beta),
-                                     v.y * damped(k + share * s.y, beta),
-                                     v.z * damped(k + share * s.z, beta),
-                                     v.w * damped(k + share * s.w, beta)));
+            put4(y + at, v * each(s, [&](float e) { return damped(k + share * e, beta); }));
         }
         __syncthreads();
     }
@@ -67,23 +58,19 @@ __global__ void lrn_backward(const T* x, const T* y, const T* dy, T* __restrict_
         const float4 zero = make_float4(0, 0, 0, 0);
         float4 v = inside ? get4(x + at) : zero, d = inside ? get4(dy + at) : zero;
         float4 out = inside ? get4(y + at) : zero, s = zero;
-        squares[threadIdx.x] = squared(v);
+        squares[threadIdx.x] = v * v;
         __syncthreads();
         if (inside) {
             s = nearby(squares + line * groups, group, groups, reach);
-            s.x = k + share * s.x, s.y = k + share * s.y;
-            s.z = k + share * s.z, s.w = k + share * s.w;
-            shares[threadIdx.x] = make_float4(d.x * out.x / s.x, d.y * out.y / s.y,
-                                              d.z * out.z / s.z, d.w * out.w / s.w);
+            s = each(s, [&](float e) { return k + share * e; });
+            shares[threadIdx.x] = each(d * out, s, [](float a, float b) { return a / b; });
         }
         __syncthreads();
         if (inside) {
             float4 r = nearby(shares + line * groups, group, groups, reach);
             const float twice = 2.0f * share * beta;
-            put4(dx + at, make_float4(d.x * damped(s.x, beta) - twice * v.x * r.x,
-                                      d.y * damped(s.y, beta) - twice * v.y * r.y,
-                                      d.z * damped(s.z, beta) - twice * v.z * r.z,
-                                      d.w * damped(s.w, beta) - twice * v.w * r.w));
+            const float4 power = each(s, [&](float e) { return damped(e, beta); });
+            put4(dx + at, d * power - v * twice * r);
         }
     }
 }

@@ -8,19 +8,18 @@ struct Windows {
 };
 
 template <typename S>
-__device__ __forceinline__ void load(const S* p, float* v) {
+INLINE void load(const S* p, float* v) {
     if (EACH == 8) return get8(p, v);
-    float4 four = get4(p);
-    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+    unpack(get4(p), v);
 }
 
 template <typename S>
-__device__ __forceinline__ void store(S* p, const float* v) {
+INLINE void store(S* p, const float* v) {
     if (EACH == 8) return put8(p, v);
-    put4(p, make_float4(v[0], v[1], v[2], v[3]));
+    put4(p, pack(v));
 }
 
-__device__ __forceinline__ void load_taps(const u8* p, int* taps) {
+INLINE void load_taps(const u8* p, int* taps) {
 #pragma unroll
     for (int f = 0; f < EACH; f += 4) {
         uchar4 t = *(const uchar4*)(p + f);
@@ -28,35 +27,32 @@ __device__ __forceinline__ void load_taps(const u8* p, int* taps) {
     }
 }
 
-__device__ __forceinline__ void store_taps(u8* p, const int* taps) {
+INLINE void store_taps(u8* p, const int* taps) {
 #pragma unroll
     for (int f = 0; f < EACH; f += 4)
         *(uchar4*)(p + f) = make_uchar4(taps[f], taps[f + 1], taps[f + 2], taps[f + 3]);
 }
 
 // EACH channels from `channel` on, as far as they count; `wide`: they lie together, all are stored.
-__device__ __forceinline__ void channels_of(const T* p, const Windows& w, int channel, bool wide,
+INLINE void channels_of(const T* p, const Windows& w, int channel, bool wide,
                                             float* v) {
     if (wide && channel < w.stored) return load(p, v);
     for (int k = 0; k < EACH; ++k) v[k] = channel + k < w.channels ? get(p[k]) : 0.0f;
 }
 
 // A NaN counts as larger than any number, and the first one wins.
-__device__ __forceinline__ void take(float value, int tap, float& best, int& chosen) {
+INLINE void take(float value, int tap, float& best, int& chosen) {
     if (!(value <= best) && best == best) best = value, chosen = tap;
 }
 
 #if KH
 // The maxima of a window of which every tap lies in the picture: all loads first.
-__device__ __forceinline__ void maxima(const T* corner, int pixel, int line, float* best,
+INLINE void maxima(const T* corner, int pixel, int line, float* best,
                                        int* tap) {
     float v[KH * KW][EACH];
-#pragma unroll
-    for (int h = 0; h < KH; ++h)
-#pragma unroll
-        for (int w = 0; w < KW; ++w) load(corner + h * line + w * pixel, v[h * KW + w]);
-#pragma unroll
-    for (int k = 0; k < EACH; ++k) {
+    UNROLLED(h, KH)
+        UNROLLED(w, KW) load(corner + h * line + w * pixel, v[h * KW + w]);
+    UNROLLED(k, EACH) {
         best[k] = v[0][k], tap[k] = 0;
 #pragma unroll
         for (int t = 1; t < KH * KW; ++t) take(v[t][k], t, best[k], tap[k]);
@@ -75,7 +71,7 @@ __global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* w
     const int groups = p.groups * 4 / EACH, size = outs * groups, pixel = p.groups * 4;
     const int kernel_h = KH ? KH : p.kernel_h, kernel_w = KW ? KW : p.kernel_w;
     const bool wide = p.stored % EACH == 0;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < size; i += gridDim.x * blockDim.x) {
+    SHORT_LINEAR(int, i, size) {
         const int out = i / groups, channel = (i - out * groups) * EACH;
         const int line = out / p.columns, column = out - line * p.columns;
         const int sample = line / p.rows, row = line - sample * p.rows;
@@ -98,15 +94,13 @@ __global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* w
                     float v[EACH];
                     load(picture + (i64)(h * p.width + w) * pixel, v);
                     const int t = (h - top) * kernel_w + w - left;
-#pragma unroll
-                    for (int k = 0; k < EACH; ++k) {
+                    UNROLLED(k, EACH) {
                         if (tap[k] < 0) best[k] = v[k], tap[k] = t;
                         take(v[k], t, best[k], tap[k]);
                     }
                 }
         }
-#pragma unroll
-        for (int k = 0; k < EACH; ++k) {
+        UNROLLED(k, EACH) {
             if (bias && channel + k < p.channels) best[k] += bias[channel + k];
             if (relu && !(best[k] > 0.0f) && !isnan(best[k])) best[k] = 0.0f;
         }
@@ -152,13 +146,11 @@ __global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* d
                             (!y || get(y[out + k]) > 0.0f))
                             sum[k] += get(dy[out + k]);
                 }
-            put4(dx + ((i64)i * p.groups + group) * 4,
-                 make_float4(sum[0], sum[1], sum[2], sum[3]));
+            put4(dx + ((i64)i * p.groups + group) * 4, pack(sum));
             for (int k = 0; k < 4; ++k) total[k] += sum[k];
         }
     if (!slices) return;
-    float4 sum = column_sum(make_float4(total[0], total[1], total[2], total[3]), p.groups, lines,
-                            shared);
+    float4 sum = column_sum(pack(total), p.groups, lines, shared);
     if (threadIdx.x < p.groups) ((float4*)slices)[blockIdx.x * p.groups + threadIdx.x] = sum;
 }
 
@@ -186,8 +178,7 @@ __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T
             if (y) {
                 float v[EACH];
                 channels_of(y + at, p, channel, wide, v);
-#pragma unroll
-                for (int k = 0; k < EACH; ++k)
+                UNROLLED(k, EACH)
                     if (!(v[k] > 0.0f)) d[k] = 0.0f;
             }
             if (wide && channel < p.stored) {
@@ -197,23 +188,18 @@ __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T
             }
             T* corner = dx + (((i64)sample * p.height + row * p.stride_h) * p.width +
                               column * p.stride_w) * pixel + channel;
-#pragma unroll
-            for (int h = 0; h < kernel_h; ++h)
-#pragma unroll
-                for (int w = 0; w < kernel_w; ++w) {
+            UNROLLED(h, kernel_h)
+                UNROLLED(w, kernel_w) {
                     float v[EACH];
-#pragma unroll
-                    for (int k = 0; k < EACH; ++k) v[k] = t[k] == h * kernel_w + w ? d[k] : 0.0f;
+                    UNROLLED(k, EACH) v[k] = t[k] == h * kernel_w + w ? d[k] : 0.0f;
                     store(corner + (i64)(h * p.width + w) * pixel, v);
                 }
-#pragma unroll
-            for (int k = 0; k < EACH; ++k) total[k] += d[k];
+            UNROLLED(k, EACH) total[k] += d[k];
         }
     if (!slices) return;
 #pragma unroll
     for (int f = 0; f < EACH; f += 4) {
-        float4 mine = make_float4(total[f], total[f + 1], total[f + 2], total[f + 3]);
-        float4 sum = column_sum(mine, groups, lines, shared);
+        float4 sum = column_sum(pack(total + f), groups, lines, shared);
         if (threadIdx.x < groups)
             ((float4*)slices)[blockIdx.x * p.groups + (channel + f) / 4] = sum;
         __syncthreads();

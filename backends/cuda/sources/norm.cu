@@ -12,61 +12,46 @@ constexpr bool FROM_OUTPUT = KIND >= 0 && (KIND < SOFTPLUS || KIND == SCALED_TAN
 constexpr bool FROM_INPUT = KIND >= 0 && !FROM_OUTPUT;
 constexpr bool ZERO_STAYS = KIND != SIGMOID && KIND != SOFTPLUS;
 
-struct Lines {
-    int rows, groups, channels, width;
-};
-
 // Where a thread works: its row in the block, and the group; `count` rows a block.
 struct Spot {
-    int count, row, group;
+    int groups, channels, count, row, group;
     bool inside;
+
+    // Where the group of row r begins.
+    INLINE i64 at(int r) const { return ((i64)r * groups + group) * 4; }
+    // Four numbers of the group's channels: `other` for all where p is null, 0 beyond the last.
+    __device__ float4 four(const float* p, float other = 0.0f) const {
+        float v[4];
+        for (int k = 0; k < 4; ++k)
+            v[k] = group * 4 + k < channels ? (p ? p[group * 4 + k] : other) : 0.0f;
+        return pack(v);
+    }
 };
 
-__device__ __forceinline__ Spot spot(const Lines& l) {
-    Spot s;
-    s.count = blockDim.x / l.width;
-    s.row = threadIdx.x / l.width;
-    s.group = blockIdx.y * l.width + threadIdx.x - s.row * l.width;
-    s.inside = s.row < s.count && s.group < l.groups;
-    return s;
-}
-
-// Four numbers of channels from 4 * group on: `other` for all where p is null, 0 beyond the last.
-__device__ float4 four(const float* p, int group, int channels, float other) {
-    float v[4];
-    for (int k = 0; k < 4; ++k)
-        v[k] = group * 4 + k < channels ? (p ? p[group * 4 + k] : other) : 0.0f;
-    return make_float4(v[0], v[1], v[2], v[3]);
+INLINE Spot spot(int groups, int channels, int width) {
+    const int count = blockDim.x / width, row = threadIdx.x / width;
+    const int group = blockIdx.y * width + threadIdx.x - row * width;
+    return {groups, channels, count, row, group, row < count && group < groups};
 }
 
 // weight factor, 0 for a channel that does not count: its weight is 0, its factor may be infinite.
-__device__ __forceinline__ float4 scaled(float4 factor, float4 weight) {
-    return make_float4(weight.x ? factor.x * weight.x : 0.0f, weight.y ? factor.y * weight.y : 0.0f,
-                       weight.z ? factor.z * weight.z : 0.0f, weight.w ? factor.w * weight.w : 0.0f);
+INLINE float4 scaled(float4 factor, float4 weight) {
+    return each(factor, weight, [](float f, float w) { return w ? f * w : 0.0f; });
 }
 
-__device__ __forceinline__ float4 normalized(float4 v, float4 mean, float4 scale, float4 shift) {
-    return make_float4((v.x - mean.x) * scale.x + shift.x, (v.y - mean.y) * scale.y + shift.y,
-                       (v.z - mean.z) * scale.z + shift.z, (v.w - mean.w) * scale.w + shift.w);
-}
-
-__device__ __forceinline__ float4 activated(float4 v, float alpha) {
-    return make_float4(activate(KIND, v.x, alpha), activate(KIND, v.y, alpha),
-                       activate(KIND, v.z, alpha), activate(KIND, v.w, alpha));
+INLINE float4 normalized(float4 v, float4 mean, float4 scale, float4 shift) {
+    return (v - mean) * scale + shift;
 }
 
 // dy times the slope at v; behind a ReLU that let nothing through dy does not matter.
-__device__ __forceinline__ float passed(float dy, float v, float alpha) {
-    return KIND == RELU ? (v > 0.0f ? dy : 0.0f) : dy * slope(KIND, v, alpha);
-}
-
-__device__ __forceinline__ float4 passed(float4 dy, float4 v, float alpha) {
-    return make_float4(passed(dy.x, v.x, alpha), passed(dy.y, v.y, alpha),
-                       passed(dy.z, v.z, alpha), passed(dy.w, v.w, alpha));
+INLINE float4 passed(float4 dy, float4 v, float alpha) {
+    return each(dy, v, [&](float d, float v) {
+        return KIND == RELU ? (v > 0.0f ? d : 0.0f) : d * slope(KIND, v, alpha);
+    });
 }
 
 // Rows that block b of `blocks` sees when blocks take `count` at a time in turn.
-__device__ __forceinline__ int rows_of(int b, int blocks, int count, int rows) {
+INLINE int rows_of(int b, int blocks, int count, int rows) {
     int rest = rows % (blocks * count) - b * count;
     return rows / (blocks * count) * count + min(max(rest, 0), count);
 }
@@ -94,15 +79,13 @@ __device__ void over_slices(const double* slices, int blocks, int stored, int ch
     double sum[2] = {0.0, 0.0};
     for (int first = threadIdx.y; first < blocks; first += PARTS * ROUND) {
         double found[2][ROUND];
-#pragma unroll
-        for (int k = 0; k < ROUND; ++k) {
+        UNROLLED(k, ROUND) {
             const int b = first + k * PARTS;
             const double* at = slices + (i64)b * 2 * stored + channel;
             found[0][k] = b < blocks ? at[0] : 0.0;
             found[1][k] = b < blocks ? at[stored] : 0.0;
         }
-#pragma unroll
-        for (int k = 0; k < ROUND; ++k) sum[0] += found[0][k], sum[1] += found[1][k];
+        UNROLLED(k, ROUND) sum[0] += found[0][k], sum[1] += found[1][k];
     }
     for (int i = 0; i < 2; ++i) {
         for (int o = TILE; o < 32; o *= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], o);
@@ -125,51 +108,47 @@ __global__ void moments(const T* x, double* __restrict__ slices, int rows, int g
                         int channels, int width) {
     enter();
     __shared__ double part[4][256];
-    const Lines l = {rows, groups, channels, width};
-    const Spot s = spot(l);
+    const Spot s = spot(groups, channels, width);
     const int first = blockIdx.x * s.count + s.row, steps = gridDim.x * s.count;
-    const int n = s.inside && first < l.rows ? (l.rows - first - 1) / steps + 1 : 0;
+    const int n = s.inside && first < rows ? (rows - first - 1) / steps + 1 : 0;
     float4 origin = make_float4(0, 0, 0, 0), sum = origin, square = origin;
     if (n) {
-        origin = get4(x + ((i64)first * l.groups + s.group) * 4);
+        origin = get4(x + s.at(first));
 #pragma unroll 4
-        for (int r = first; r < l.rows; r += steps) {
-            float4 v = get4(x + ((i64)r * l.groups + s.group) * 4);
-            v.x -= origin.x, v.y -= origin.y, v.z -= origin.z, v.w -= origin.w;
-            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-            square.x += v.x * v.x, square.y += v.y * v.y;
-            square.z += v.z * v.z, square.w += v.w * v.w;
+        for (int r = first; r < rows; r += steps) {
+            const float4 v = get4(x + s.at(r)) - origin;
+            sum += v;
+            square += v * v;
         }
     }
     const double own[4] = {(double)n * origin.x + sum.x, (double)n * origin.y + sum.y,
                            (double)n * origin.z + sum.z, (double)n * origin.w + sum.w};
-    const float each = n ? 1.0f / n : 0.0f;
-    const float apart[4] = {square.x - sum.x * sum.x * each, square.y - sum.y * sum.y * each,
-                            square.z - sum.z * sum.z * each, square.w - sum.w * sum.w * each};
+    float apart[4];
+    unpack(square - sum * sum * (n ? 1.0f / n : 0.0f), apart);
     for (int k = 0; k < 4; ++k) part[k][threadIdx.x] = own[k];
-    over_rows(part, s.count, l.width, s.row);
+    over_rows(part, s.count, width, s.row);
     double whole[4], middle[4];
     if (s.row == 0) {
-        const int total = rows_of(blockIdx.x, gridDim.x, s.count, l.rows);
+        const int total = rows_of(blockIdx.x, gridDim.x, s.count, rows);
         for (int k = 0; k < 4; ++k) {
             whole[k] = part[k][threadIdx.x];
             part[k][threadIdx.x] = whole[k] / total;
         }
     }
     __syncthreads();
-    for (int k = 0; k < 4; ++k) middle[k] = part[k][threadIdx.x - s.row * l.width];
+    for (int k = 0; k < 4; ++k) middle[k] = part[k][threadIdx.x - s.row * width];
     __syncthreads();
     const double parts = n ? 1.0 / n : 0.0;
     for (int k = 0; k < 4; ++k) {
         double gap = own[k] * parts - middle[k];
         part[k][threadIdx.x] = n ? fmaxf(apart[k], 0.0f) + n * gap * gap : 0.0;
     }
-    over_rows(part, s.count, l.width, s.row);
+    over_rows(part, s.count, width, s.row);
     if (s.row || !s.inside) return;
-    double* out = slices + ((i64)blockIdx.x * 2 * l.groups + s.group) * 4;
+    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * 4;
     for (int k = 0; k < 4; ++k) {
         out[k] = whole[k];
-        out[l.groups * 4 + k] = part[k][threadIdx.x] + whole[k] * middle[k];
+        out[groups * 4 + k] = part[k][threadIdx.x] + whole[k] * middle[k];
     }
 }
 
@@ -197,24 +176,20 @@ __global__ void normalize(const T* x, T* __restrict__ y, int rows, int groups,
                           int channels, int width, const float* mean, const float* spread,
                           const float* weight, const float* bias, float eps, float alpha) {
     enter();
-    const Lines l = {rows, groups, channels, width};
-    const Spot s = spot(l);
+    const Spot s = spot(groups, channels, width);
     if (!s.inside) return;
-    const float4 m = four(mean, s.group, l.channels, 0.0f);
-    const float4 shift = four(bias, s.group, l.channels, 0.0f);
-    float4 a = four(spread, s.group, l.channels, 0.0f);
-    if (eps >= 0.0f) {
-        a.x = 1.0f / sqrtf(a.x + eps), a.y = 1.0f / sqrtf(a.y + eps);
-        a.z = 1.0f / sqrtf(a.z + eps), a.w = 1.0f / sqrtf(a.w + eps);
-    }
-    a = scaled(a, four(weight, s.group, l.channels, 1.0f));
+    const float4 m = s.four(mean);
+    const float4 shift = s.four(bias);
+    float4 a = s.four(spread);
+    if (eps >= 0.0f) a = each(a, [&](float v) { return 1.0f / sqrtf(v + eps); });
+    a = scaled(a, s.four(weight, 1.0f));
 #pragma unroll 4
-    for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
-        i64 at = ((i64)r * l.groups + s.group) * 4;
+    for (int r = blockIdx.x * s.count + s.row; r < rows; r += gridDim.x * s.count) {
+        i64 at = s.at(r);
         float4 v = normalized(get4(x + at), m, a, shift);
-        if (KIND >= 0) v = activated(v, alpha);
+        if (KIND >= 0) v = each(v, [&](float e) { return activate(KIND, e, alpha); });
         if (!ZERO_STAYS) {
-            const int left = l.channels - s.group * 4;
+            const int left = channels - s.group * 4;
             v.x = left > 0 ? v.x : 0.0f, v.y = left > 1 ? v.y : 0.0f;
             v.z = left > 2 ? v.z : 0.0f, v.w = left > 3 ? v.w : 0.0f;
         }
@@ -231,42 +206,40 @@ gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, 
               const float* weight, const float* bias, float alpha) {
     enter();
     __shared__ double part[8][256];
-    const Lines l = {rows, groups, channels, width};
-    const Spot s = spot(l);
+    const Spot s = spot(groups, channels, width);
     for (int k = 0; k < 8; ++k) part[k][threadIdx.x] = 0.0;
     if (s.inside) {
-        const float4 m = four(mean, s.group, l.channels, 0.0f);
-        const float4 a = four(inverse_std, s.group, l.channels, 0.0f);
-        const float4 scale = scaled(a, four(weight, s.group, l.channels, 1.0f));
-        const float4 shift = four(bias, s.group, l.channels, 0.0f);
+        const float4 m = s.four(mean);
+        const float4 a = s.four(inverse_std);
+        const float4 scale = scaled(a, s.four(weight, 1.0f));
+        const float4 shift = s.four(bias);
         const int step = gridDim.x * s.count;
-        for (int r = blockIdx.x * s.count + s.row; r < l.rows;) {
-            const int stop = min(l.rows, r + SHORT * step);
+        for (int r = blockIdx.x * s.count + s.row; r < rows;) {
+            const int stop = min(rows, r + SHORT * step);
             float4 total = make_float4(0, 0, 0, 0), product = total;
 #pragma unroll 4
             for (; r < stop; r += step) {
-                i64 at = ((i64)r * l.groups + s.group) * 4;
+                i64 at = s.at(r);
                 float4 v = get4(x + at), g = get4(dy + at);
                 if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
                 if (FROM_INPUT) g = passed(g, normalized(v, m, scale, shift), alpha);
-                total.x += g.x, total.y += g.y, total.z += g.z, total.w += g.w;
-                product.x += g.x * ((v.x - m.x) * a.x), product.y += g.y * ((v.y - m.y) * a.y);
-                product.z += g.z * ((v.z - m.z) * a.z), product.w += g.w * ((v.w - m.w) * a.w);
+                total += g;
+                product += g * ((v - m) * a);
             }
-            const float found[8] = {total.x,   total.y,   total.z,   total.w,
-                                    product.x, product.y, product.z, product.w};
+            float found[8];
+            unpack(total, found), unpack(product, found + 4);
             for (int k = 0; k < 8; ++k) {
                 volatile double* sum = &part[k][threadIdx.x];
                 *sum = *sum + found[k];
             }
         }
     }
-    over_rows(part, s.count, l.width, s.row);
+    over_rows(part, s.count, width, s.row);
     if (s.row || !s.inside) return;
-    double* out = slices + ((i64)blockIdx.x * 2 * l.groups + s.group) * 4;
+    double* out = slices + ((i64)blockIdx.x * 2 * groups + s.group) * 4;
     for (int k = 0; k < 4; ++k) {
         out[k] = part[k][threadIdx.x];
-        out[l.groups * 4 + k] = part[4 + k][threadIdx.x];
+        out[groups * 4 + k] = part[4 + k][threadIdx.x];
     }
 }
 
@@ -291,26 +264,21 @@ normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int 
                    int channels, int width, const float* mean, const float* inverse_std,
                    const float* weight, const float* bias, float alpha, const float* means) {
     enter();
-    const Lines l = {rows, groups, channels, width};
-    const Spot s = spot(l);
+    const Spot s = spot(groups, channels, width);
     if (!s.inside) return;
-    const float4 m = four(mean, s.group, l.channels, 0.0f);
-    const float4 a = four(inverse_std, s.group, l.channels, 0.0f);
-    const float4 t = four(means, s.group, l.channels, 0.0f);
-    const float4 p = four(means + l.groups * 4, s.group, l.channels, 0.0f);
-    const float4 w = scaled(a, four(weight, s.group, l.channels, 1.0f));
-    const float4 shift = four(bias, s.group, l.channels, 0.0f);
+    const float4 m = s.four(mean);
+    const float4 a = s.four(inverse_std);
+    const float4 t = s.four(means);
+    const float4 p = s.four(means + groups * 4);
+    const float4 w = scaled(a, s.four(weight, 1.0f));
+    const float4 shift = s.four(bias);
 #pragma unroll 4
-    for (int r = blockIdx.x * s.count + s.row; r < l.rows; r += gridDim.x * s.count) {
-        i64 at = ((i64)r * l.groups + s.group) * 4;
+    for (int r = blockIdx.x * s.count + s.row; r < rows; r += gridDim.x * s.count) {
+        i64 at = s.at(r);
         float4 v = get4(x + at), g = get4(dy + at);
         if (FROM_OUTPUT) g = passed(g, get4(y + at), alpha);
         if (FROM_INPUT) g = passed(g, normalized(v, m, w, shift), alpha);
-        g.x = w.x * (g.x - t.x - (v.x - m.x) * a.x * p.x);
-        g.y = w.y * (g.y - t.y - (v.y - m.y) * a.y * p.y);
-        g.z = w.z * (g.z - t.z - (v.z - m.z) * a.z * p.z);
-        g.w = w.w * (g.w - t.w - (v.w - m.w) * a.w * p.w);
-        put4(dx + at, g);
+        put4(dx + at, w * (g - t - (v - m) * a * p));
     }
 }
 

@@ -40,12 +40,12 @@ struct FilterSegment {
     int index;
 };
 
-__device__ __forceinline__ int place(const FilterSegment& s, int i) {
+INLINE int place(const FilterSegment& s, int i) {
     int r = i / s.row, c = i - r * s.row;
     return s.tall ? c * s.stride + r : r * s.stride + c;
 }
 
-__device__ __forceinline__ float direction(float g, float v, float momentum, int nesterov) {
+INLINE float direction(float g, float v, float momentum, int nesterov) {
     return nesterov ? fmaf(momentum, v, g) : v;
 }
 
@@ -123,7 +123,7 @@ __global__ void muon_normalize(const FilterSegment* segments, const int2* where,
     __shared__ double shared[256];
     const FilterSegment s = segments[where[blockIdx.x].x];
     double direct = 0.0, own = 0.0;
-    for (int b = threadIdx.x; b < s.blocks; b += blockDim.x) {
+    OF_BLOCK(b, s.blocks) {
         double2 each = partial[s.first + b];
         direct += each.x, own += each.y;
     }

@@ -10,18 +10,24 @@ __device__ i64 at(const Pool& p, i64 sample, int channel, int y, int x, int heig
                   : ((sample * p.channels + channel) * height + y) * width + x;
 }
 
-__device__ void place(const Pool& p, i64 i, int height, int width, i64& sample, int& channel,
-                      int& y, int& x) {
+struct Place {
+    i64 sample;
+    int channel, y, x;
+};
+
+__device__ Place place(const Pool& p, i64 i, int height, int width) {
+    Place at;
     if (p.nhwc) {
-        channel = i % p.channels;
-        x = i / p.channels % width;
-        y = i / ((i64)p.channels * width) % height;
+        at.channel = i % p.channels;
+        at.x = i / p.channels % width;
+        at.y = i / ((i64)p.channels * width) % height;
     } else {
-        x = i % width;
-        y = i / width % height;
-        channel = i / ((i64)width * height) % p.channels;
+        at.x = i % width;
+        at.y = i / width % height;
+        at.channel = i / ((i64)width * height) % p.channels;
     }
-    sample = i / ((i64)p.channels * height * width);
+    at.sample = i / ((i64)p.channels * height * width);
+    return at;
 }
 
 extern "C" {
@@ -30,9 +36,7 @@ __global__ void pool_forward(const T* x, T* y, i64 size, const Pool* pool) {
     enter();
     const Pool p = *pool;
     LINEAR(i, size) {
-        i64 sample;
-        int channel, row, column;
-        place(p, i, p.rows, p.columns, sample, channel, row, column);
+        const auto [sample, channel, row, column] = place(p, i, p.rows, p.columns);
         int top = row * p.stride_h - p.top, left = column * p.stride_w - p.left;
         float best = -INF, sum = 0.0f;
         int count = 0;
@@ -53,9 +57,7 @@ __global__ void pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 si
     enter();
     const Pool p = *pool;
     LINEAR(i, size) {
-        i64 sample;
-        int channel, h, w;
-        place(p, i, p.height, p.width, sample, channel, h, w);
+        const auto [sample, channel, h, w] = place(p, i, p.height, p.width);
         int first_row = max(0, (h + p.top - p.kernel_h + p.stride_h) / p.stride_h);
         int last_row = min(p.rows - 1, (h + p.top) / p.stride_h);
         int first_column = max(0, (w + p.left - p.kernel_w + p.stride_w) / p.stride_w);
@@ -93,9 +95,7 @@ __global__ void pool_backward_disjoint(const T* x, const T* dy, T* dx, i64 size,
     enter();
     const Pool p = *pool;
     LINEAR(i, size) {
-        i64 sample;
-        int channel, row, column;
-        place(p, i, p.rows, p.columns, sample, channel, row, column);
+        const auto [sample, channel, row, column] = place(p, i, p.rows, p.columns);
         int top = row * p.stride_h, left = column * p.stride_w;
         int bottom = row == p.rows - 1 ? p.height : top + p.stride_h;
         int right = column == p.columns - 1 ? p.width : left + p.stride_w;
@@ -107,11 +107,7 @@ __global__ void pool_backward_disjoint(const T* x, const T* dy, T* dx, i64 size,
             for (int h = 0; h < p.kernel_h; ++h)
                 for (int w = 0; w < p.kernel_w; ++w) {
                     float value = get(x[corner + h * line + w * pixel]);
-                    if (value > best) {
-                        best = value;
-                        chosen_h = h;
-                        chosen_w = w;
-                    }
+                    if (value > best) best = value, chosen_h = h, chosen_w = w;
                 }
         }
         float gradient = get(dy[i]), share = gradient / (p.kernel_h * p.kernel_w);

@@ -21,10 +21,7 @@ __global__ void row_loss_backward(const float* x, const int* target, float* dx, 
                                   int mean) {
     enter();
     extern __shared__ double totals[];
-    double count = 0.0;
-    for (int row = threadIdx.x; row < n; row += blockDim.x) count += target[row] >= 0;
-    count = block_sum(count, totals);
-    const float weight = mean ? 1.0 / fmax(count, 1.0) : 1.0;
+    const float weight = row_weight(target, n, mean, totals);
     const int warps = blockDim.x / 32;
     for (i64 i = blockIdx.x * warps + threadIdx.x / 32; i < n; i += gridDim.x * warps) {
         Row row = {x + i * classes, target[i], classes, 0.0f};

@@ -2,7 +2,7 @@
 
 // Four neighbours: the 32 neighbours of a tile belong to one parameter, and rules[tile] is its (factor
 // of the learning rate, weight decay); the factor 0 leaves it alone.
-__device__ __forceinline__ void sgd_four(int i, float* p, const float* g, float* v, bfloat* copy,
+INLINE void sgd_four(int i, float* p, const float* g, float* v, bfloat* copy,
                                          const float2* rules, float rate, float momentum,
                                          int nesterov) {
     float2 rule = rules[i / 8];
@@ -10,8 +10,8 @@ __device__ __forceinline__ void sgd_four(int i, float* p, const float* g, float*
     float lr = rate * rule.x;
     float4 p4 = get4(p + 4 * i), g4 = get4(g + 4 * i), v4 = make_float4(0, 0, 0, 0);
     if (momentum != 0.0f) v4 = get4(v + 4 * i);
-    float ps[4] = {p4.x, p4.y, p4.z, p4.w}, gs[4] = {g4.x, g4.y, g4.z, g4.w};
-    float vs[4] = {v4.x, v4.y, v4.z, v4.w};
+    float ps[4], gs[4], vs[4];
+    unpack(p4, ps), unpack(g4, gs), unpack(v4, vs);
     for (int k = 0; k < 4; ++k) {
         float gradient = fmaf(rule.y, ps[k], gs[k]);
         if (momentum != 0.0f) {
@@ -20,10 +20,9 @@ __device__ __forceinline__ void sgd_four(int i, float* p, const float* g, float*
         }
         ps[k] = fmaf(-lr, gradient, ps[k]);
     }
-    float4 moved = make_float4(ps[0], ps[1], ps[2], ps[3]);
-    put4(p + 4 * i, moved);
-    if (momentum != 0.0f) put4(v + 4 * i, make_float4(vs[0], vs[1], vs[2], vs[3]));
-    if (copy) put4(copy + 4 * i, moved);
+    put4(p + 4 * i, pack(ps));
+    if (momentum != 0.0f) put4(v + 4 * i, pack(vs));
+    if (copy) put4(copy + 4 * i, pack(ps));
 }
 
 extern "C" {
