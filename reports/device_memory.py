@@ -23,4 +23,5 @@ def gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
 
     rewrites = CudaBackend.rewrites if config.run.fusion else {}
     graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
-    return plan_memory(graphs, config.run.precision, config.data.residency == "stream")
+    streamed = config.data.residency == "stream"
+    return plan_memory(graphs, config.run.precision, streamed, config.run.fusion)

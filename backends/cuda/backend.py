@@ -20,7 +20,6 @@ from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
 from .libraries.cudnn_library import Cudnn
-from .libraries.layout import BFLOAT, FLOAT, Number
 from .libraries.runtime import cupy, device, frontend, module_version, synchronize
 from .memory_plan import check_fits, choose_residency, free_bytes
 from .tuner import search
@@ -75,11 +74,11 @@ class CudaBackend:
         def planned(
             graphs: Sections, trained: Sections, chosen: Precision
         ) -> CompilePlan[CudaExecutable]:
-            dtype: Number = BFLOAT if chosen == "bf16" else FLOAT
-            arithmetic = Arithmetic(chosen == "fp32", dtype, options.deterministic, options.fusion)
+            arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
             check_countable(graphs)
             free = free_bytes()
-            streamed, memory = choose_residency(graphs, options.precision, options.residency, free)
+            residency, fusion = options.residency, options.fusion
+            streamed, memory = choose_residency(graphs, chosen, residency, free, fusion)
             check_fits(memory, free, self.device.name)
 
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:

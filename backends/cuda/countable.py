@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from ...common.errors import ConfigError
 from ...graph.graph import Graph, Op, Tensor
-from .binding.layouts import Geometry
-from .libraries.layout import FLOAT
-from .memory_plan import FURTHEST, batch_key, elements
+from .binding.layouts import ROWS, Geometry
+from .libraries.layout import BFLOAT, FLOAT, padded
+from .memory_plan import FURTHEST, batch_key
 
 # No tensor descriptor of cuDNN's takes more (cuDNN API, cudnnSetTensor4dDescriptor), and kernels of
 # ours count them in 32 bits.
@@ -25,7 +25,7 @@ def check_countable(graphs: Mapping[str, Graph]) -> None:
         for op in graph.ops:
             for tensor in (*op.reads(), *op.writes()):
                 if tensor.role in ("activation", "input", "parameter", "gradient"):
-                    _check(graph, op, tensor, elements(tensor, geometry))
+                    _check(graph, op, tensor, _elements(tensor, geometry))
 
 
 def _check(graph: Graph, op: Op, tensor: Tensor, size: int) -> None:
@@ -44,3 +44,18 @@ def _check(graph: Graph, op: Op, tensor: Tensor, size: int) -> None:
         f"'{tensor.name}' {tensor.shape} has up to {size:,} elements with its padding, but the "
         f"GPU's libraries allow {MOST_ELEMENTS:,} in one tensor; {advice}"
     )
+
+
+def _elements(tensor: Tensor, geometry: Geometry) -> int:
+    """Elements of a tensor, with padding."""
+    size = tensor.size
+    if len(tensor.shape) == 4:
+        if tensor.role == "parameter":
+            size = geometry.filters(tensor.shape, grouped=False).size
+        else:
+            size = geometry.picture(tensor.shape).size
+    elif len(tensor.shape) == 2:
+        rows, columns = tensor.shape
+        columns = max(geometry.units(columns), padded(columns, ROWS[BFLOAT]))
+        size = (geometry.units(rows) if tensor.role == "parameter" else rows) * columns
+    return size

@@ -1,82 +1,70 @@
-"""The device memory that a network needs, known before any of it is allocated.
+"""The device memory that a network needs, known before any of it is allocated. Needs no GPU.
 
-A bound, not an account: every tensor has a place of its own, channels and units are padded as far
-as any choice pads them, tensors between a padded and a plain operation exist twice, and workspaces
-are as large as a plan may ask. Needs no GPU.
+All sections are bound in a dry run, once for each layout that a search tries, and the plan is that
+of the layout that takes the most. For the choices of such a run the bytes of tensors, scratch and
+tables are exact. A bound remains for: the number of streams (all that a search tries), workspaces
+(as large as a plan may ask), filters that only some plans want rotated (all are), what the driver
+keeps of kernels and captured graphs (a fixed share), the largest batch (what does not grow with it
+in proportion counts as if it did not shrink).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...common.errors import ConfigError
-from ...graph.graph import Graph, Op, Tensor
-from ...graph.ops import (
-    Average,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Fused,
-    GatherAugmented,
-    GatherBatch,
-    MuonUpdate,
-    Pool2d,
-    Reshape,
-)
+from ...graph.graph import Graph
+from ...graph.ops import GatherBatch
 from ..base import Precision, Residency
-from .binding.element_types import BF16_OPS, bf16_tensors
-from .binding.feeds import SLOTS, Packed
-from .binding.layouts import ROWS, Geometry, updates
-from .libraries.conv_graph import WORKSPACE_LIMIT
+from . import operations  # noqa: F401  # they register
+from .binding.bind import Arithmetic, Binder, workspace_sizes
+from .binding.feeds import Feeds
+from .binding.layouts import Geometry, add_shared
+from .binding.store import PARAMETERS, Store
+from .dry_run import ALIGNMENT, STREAM, Array, Cupy, rounded
 from .libraries.cublas import WORKSPACE_BYTES
-from .libraries.layout import BFLOAT, FLOAT, Layout, padded, plain
 from .libraries.runtime import cupy
-from .operations.augment import FLOATS_A_PIXEL
-from .operations.muon import scratch_bytes as muon_bytes
+from .tuner import STREAMS
 
-# The choices with the most padding that a search may take.
-FURTHEST: Mapping[str, str] = {"layout": "nhwc", "pad": "32"}
-# Streams with handles, and so workspaces, of their own.
-STREAMS = 3
+# The choices with the most padding and streams that a search may take.
+FURTHEST: Mapping[str, str] = {"layout": "nhwc", "pad": "32", "streams": STREAMS[-1]}
 # The share of the free memory up to which "auto" keeps data sets on the device.
 DATA_SHARE = 0.5
-# Partial sums, tables and what the allocator rounds up: some megabytes and a share.
+# What the driver keeps of kernels and captured graphs.
 SLACK = 16 << 20
-SCRATCH = 0.06
-
-_CONVOLUTIONS = (Conv2d, Conv2dBackwardData, Conv2dBackwardFilter)
 
 
 @dataclass(frozen=True)
 class SectionNeed:
-    """Bytes that a section alone needs; ``per_sample``: what one more in its batch would add;
-    ``parts``: how many of its batches are one of the config's."""
+    """Bytes that a section alone needs.
+
+    activations: all but workspaces; with a smaller batch at most ``fixed`` and ``per_sample`` for
+    each sample. parts: how many of its batches are one of the config's.
+    """
 
     batch_size: int
     activations: int
+    fixed: int
+    per_sample: int
     workspace: int
     parts: int = 1
-
-    @property
-    def per_sample(self) -> int:
-        return -(-self.activations // self.batch_size)
-
-    @property
-    def total(self) -> int:
-        return self.activations + self.workspace
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes on the device. ``data``: data sets, or the buffers through which they are streamed."""
+    """Bytes on the device. ``data``: data sets, or the buffers through which they are streamed;
+    ``convolutions``: the workspaces that sections, one after the other, share.
+    """
 
     parameters: int
     gradients: int
     optimizer: int
     data: int
     libraries: int
+    convolutions: int
     sections: Mapping[str, SectionNeed]
 
     @property
@@ -91,9 +79,8 @@ class MemoryPlan:
 
     @property
     def workspaces(self) -> int:
-        """What libraries work in; sections, one after the other, share what they ask for."""
-        asked = (need.workspace for need in self.sections.values())
-        return self.libraries + max(asked, default=0)
+        """What libraries work in."""
+        return self.libraries + self.convolutions
 
     def largest_batch(self, section: str, free: int) -> int:
         """The largest batch with which the section would fit into ``free`` bytes; 0 for none.
@@ -102,7 +89,7 @@ class MemoryPlan:
         """
         size = self.sections[section].batch_size
         alike = [need for need in self.sections.values() if need.batch_size == size]
-        rest = free - (self.total - sum(need.activations for need in alike))
+        rest = free - self.total + sum(need.activations - need.fixed for need in alike)
         return max(rest // max(sum(need.per_sample for need in alike), 1), 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -121,58 +108,90 @@ class MemoryPlan:
 
 
 def plan_memory(
-    graphs: Mapping[str, Graph], precision: Precision = "auto", streamed: bool = False
+    graphs: Mapping[str, Graph],
+    precision: Precision = "auto",
+    streamed: bool = False,
+    fusion: bool = True,
 ) -> MemoryPlan:
-    """The need of sections, after rewrites, that share parameters and data sets.
+    """The need of sections, after rewrites, that share parameters and data sets; see above.
 
-    streamed: data sets stay in host memory.
+    "auto" counts as fp32, which takes no less than tf32. streamed: data sets stay in host memory;
+    fusion: as in Options.
     """
-    dtype = BFLOAT if precision == "bf16" else FLOAT
-    geometry = Geometry(FURTHEST, dtype)
-    parameters: set[Tensor] = set()
-    others: set[Tensor] = set()
-    data: set[Tensor] = set()
-    families: set[str] = set()
-    kept: set[Tensor] = set()
-    averaged: dict[Tensor, Tensor] = {}
-    buffers = trained = scratch = 0
-    sections = {}
-    for name, graph in graphs.items():
-        for tensor in graph.tensors():
-            if tensor.role == "parameter":
-                parameters.add(tensor)
-            elif tensor.role == "data":
-                data.add(tensor)
-            elif tensor.role in ("state", "gradient"):
-                others.add(tensor)
-        changes = updates({name: graph})
-        trained += bool(changes)
-        for change in changes:
-            families |= set(change.families())
-            kept |= set(change.gradients)
-            kept |= {tensor for family in change.families().values() for tensor in family}
-            if isinstance(change, MuonUpdate):
-                scratch += muon_bytes([_filters(p, geometry) for p in change.parameters])
-        for op in graph.ops:
-            if isinstance(op, Average):
-                averaged |= dict(zip(op.averages, op.values, strict=True))
-        if streamed:
-            gathers = [op for op in graph.ops if isinstance(op, GatherBatch)]
-            data -= {t for op in gathers for t in (op.images, op.labels, op.order)}
-            buffers += (SLOTS + 1) * sum(Packed.nbytes(op.x.shape) for op in gathers)
-        sections[name] = _section(graph, geometry, dtype)
-    # States and gradients lie in arenas of the same form as that of the parameters.
-    arena = sum(_bytes(tensor, geometry) for tensor in parameters)
-    # An average lies in memory as the tensor that it averages.
-    states = sum(_bytes(averaged.get(tensor, tensor), geometry) for tensor in others - kept)
+    arithmetic = Arithmetic.of("fp32" if precision == "auto" else precision, fusion)
+    return dry_run(graphs, arithmetic, FURTHEST, streamed, variants=True)
+
+
+def dry_run(
+    graphs: Mapping[str, Graph],
+    arithmetic: Arithmetic,
+    choices: Mapping[str, str],
+    streamed: bool = False,
+    variants: bool = False,
+) -> MemoryPlan:
+    """The need with these choices; variants: and whatever else a search would try with them."""
+    counted = Cupy()
+    store, streams = Store(counted), [STREAM] * int(choices["streams"])
+    if streamed:
+        store.feeds = Feeds(graphs, lambda step: 0, counted)
+    fed, sections = counted.taken, {}
+    add_shared(store, graphs, Geometry(choices, arithmetic.dtype))
+    binders = [Binder(graph, store, streams, arithmetic, choices) for graph in graphs.values()]
+    for name, binder in zip(graphs, binders, strict=True):
+        before = counted.taken - sum(_shared(store).values())
+        binder.bind()
+        for _, make in (each for found in binder.variants.values() for each in found):
+            if variants:
+                make()
+        own = counted.taken - sum(_shared(store).values()) - before
+        sections[name] = _need(binder, own)
+    shared = _shared(store)
     return MemoryPlan(
-        parameters=arena + (arena // 2 if dtype == BFLOAT else 0),
-        gradients=trained * arena,
-        optimizer=len(families) * arena + states + scratch,
-        data=sum(tensor.nbytes for tensor in data) + buffers,
-        libraries=STREAMS * WORKSPACE_BYTES + SLACK,
+        parameters=shared["parameters"],
+        gradients=shared["gradients"],
+        optimizer=shared["optimizer"],
+        data=shared["data"] + fed,
+        libraries=len(streams) * WORKSPACE_BYTES + SLACK,
+        convolutions=sum(map(rounded, workspace_sizes(binders).values())),
         sections=sections,
     )
+
+
+def _shared(store: Store) -> Counter[str]:
+    """Bytes of what all sections share, by what it is for."""
+    sizes: Counter[str] = Counter(data=sum(rounded(a.nbytes) for a in store.data.values()))
+    for name, arena in store.arenas.items():
+        family = name.partition(".")
+        kind = {PARAMETERS: "parameters"}.get(family[0], "optimizer")
+        sizes["gradients" if family[2] == "gradients" else kind] += rounded(arena.nbytes)
+    for tensor, buffer in store.alone():
+        kind = "parameters" if tensor.role == "parameter" else "optimizer"
+        sizes[kind] += rounded(buffer.array.nbytes)
+    return sizes
+
+
+def _need(binder: Binder, own: int) -> SectionNeed:
+    """``own``: bytes that binding took for the section alone."""
+    batch = binder.graph.batch_size
+    arrays = {id(array): array for array in _batched(binder)}.values()
+    grows = sum(array.nbytes for array in arrays)
+    return SectionNeed(
+        batch_size=batch,
+        activations=own,
+        fixed=own - sum(rounded(array.nbytes) for array in arrays) + ALIGNMENT * len(arrays),
+        per_sample=-(-grows // batch),
+        workspace=sum(binder.wanted_workspaces().values()),
+        parts=binder.graph.parts,
+    )
+
+
+def _batched(binder: Binder) -> Iterator[Array]:
+    """Arrays whose size is in proportion to the batch."""
+    for tensor, buffer in binder.tensors():
+        rows = tensor.shape[0] if tensor.role in ("activation", "input") else 1
+        if rows % binder.graph.batch_size == 0:
+            yield buffer.array
+    yield from (maxima.places for maxima in binder.decisions.maxima.values())
 
 
 def fits_the_share(graphs: Mapping[str, Graph], free: int) -> bool:
@@ -182,19 +201,23 @@ def fits_the_share(graphs: Mapping[str, Graph], free: int) -> bool:
 
 
 def choose_residency(
-    graphs: Mapping[str, Graph], precision: Precision, residency: Residency, free: int
+    graphs: Mapping[str, Graph],
+    precision: Precision,
+    residency: Residency,
+    free: int,
+    fusion: bool = True,
 ) -> tuple[bool, MemoryPlan]:
     """Whether data sets stay in host memory, and the plan with that; ``free``: bytes.
 
     "auto" keeps them on the device if they fill at most the share and all else fits too.
     """
-    resident = plan_memory(graphs, precision)
+    resident = plan_memory(graphs, precision, False, fusion)
     gathers = any(isinstance(op, GatherBatch) for graph in graphs.values() for op in graph.ops)
     if residency == "device" or not gathers:
         return False, resident
     if residency == "auto" and fits_the_share(graphs, free) and resident.total <= free:
         return False, resident
-    return True, plan_memory(graphs, precision, streamed=True)
+    return True, plan_memory(graphs, precision, True, fusion)
 
 
 def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
@@ -236,93 +259,7 @@ def gigabytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB"
 
 
-def elements(tensor: Tensor, geometry: Geometry) -> int:
-    """Elements of a tensor, with padding."""
-    size = tensor.size
-    if len(tensor.shape) == 4:
-        if tensor.role == "parameter":
-            size = geometry.filters(tensor.shape, grouped=False).size
-        else:
-            size = geometry.picture(tensor.shape).size
-    elif len(tensor.shape) == 2:
-        rows, columns = tensor.shape
-        columns = max(geometry.units(columns), padded(columns, ROWS[BFLOAT]))
-        size = (geometry.units(rows) if tensor.role == "parameter" else rows) * columns
-    return size
-
-
 def free_bytes() -> int:
     """What the device has free, with what CuPy holds in reserve."""
     free, _ = cupy().cuda.runtime.memGetInfo()
     return int(free) + int(cupy().get_default_memory_pool().free_bytes())
-
-
-def _section(graph: Graph, geometry: Geometry, dtype: str) -> SectionNeed:
-    halved = bf16_tensors(graph) if dtype == BFLOAT else frozenset[Tensor]()
-    own: dict[Tensor, int] = {}
-    for op in graph.ops:
-        for tensor in () if isinstance(op, Reshape) else op.writes():
-            if tensor.role in ("activation", "scalar"):
-                own[tensor] = _bytes(tensor, geometry, tensor in halved)
-        for tensor in op.reads():
-            if tensor.role in ("input", "scalar"):
-                own[tensor] = _bytes(tensor, geometry)
-    noise = sum(_noise(op) for op in graph.ops)
-    bordered = sum(_bytes(x, geometry, x in halved) for op in graph.ops for x in _bordered(op))
-    # Pooling notes where each maximum came from.
-    chosen = sum(tensor.size for op in graph.ops for tensor in _pooled(op))
-    copies = sum(
-        _bytes(t, geometry) + (t.nbytes // 2 if dtype == BFLOAT else 0) for t in _copied(graph)
-    )
-    convolves = any(isinstance(op, _CONVOLUTIONS) for op in graph.ops)
-    return SectionNeed(
-        batch_size=graph.batch_size,
-        activations=int((sum(own.values()) + copies + chosen + bordered + noise) * (1 + SCRATCH)),
-        workspace=STREAMS * WORKSPACE_LIMIT if convolves else 0,
-        parts=graph.parts,
-    )
-
-
-def _bordered(op: Op) -> Iterator[Tensor]:
-    """The picture with its padding, which a filter gradient needs where that is lopsided."""
-    if isinstance(op, Conv2dBackwardFilter) and op.window.is_lopsided:
-        n, c, h, w = op.x.shape
-        top, bottom, left, right = op.window.padding
-        yield replace(op.x, shape=(n, c, h + top + bottom, w + left + right))
-
-
-def _copied(graph: Graph) -> set[Tensor]:
-    """Pictures that an operation without padding reads or writes: they exist plain as well."""
-    return {
-        tensor
-        for op in graph.ops
-        if not isinstance(op, (*BF16_OPS, Fused))
-        for tensor in (*op.reads(), *op.writes())
-        if tensor.role == "activation" and len(tensor.shape) == 4
-    }
-
-
-def _noise(op: Op) -> int:
-    """Bytes of the noise that displaces pixels, as it is smoothed."""
-    if not isinstance(op, GatherAugmented) or "elastic" not in {each.kind for each in op.augment}:
-        return 0
-    n, _, height, width = op.x.shape
-    return 4 * FLOATS_A_PIXEL * n * height * width
-
-
-def _filters(tensor: Tensor, geometry: Geometry) -> Layout:
-    if len(tensor.shape) == 4:
-        return geometry.filters(tensor.shape, grouped=False)
-    return plain(tensor.shape)
-
-
-def _pooled(op: Op) -> tuple[Tensor, ...]:
-    if isinstance(op, Pool2d):
-        return (op.y,)
-    return tuple(t for t in op.results if len(t.shape) == 4) if isinstance(op, Fused) else ()
-
-
-def _bytes(tensor: Tensor, geometry: Geometry, halved: bool = False) -> int:
-    """Bytes with padding, and to a multiple of 512 as they are allocated."""
-    item = 2 if halved else tensor.nbytes // max(tensor.size, 1)
-    return padded(elements(tensor, geometry) * item, 512)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 from ....common.errors import ShapeError
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
 from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
+from ...base import Precision
 from ...registry import Registry
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
@@ -19,7 +20,6 @@ from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import i64, linear_grid
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
-from ..libraries.runtime import cupy
 from .decisions import Decisions
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
@@ -52,6 +52,11 @@ class Arithmetic:
     deterministic: bool
     fusion: bool
 
+    @classmethod
+    def of(cls, precision: Precision, fusion: bool, deterministic: bool = True) -> Arithmetic:
+        """That of a precision that a device has."""
+        return cls(precision == "fp32", BFLOAT if precision == "bf16" else FLOAT, deterministic, fusion)
+
 
 @dataclass(frozen=True)
 class _Slices:
@@ -78,14 +83,15 @@ class Binder(LaunchList):
         arithmetic: Arithmetic,
         choices: Mapping[str, str],
     ) -> None:
-        overlap = choices.get("overlap", "") if available() else ""
-        super().__init__(streams, overlap, choices.get("apart", "").split(","))
+        overlap = choices.get("overlap", "")
+        overlap = overlap if overlap and available() else ""
+        super().__init__(store.cupy, streams, overlap, choices.get("apart", "").split(","))
         self.graph = graph
         self.store = store
         self.arithmetic = arithmetic
         self.choices = choices
         self.geometry = Geometry(choices, arithmetic.dtype)
-        self.buffers: dict[Tensor, Buffer] = {}
+        self.buffers = store.gradients(graph.name)
         self.convolutions: dict[str, ConvGraph] = {}
         # By a convolution's name: other ways to compute it, each with what its choices begin with,
         # and how long a kernel takes that must finish the result of cuDNN's plan.
@@ -127,6 +133,11 @@ class Binder(LaunchList):
         self.add_up()
         self.join(range(len(self.streams)))
 
+    def tensors(self) -> Iterator[tuple[Tensor, Buffer]]:
+        """What is held for the section's tensors: their homes, and copies in other layouts."""
+        yield from self.buffers.items()
+        yield from ((tensor, copy) for (tensor, _), (copy, _) in self._copies.items())
+
     def wanted_workspaces(self) -> dict[int, int]:
         """The bytes of workspace that each stream asks for."""
         return {
@@ -166,7 +177,7 @@ class Binder(LaunchList):
         """The buffer that holds a tensor; one that comes from outside starts zeroed, row-major."""
         held = self.store.buffers if tensor.role in SHARED else self.buffers
         if tensor not in held:
-            held[tensor] = Buffer.zeros(plain(tensor.shape, tensor.dtype))
+            held[tensor] = self.store.zeros(plain(tensor.shape, tensor.dtype))
         return held[tensor]
 
     def data(self, tensor: Tensor) -> Any:
@@ -177,7 +188,7 @@ class Binder(LaunchList):
         if self.store.feeds is not None and self.store.feeds.holds(tensor):
             return self.store.feeds.staged(self.graph.name, tensor)
         if tensor not in self.store.data:
-            self.store.data[tensor] = cupy().zeros(tensor.shape, tensor.dtype)
+            self.store.data[tensor] = self.cupy.zeros(tensor.shape, tensor.dtype)
         return self.store.data[tensor]
 
     def want(self, tensor: Tensor, layout: Layout) -> Buffer:
@@ -192,7 +203,7 @@ class Binder(LaunchList):
             copy, stream = self._copies[key]
             self.join([stream])
             return copy
-        copy = self._copies[key][0] if key in self._copies else Buffer.zeros(layout)
+        copy = self._copies[key][0] if key in self._copies else self.store.zeros(layout)
         self._copies[key] = (copy, self.current)
         self.convert(home, copy, tensor.name)
         return copy
@@ -209,7 +220,7 @@ class Binder(LaunchList):
             if not held.layout.same(layout):
                 raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
             return held
-        self.buffers[tensor] = Buffer.zeros(layout)
+        self.buffers[tensor] = self.store.zeros(layout)
         return self.buffers[tensor]
 
     def planned(self, tensor: Tensor) -> Layout | None:
@@ -294,8 +305,8 @@ class Binder(LaunchList):
             source = int(p.source.data.ptr) + 4 * p.first
             table[i] = (source, p.target.pointer, p.count, p.stride, p.size, 0)
             where += [(i, first) for first in range(0, p.size, 32)]
-        segments = self.keep(cupy().asarray(table.view("u1")))
-        places = self.keep(cupy().asarray(np.asarray(where, "int32").reshape(-1)))
+        segments = self.keep(self.cupy.asarray(table.view("u1")))
+        places = self.keep(self.cupy.asarray(np.asarray(where, "int32").reshape(-1)))
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
         self.kernel(
             replace(pending[0].op, origin=origin),
@@ -318,6 +329,15 @@ class Binder(LaunchList):
             if result is not None and summed == dy:
                 return op, result
         return None
+
+
+def workspace_sizes(binders: Iterable[Binder]) -> dict[int, int]:
+    """The bytes of the workspace that sections share, by stream: they do not run at one time."""
+    sizes: dict[int, int] = {}
+    for binder in binders:
+        for stream, size in binder.wanted_workspaces().items():
+            sizes[stream] = max(size, sizes.get(stream, 16))
+    return sizes
 
 
 def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:

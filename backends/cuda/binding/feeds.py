@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ....graph.graph import Graph, Tensor
 from ....graph.ops import GatherBatch
-from ..libraries.runtime import cupy, device
+from ..libraries.runtime import device
 
 # Batches on their way: one is read, one is ready, one is copied, one is gathered.
 SLOTS = 4
@@ -64,41 +64,34 @@ class _Slot:
     ``copied``: the device has it; ``taken``: the staging buffer has it.
     """
 
-    def __init__(self, batch: tuple[int, ...]) -> None:
-        cp, size = cupy(), Packed.nbytes(batch)
-        self._memory = cp.cuda.alloc_pinned_memory(size)
+    def __init__(self, batch: tuple[int, ...], cupy: Any) -> None:
+        size = Packed.nbytes(batch)
+        self._memory = cupy.cuda.alloc_pinned_memory(size)
+        # A batch fills all of it but what aligns its parts.
         self.host = Packed(np.frombuffer(self._memory, np.uint8, size), batch)
-        self.host.buffer[...] = 0
-        self.device = cp.empty(size, "uint8")
-        self.copied = cp.cuda.Event(disable_timing=True)
-        self.taken = cp.cuda.Event(disable_timing=True)
-
-
-def _copy(target: Any, source: Any, kind: int, stream: Any) -> None:
-    """Copy between arrays of one size, device or page-locked, when the stream comes to it."""
-    start = source.ctypes.data if isinstance(source, np.ndarray) else int(source.data.ptr)
-    cupy().cuda.runtime.memcpyAsync(
-        int(target.data.ptr), start, int(target.nbytes), kind, int(stream.ptr)
-    )
+        self.device = cupy.empty(size, "uint8")
+        self.copied = cupy.cuda.Event(disable_timing=True)
+        self.taken = cupy.cuda.Event(disable_timing=True)
 
 
 class Feed:
     """The batches of one section, in the order that its gathering operation would read them.
 
     ``held``: the data sets in host memory by tensor; ``position`` gives the section's present step,
-    asked for when the first batch after ``restart`` is wanted.
+    asked for when the first batch after ``restart`` is wanted; ``cupy``: see Store.
     """
 
     def __init__(
-        self, op: GatherBatch, held: Mapping[Tensor, Host], position: Callable[[], int]
+        self, op: GatherBatch, held: Mapping[Tensor, Host], position: Callable[[], int], cupy: Any
     ) -> None:
         self.op = op
+        self._cuda = cupy.cuda
         self._held = held
         self._position = position
         self._batch = op.x.shape
-        self.staging = Packed(cupy().zeros(Packed.nbytes(self._batch), "uint8"), self._batch)
-        self._copies = cupy().cuda.Stream(non_blocking=True)
-        self._slots = [_Slot(self._batch) for _ in range(SLOTS)]
+        self.staging = Packed(cupy.zeros(Packed.nbytes(self._batch), "uint8"), self._batch)
+        self._copies = cupy.cuda.Stream(non_blocking=True)
+        self._slots = [_Slot(self._batch, cupy) for _ in range(SLOTS)]
         self._free = deque(self._slots)
         self._ready: deque[tuple[int, _Slot]] = deque()
         self._changed = Condition()
@@ -121,8 +114,8 @@ class Feed:
         """
         slot, stream = self._take(), device().stream
         stream.wait_event(slot.copied)
-        runtime = cupy().cuda.runtime
-        _copy(self.staging.buffer, slot.device, runtime.memcpyDeviceToDevice, stream)
+        kind = self._cuda.runtime.memcpyDeviceToDevice
+        self._copy(self.staging.buffer, slot.device, kind, stream)
         slot.taken.record(stream)
         with self._changed:
             self._free.append(slot)
@@ -156,7 +149,7 @@ class Feed:
                 self._changed.wait()
 
     def _work(self) -> None:
-        cupy().cuda.Device(0).use()
+        self._cuda.Device(0).use()
         while True:
             with self._changed:
                 self._changed.wait_for(
@@ -181,9 +174,16 @@ class Feed:
         slot.copied.synchronize()
         self._gather(slot.host, step)
         self._copies.wait_event(slot.taken)
-        kind = cupy().cuda.runtime.memcpyHostToDevice
-        _copy(slot.device, slot.host.buffer, kind, self._copies)
+        kind = self._cuda.runtime.memcpyHostToDevice
+        self._copy(slot.device, slot.host.buffer, kind, self._copies)
         slot.copied.record(self._copies)
+
+    def _copy(self, target: Any, source: Any, kind: int, stream: Any) -> None:
+        """Copy between arrays of one size, device or page-locked, when the stream comes to it."""
+        start = source.ctypes.data if isinstance(source, np.ndarray) else int(source.data.ptr)
+        self._cuda.runtime.memcpyAsync(
+            int(target.data.ptr), start, int(target.nbytes), kind, int(stream.ptr)
+        )
 
     def _gather(self, target: Packed, step: int) -> None:
         n = self._batch[0]
@@ -200,17 +200,20 @@ class Feed:
 class Feeds:
     """The feeds of an executable's sections, and the data sets that they gather from.
 
-    ``position(tensor)`` gives the value of a step counter.
+    ``position(tensor)`` gives the value of a step counter; ``cupy``: see Store.
     """
 
-    def __init__(self, graphs: Mapping[str, Graph], position: Callable[[Tensor], int]) -> None:
+    def __init__(
+        self, graphs: Mapping[str, Graph], position: Callable[[Tensor], int], cupy: Any
+    ) -> None:
         self._held: dict[Tensor, Host] = {}
         self._feeds: dict[str, Feed] = {}
         self._last: dict[Tensor, str] = {}
         for name, graph in graphs.items():
             for op in graph.ops:
                 if isinstance(op, GatherBatch):
-                    self._feeds[name] = Feed(op, self._held, partial(position, op.step))
+                    step = partial(position, op.step)
+                    self._feeds[name] = Feed(op, self._held, step, cupy)
         self._tensors = {t for feed in self._feeds.values() for t in _sources(feed.op)}
 
     def holds(self, tensor: Tensor) -> bool:

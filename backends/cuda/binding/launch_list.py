@@ -11,25 +11,37 @@ from ....graph.ops import Advance
 from ....graph.ops.formulas import Formula
 from ....graph.ops.updates import ParameterUpdate
 from ...base import BoundCall
+from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
 from ..libraries.cudnn_library import Cudnn
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel
 from ..libraries.layout import FLOAT
-from ..libraries.runtime import cupy, device
+from ..libraries.runtime import device
 
 # One of our kernels: file and name, and the type of activations if that is not float32.
 Named = tuple[str, str] | tuple[str, str, str]
 
 
+def _beside() -> Any:
+    return device().numbered_stream(1)
+
+
 @dataclass(frozen=True)
 class Stream:
-    """A CUDA stream, as CuPy has it, with the library handles that work on it."""
+    """A CUDA stream, as CuPy has it, with the library handles that work on it.
+
+    Besides, what compiles a kernel of ours, what finds the plans of a convolution, and what gives
+    another stream, on which no library works. A dry run replaces all of them.
+    """
 
     cuda: Any
     cublas: Cublas
     cudnn: Cudnn
     cublas_lt: CublasLt
+    kernel: Callable[..., Kernel] = Kernel
+    convolution: Callable[..., ConvGraph] = ConvGraph
+    beside: Callable[[], Any] = _beside
 
 
 @dataclass(frozen=True)
@@ -71,16 +83,21 @@ def launches(
 
 
 class LaunchList:
-    """What a section launches; ``current`` is the stream that the next launch
-    goes to, 0 the main one.
+    """What a section launches; ``current`` is the stream that the next launch goes to, 0 the main
+    one.
 
-    ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one in front; ``apart``:
+    ``cupy``: see Store. ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one in front; ``apart``:
     kernels that always do.
     """
 
     def __init__(
-        self, streams: Sequence[Stream], overlaps: str = "", apart: Collection[str] = ()
+        self,
+        cupy: Any,
+        streams: Sequence[Stream],
+        overlaps: str = "",
+        apart: Collection[str] = (),
     ) -> None:
+        self.cupy = cupy
         self.streams = streams
         self.overlaps = overlaps
         self._apart = apart
@@ -106,17 +123,17 @@ class LaunchList:
 
     def scratch(self, size: int, dtype: str) -> Any:
         """A flat array that every run writes before it reads it."""
-        array = self.keep(cupy().empty(size, dtype))
+        array = self.keep(self.cupy.empty(size, dtype))
         self._scratch.append(array)
         return array
 
     def numbers(self, *values: float, dtype: str = "int32") -> Any:
         """A few numbers on the device."""
-        return self.keep(cupy().asarray(values, dtype))
+        return self.keep(self.cupy.asarray(values, dtype))
 
     def counter(self) -> Any:
         """A counter of blocks for one launch, see ``come`` in common.cuh."""
-        return self.keep(cupy().zeros(1, "uint32"))
+        return self.keep(self.cupy.zeros(1, "uint32"))
 
     def join(self, others: Iterable[int]) -> None:
         """Let the present stream wait for what the others have been given so far."""
@@ -131,7 +148,7 @@ class LaunchList:
 
     def mark(self) -> Any:
         """An event behind what the present stream has been given so far."""
-        event, stream = cupy().cuda.Event(disable_timing=True), self.stream.cuda
+        event, stream = self.cupy.cuda.Event(disable_timing=True), self.stream.cuda
         self.steps.append(Step(lambda: event.record(stream), self.current))
         return event
 
@@ -171,7 +188,7 @@ class LaunchList:
         formula: Formula | None = None,
     ) -> None:
         """Append a launch of one of our kernels."""
-        found = Kernel(*_typed(kernel), defines, formula)
+        found = self.stream.kernel(*_typed(kernel), defines, formula)
         given = (self.stream.cuda, grid, block, arguments, shared)
         overlaps = self.overlaps and kernel[1] not in self._apart
         behind = found.overlapping(*given) if overlaps else None
@@ -181,9 +198,9 @@ class LaunchList:
     def early(self, kernel: Named, grid: Grid, arguments: Sequence[Any]) -> None:
         """Say how the launch just added is made beside the update of the step before."""
         if len(self._cuda_streams) == 1:
-            # A stream alone: no library works on it, so it needs no handles.
-            self._cuda_streams.append(device().numbered_stream(1))
-        launch = Kernel(*_typed(kernel)).launch(self._cuda_streams[1], grid, (THREADS,), arguments)
+            self._cuda_streams.append(self.stream.beside())
+        found = self.stream.kernel(*_typed(kernel))
+        launch = found.launch(self._cuda_streams[1], grid, (THREADS,), arguments)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
     def repeated(self, times: int) -> list[Step]:
@@ -215,7 +232,7 @@ class LaunchList:
 
     def _wait(self, behind: int, ahead: int) -> Step:
         """Let one stream wait for another."""
-        event = cupy().cuda.Event(disable_timing=True)
+        event = self.cupy.cuda.Event(disable_timing=True)
         last, waiting = self._cuda_streams[ahead], self._cuda_streams[behind]
 
         def wait() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....graph.graph import Tensor
 from ..libraries.layout import BFLOAT, Layout
-from ..libraries.runtime import cupy
 
 if TYPE_CHECKING:
     from .feeds import Feeds
@@ -27,10 +26,6 @@ class Buffer:
     array: Any
     layout: Layout
 
-    @classmethod
-    def zeros(cls, layout: Layout) -> Buffer:
-        return cls(cupy().zeros(layout.size, layout.item), layout)
-
     @property
     def pointer(self) -> int:
         return int(self.array.data.ptr)
@@ -43,10 +38,12 @@ class Buffer:
 class Store:
     """Buffers by tensor; arenas hold the families of the optimizers, one tensor behind the other.
 
-    ``generation`` counts the data sets that moved: a captured graph of before is stale.
+    ``cupy``: CuPy, or what stands for it in a dry run. ``generation`` counts the data sets that
+    moved: a captured graph of before is stale.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
         self.buffers: dict[Tensor, Buffer] = {}
         self.data: dict[Tensor, Any] = {}
         self.arenas: dict[str, Any] = {}
@@ -56,6 +53,10 @@ class Store:
         self.feeds: Feeds | None = None
         self._bf16_copies: dict[Tensor, Buffer] = {}
 
+    def zeros(self, layout: Layout) -> Buffer:
+        """A new buffer, zeroed."""
+        return Buffer(self.cupy.zeros(layout.size, layout.item), layout)
+
     def add_arena(self, name: str, layouts: dict[Tensor, Layout]) -> None:
         """Lay tensors side by side, zeroed."""
         end = 0
@@ -63,7 +64,7 @@ class Store:
             size = -(-layout.size // TILE) * TILE
             self.spans[tensor] = (name, end, end + size)
             end += size
-        arena = cupy().zeros(end, "float32")
+        arena = self.cupy.zeros(end, "float32")
         self.arenas[name] = arena
         for tensor, layout in layouts.items():
             start = self.spans[tensor][1]
@@ -72,12 +73,17 @@ class Store:
     def add_mirror(self, name: str, tensors: dict[Tensor, Tensor]) -> None:
         """Lay tensors at the places that their parameters have in theirs, zeroed."""
         if name not in self.arenas:
-            self.arenas[name] = cupy().zeros_like(self.arenas[PARAMETERS])
+            self.arenas[name] = self.cupy.zeros_like(self.arenas[PARAMETERS])
         for tensor, parameter in tensors.items():
             _, start, stop = self.spans[parameter]
             layout = self.buffers[parameter].layout
             self.spans[tensor] = (name, start, stop)
             self.buffers[tensor] = Buffer(self.arenas[name][start : start + layout.size], layout)
+
+    def gradients(self, section: str) -> dict[Tensor, Buffer]:
+        """The buffers of the gradients that lie here and belong to a section."""
+        held = self.buffers.items()
+        return {tensor: buffer for tensor, buffer in held if tensor.section == section}
 
     def stretch(self, tensors: Sequence[Tensor]) -> tuple[str, int, int]:
         """The arena that holds the tensors, and where the first begins and the last ends."""
@@ -91,7 +97,7 @@ class Store:
         home = self.buffers[tensor]
         layout = replace(home.layout, dtype=BFLOAT)
         if tensor not in self.spans:
-            self._bf16_copies[tensor] = Buffer.zeros(layout)
+            self._bf16_copies[tensor] = self.zeros(layout)
         else:
             name, start, _ = self.spans[tensor]
             arena = self.bf16_arena(name)
@@ -102,8 +108,13 @@ class Store:
         """The bfloat16 copy of an arena, made when first asked for."""
         key = f"{name}.bfloat16"
         if key not in self.arenas:
-            self.arenas[key] = cupy().zeros(self.arenas[name].size, "uint16")
+            self.arenas[key] = self.cupy.zeros(self.arenas[name].size, "uint16")
         return self.arenas[key]
+
+    def alone(self) -> Iterator[tuple[Tensor, Buffer]]:
+        """The buffers that lie in no arena."""
+        held = (*self.buffers.items(), *self._bf16_copies.items())
+        return ((tensor, buffer) for tensor, buffer in held if tensor not in self.spans)
 
     @property
     def has_bf16(self) -> bool:

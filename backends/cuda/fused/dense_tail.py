@@ -22,7 +22,6 @@ from ....graph.ops import (
 from ..binding.bind import Binder
 from ..libraries.kernels import Defines, f32, i32
 from ..libraries.layout import Layout
-from ..libraries.runtime import cupy
 from .pattern import defines, launches, origins, part, replace_ops, united
 
 TAIL, GRADIENTS = "dense_tail", "dense_tail_gradients"
@@ -221,7 +220,7 @@ def _tail(b: Binder, op: Fused) -> None:
     held = b.home(pre)
     dpre_layout = Layout(slope.dx.shape, held.layout.stored, dtype=b.number(slope.dx))
     dpre = b.output(slope.dx, dpre_layout)
-    rows = b.keep(cupy().zeros(2 * n, "float32"))
+    rows = b.keep(b.cupy.zeros(2 * n, "float32"))
     b.decisions.row_sums[entropy.x] = rows
     arguments = (
         *(held.array, _bias(b, bias), b.home(out.b).array),

@@ -15,7 +15,6 @@ from ..binding.bind import Binder
 from ..binding.decisions import Maxima
 from ..libraries.kernels import i32
 from ..libraries.layout import Layout, plain
-from ..libraries.runtime import cupy
 from .pattern import defines, launches, part, replace_ops, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
@@ -149,7 +148,7 @@ def _forward(b: Binder, op: Fused) -> None:
     # Of one type with y, whoever reads that.
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     y = b.output(pool.y, layout)
-    index = b.keep(cupy().zeros(layout.size, "uint8"))
+    index = b.keep(b.cupy.zeros(layout.size, "uint8"))
     b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout)
     values = _numbers(conv, pool, layout.stored[1])
     # The same module serves forward and backward, so both are compiled with all numbers.

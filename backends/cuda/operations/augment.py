@@ -23,7 +23,6 @@ from ....graph.augmentations import (
 from ....graph.ops import AverageViews, GatherAugmented, Views
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, i32, i64, linear_grid
-from ..libraries.runtime import cupy
 from .step import GATHER_BLOCKS
 
 # The enumeration of augment.cu; a crop that reflects is the one after RandomCrop.
@@ -57,7 +56,7 @@ def _acts(b: Binder, op: GatherAugmented) -> Any:
     for i, (each, key) in enumerate(zip(op.augment, op.keys, strict=True)):
         kind, size, first, second = _act(each)
         table[i] = (kind, size, key.low, key.high, first, second)
-    return b.keep(cupy().asarray(table.view("u1")))
+    return b.keep(b.cupy.asarray(table.view("u1")))
 
 
 def _gaussian(elastic: Elastic) -> list[float]:

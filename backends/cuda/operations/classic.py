@@ -24,7 +24,6 @@ from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import f32, i32, i64, linear_grid
 from ..libraries.layout import FLOAT
-from ..libraries.runtime import cupy
 
 
 def _kernel(b: Binder, op: Op, name: str, size: int, arguments: tuple[Any, ...]) -> None:
@@ -100,7 +99,7 @@ def connect_filters_backward(b: Binder, op: ConnectFiltersBackward) -> None:
 
 
 def _centres(b: Binder, op: Rbf | RbfBackward) -> Any:
-    return b.keep(cupy().asarray(np.asarray(op.centres, FLOAT)))
+    return b.keep(b.cupy.asarray(np.asarray(op.centres, FLOAT)))
 
 
 @binds(Rbf)

@@ -144,7 +144,7 @@ PREPARATIONS[Conv2dBackwardData] = rotate_filters
 def _turned(b: Binder, op: Conv2dBackwardData, w: Buffer) -> Buffer:
     outer, inner, height, width = w.layout.stored
     shape = (inner, outer, height, width)
-    return Buffer.zeros(Layout(shape, shape, True, dtype=w.layout.dtype))
+    return b.store.zeros(Layout(shape, shape, True, dtype=w.layout.dtype))
 
 
 def _as_forward(b: Binder, op: Conv2dBackwardData, turned: Buffer | None = None) -> ConvGraph:
@@ -156,7 +156,7 @@ def _as_forward(b: Binder, op: Conv2dBackwardData, turned: Buffer | None = None)
     height, width = op.window.kernel
     top, bottom, left, right = op.window.padding
     edges = (height - 1 - top, height - 1 - bottom, width - 1 - left, width - 1 - right)
-    graph = ConvGraph(
+    graph = b.stream.convolution(
         b.stream.cudnn,
         "forward",
         {name: Operand.of(end.layout) for name, end in forward.items()},
@@ -214,7 +214,7 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     else:
         # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
         target, layout = ends["w"], ends["w"].layout
-        near = Buffer.zeros(Layout(layout.shape, layout.stored, layout.nhwc, dtype=number))
+        near = b.store.zeros(Layout(layout.shape, layout.stored, layout.nhwc, dtype=number))
         through = ends | {"w": near}
         _launch(b, op, _graph(b, op, "filter", through), through, _key(b, op, "filter"))
         b.convert(near, target, op.dw.name)
@@ -235,7 +235,7 @@ def _bordered(
     shape, stored = (n, c, h + top + bottom, w + left + right), x.layout.stored[1]
     whole = Layout(shape, (n, stored, *shape[2:]), x.layout.nhwc, dtype=x.layout.dtype)
     # Its border is written here alone; nothing else has this memory.
-    bordered = b.keep(Buffer.zeros(whole))
+    bordered = b.keep(b.store.zeros(whole))
     _, _, down, across = whole.strides
     corner = bordered.array[top * down + left * across :]
     inner = Buffer(corner, Layout(x.layout.shape, whole.stored, whole.nhwc, dtype=whole.dtype))
@@ -247,7 +247,7 @@ def _bordered(
 def _candidates(
     b: Binder, op: Convolution, kind: Kind, ends: Mapping[str, Buffer], relu: bool = False
 ) -> ConvGraph:
-    return ConvGraph(
+    return b.stream.convolution(
         b.stream.cudnn,
         kind,
         {name: Operand.of(end.layout) for name, end in ends.items()},

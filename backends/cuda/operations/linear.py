@@ -13,7 +13,6 @@ from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import THREADS, f32, i32, i64, linear_grid
 from ..libraries.layout import BFLOAT, FLOAT, Layout, plain
-from ..libraries.runtime import cupy
 
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
@@ -146,7 +145,7 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
         return _planes(b, op, held, db)
     rows = layout.size // stored
     if layout.picture is None and held.layout.dtype == "float32" and not b.arithmetic.fusion:
-        ones = b.keep(cupy().ones(rows, "float32"))
+        ones = b.keep(b.cupy.ones(rows, "float32"))
         target = b.output(db, b.planned(db))
         here = b.stream.cublas
         launch = partial(

@@ -18,7 +18,6 @@ from ..binding.bind import Binder, binds
 from ..libraries.cublas_batched import Stack, StackProduct
 from ..libraries.kernels import f32, i32
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded
-from ..libraries.runtime import cupy
 from .optimizers import FILE, like, pieces, table
 
 # What sides are padded to, for tensor cores; how much longer than its own a filter's rows may get.
@@ -116,7 +115,7 @@ class _Iteration:
     def _stack(self, columns: int) -> Stack:
         group = self._group
         size = len(group.members) * group.short * columns
-        array = self._b.keep(cupy().zeros(size, f"uint{8 * self._item}"))
+        array = self._b.keep(self._b.cupy.zeros(size, f"uint{8 * self._item}"))
         return Stack(int(array.data.ptr), len(group.members), group.short, columns)
 
     def begin(self, place: int) -> int:

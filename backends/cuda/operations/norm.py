@@ -10,7 +10,6 @@ from ....graph.ops import ACTIVATIONS, FROM_OUTPUT, BatchNorm, BatchNormBackward
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, Defines, Grid, f32, i32
 from ..libraries.layout import Layout, padded
-from ..libraries.runtime import cupy
 
 # Blocks that read, each of which leaves a slice of sums; blocks that only write may be more.
 SUMMING_BLOCKS, BLOCKS = 528, 2112
@@ -168,7 +167,7 @@ def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     cover = _Lines.of(layout)
     launch = _Launches(b, op, layout, cover)
     slices = b.scratch(2 * cover.slices * layout.stored[1], "float64")
-    means = b.keep(cupy().zeros(2 * layout.stored[1], "float32"))
+    means = b.keep(b.cupy.zeros(2 * layout.stored[1], "float32"))
     known = (
         *cover.numbers,
         *(_array(b, t) for t in (op.mean, op.inverse_std, op.weight, op.bias)),

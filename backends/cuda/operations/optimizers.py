@@ -12,7 +12,6 @@ from ....graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, f32, i32
-from ..libraries.runtime import cupy
 
 # Elements that a block works on: four a thread.
 PIECE = 4 * THREADS
@@ -25,14 +24,14 @@ _SUM = np.dtype([("g", "u8"), ("s", "u8"), ("size", "i4"), ("unused", "i4")])
 
 def table(b: Binder, kind: np.dtype[Any], rows: Sequence[tuple[Any, ...]]) -> Any:
     """An array of structures on the device."""
-    return b.keep(cupy().asarray(np.array(list(rows), kind).view("u1")))
+    return b.keep(b.cupy.asarray(np.array(list(rows), kind).view("u1")))
 
 
 def pieces(b: Binder, sizes: Sequence[int]) -> tuple[Any, list[int]]:
     """(tensor, first element) of every block, on the device, and how many blocks a tensor has."""
     places = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, PIECE)]
     blocks = [-(-size // PIECE) for size in sizes]
-    return b.keep(cupy().asarray(np.asarray(places, "int32").reshape(-1))), blocks
+    return b.keep(b.cupy.asarray(np.asarray(places, "int32").reshape(-1))), blocks
 
 
 def like(b: Binder, tensor: Tensor, model: Buffer) -> int:

@@ -12,7 +12,6 @@ from ..binding.decisions import Ending, Maxima
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, Defines, i32, i64, linear_grid
 from ..libraries.layout import BFLOAT, Layout
-from ..libraries.runtime import cupy
 
 MOST_TAPS = 255
 # Indices of fours are 32 bits.
@@ -112,7 +111,7 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
     others = [r for r in readers if not isinstance(r, (Reshape, *backward))]
     layout = b.geometry.picture(op.y.shape, x.layout.dtype, compact=bool(flat) and not others)
     y = b.output(op.y, layout)
-    index = b.keep(cupy().zeros(layout.size, "uint8"))
+    index = b.keep(b.cupy.zeros(layout.size, "uint8"))
     b.decisions.maxima[op.x, op.y] = Maxima(index, layout)
     outs = op.y.shape[0] * op.y.shape[2] * op.y.shape[3]
     ending = b.decisions.endings.get(op.x, Ending())

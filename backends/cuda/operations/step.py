@@ -12,7 +12,6 @@ from ....graph.ops.updates import ParameterUpdate
 from ..binding.bind import Binder, binds
 from ..binding.store import PARAMETERS, TILE
 from ..libraries.kernels import THREADS, f32, i32, i64
-from ..libraries.runtime import cupy
 
 PARTIAL_SUMS = 256
 # Enough to fill a GPU with blocks that gather.
@@ -27,7 +26,7 @@ def gather_batch(b: Binder, op: GatherBatch) -> None:
     layout = b.geometry.picture(op.x.shape, b.number(op.x))
     x = b.output(op.x, layout)
     scale, shift = b.numbers(*op.scale, dtype="float32"), b.numbers(*op.shift, dtype="float32")
-    step, ahead = b.home(op.step).array, b.keep(cupy().zeros(1, "int64"))
+    step, ahead = b.home(op.step).array, b.keep(b.cupy.zeros(1, "int64"))
     sample, channel, _, pixel = layout.strides
     steps = max(order.size // n, 1)
     place = b.numbers(channels, height * width, steps, sample, channel, pixel)
@@ -49,7 +48,7 @@ def global_norm(b: Binder, op: GlobalNorm) -> None:
     meant = np.zeros((stop - start) // TILE, "uint8")
     for _, first, last in (b.store.spans[g] for g in op.gradients):
         meant[(first - start) // TILE : (last - start) // TILE] = 1
-    mask = 0 if meant.all() else b.keep(cupy().asarray(meant))
+    mask = 0 if meant.all() else b.keep(b.cupy.asarray(meant))
     sums = b.scratch(PARTIAL_SUMS, "float64")
     arguments = (gradients, mask, i64(gradients.size), sums)
     kernel = ("update.cu", "square_sums")
@@ -89,7 +88,7 @@ def rules(b: Binder, op: ParameterUpdate) -> tuple[Any, int, int]:
         _, first, last = b.store.spans[parameter]
         place = slice((first - start) // TILE, (last - start) // TILE)
         table[place] = (op.factor(i), op.weight_decay[i])
-    return b.keep(cupy().asarray(table)), start, stop
+    return b.keep(b.cupy.asarray(table)), start, stop
 
 
 def gradients_of(b: Binder, op: ParameterUpdate) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.bind import Binder
-from dnnstack.backends.cuda.libraries.cublas import WORKSPACE_BYTES
+from dnnstack.backends.cuda.binding.bind import Arithmetic, Binder
 from dnnstack.backends.cuda.libraries.layout import Layout, plain
-from dnnstack.backends.cuda.memory_plan import STREAMS, plan_memory
+from dnnstack.backends.cuda.memory_plan import FURTHEST, dry_run, plan_memory
 from dnnstack.backends.cuda.operations.muon import Matrices, matrices, scratch_bytes
 from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.graph.ops.updates import ParameterUpdate
@@ -60,14 +59,13 @@ def graphs(sections):
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("rule", list(RULES))
-def test_no_more_memory_than_planned(bound, graphs, rule, precision, streamed):
+def test_what_is_counted_is_what_is_bound(bound, graphs, rule, precision, streamed):
     made = graphs(RULES[rule])
-    plan = plan_memory(made, precision, streamed)
-    choices = {"layout": "nhwc", "pad": "32", "streams": "3"}
-    executable, taken = bound(made, precision, choices, streamed)
+    executable, taken = bound(made, precision, FURTHEST, streamed)
     executable.close()
-    planned = plan.total - STREAMS * WORKSPACE_BYTES - (plan.workspaces - plan.libraries)
-    assert 0.5 * planned <= taken <= planned
+    plan = dry_run(made, Arithmetic.of(precision, True), FURTHEST, streamed)
+    assert plan.total - plan.libraries == taken
+    assert plan.total <= plan_memory(made, precision, streamed).total
 
 
 def test_the_plan_counts_averages_matrices_and_noise(graphs):
