@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..common.errors import ConfigError
 from ..graph.rewrites import rewritten
 from ..training.sections import Sections
 
@@ -12,16 +13,22 @@ if TYPE_CHECKING:
     from ..configs.schema.run import RunConfig
 
 
-def gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
-    """The memory plan that compiling these sections for CUDA checks.
+def gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan | None:
+    """The memory plan that compiling these sections for CUDA checks; None where that refuses a
+    tensor with too many elements.
 
     ``residency: auto`` counts as ``device``: whether batches are streamed depends on the memory
     that is free when training starts.
     """
     from ..backends.cuda.backend import CudaBackend
+    from ..backends.cuda.countable import check_countable
     from ..backends.cuda.memory_plan import plan_memory
 
     rewrites = CudaBackend.rewrites if config.run.fusion else {}
     graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
+    try:
+        check_countable(graphs)
+    except ConfigError:
+        return None
     streamed = config.data.residency == "stream"
     return plan_memory(graphs, config.run.precision, streamed, config.run.fusion)

@@ -74,7 +74,8 @@ class NetworkSummary:
     If parameters are frozen for a while, the step is one of those that need the most memory.
 
     ``parts``: the number of parts in which a batch is computed.
-    ``gpu``: the most memory that training on a GPU takes, with data set, padding and workspaces.
+    ``gpu``: the most memory that training on a GPU takes, with data set, padding and workspaces;
+    None where a tensor has too many elements for one.
     """
 
     config: str
@@ -88,7 +89,7 @@ class NetworkSummary:
     step_flops: int
     training: Memory
     evaluation: Memory
-    gpu: MemoryPlan
+    gpu: MemoryPlan | None
 
     @property
     def parameters(self) -> int:
@@ -119,7 +120,7 @@ class NetworkSummary:
             "training_step_flops": self.step_flops,
             "training_step_bytes": {**vars(self.training), "total": self.training.total},
             "evaluation_bytes": {**vars(self.evaluation), "total": self.evaluation.total},
-            "gpu_training_bytes": self.gpu.to_json(),
+            "gpu_training_bytes": None if self.gpu is None else self.gpu.to_json(),
         }
 
 

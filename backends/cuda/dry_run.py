@@ -1,12 +1,14 @@
 """A dry run: what binding would allocate is counted, and nothing is allocated or launched.
 
-Binder, Store, Feeds and all operations run as on a device, with stand-ins for CuPy and for a stream
-and its libraries. Needs no GPU, no CuPy and no frontend of cuDNN's.
+Store, Feeds, Binder and the operations run as on a device, with stand-ins for CuPy and for a stream
+with its libraries. Needs no GPU, no CuPy and no frontend of cuDNN's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -60,10 +62,15 @@ class Array:
 
 
 class Silent:
-    """Stands for what does nothing in a dry run, such as handles, events and kernels: whatever is
-    asked of it or called on it gives itself."""
+    """Stands for what does nothing in a dry run: libraries, events, kernels, plans.
+
+    Whatever is asked of it, or called on it, gives itself. As a plan of a convolution it takes all
+    the workspace that one may take.
+    """
 
     handle = 0
+    shown = ()
+    workspace_bytes = WORKSPACE_LIMIT
 
     def __getattr__(self, name: str) -> Silent:
         return self
@@ -75,22 +82,18 @@ class Silent:
         return self
 
 
-class Convolution(Silent):
-    """Stands for a convolution whose plan takes all the workspace that one may take."""
-
-    workspace_bytes = WORKSPACE_LIMIT
-    shown: dict[str, object] = {}
+_SILENT: Any = Silent()
+STREAM = Stream(*[_SILENT] * len(fields(Stream)))
 
 
 class Cupy:
-    """Stands for CuPy; ``taken``: the bytes of device memory of all its arrays."""
+    """Stands for CuPy; ``taken``: the bytes of device memory of all arrays that it has made."""
 
     def __init__(self) -> None:
         self.taken = 0
-        event = stream = Silent()
-        # Host memory that nobody writes is never made.
-        pinned = lambda size: np.empty(size, np.uint8)  # noqa: E731
-        self.cuda = SimpleNamespace(Event=event, Stream=stream, alloc_pinned_memory=pinned)
+        # Page-locked memory is the host's; nobody writes it, so it takes none.
+        pinned = partial(np.empty, dtype=np.uint8)
+        self.cuda = SimpleNamespace(Event=_SILENT, Stream=_SILENT, alloc_pinned_memory=pinned)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Array:
         array = Array(self.taken, shape, dtype)
@@ -105,8 +108,3 @@ class Cupy:
     def asarray(self, values: Any, dtype: Any = None) -> Array:
         host = np.asarray(values, dtype)
         return self.empty(host.shape, host.dtype)
-
-
-_NOTHING: Any = Silent()
-_CONVOLUTION: Any = Convolution()
-STREAM = Stream(*[_NOTHING] * 4, kernel=_NOTHING, convolution=_CONVOLUTION, beside=_NOTHING)

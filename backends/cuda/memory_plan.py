@@ -1,11 +1,15 @@
 """The device memory that a network needs, known before any of it is allocated. Needs no GPU.
 
-All sections are bound in a dry run, once for each layout that a search tries, and the plan is that
-of the layout that takes the most. For the choices of such a run the bytes of tensors, scratch and
-tables are exact. A bound remains for: the number of streams (all that a search tries), workspaces
-(as large as a plan may ask), filters that only some plans want rotated (all are), what the driver
-keeps of kernels and captured graphs (a fixed share), the largest batch (what does not grow with it
-in proportion counts as if it did not shrink).
+All sections are bound in a dry run, with the choices of most padding and most streams, and what
+that would allocate is counted: tensors, scratch and tables to the byte. What remains a bound:
+
+- Other choices that lie channels-last take no more: less padding, fewer streams. Rotated filters,
+  which only some plans of convolutions want, are counted for all that may.
+- Workspaces of convolutions are as large as a plan may ask; which plan runs is not known.
+- What the driver keeps of kernels and captured graphs is a fixed amount.
+
+NCHW is outside of it: it is copied for kernels that are channels-last, such as those of batch norm,
+and so takes up to half as much again. A search passes over it where that does not fit.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ...common.errors import ConfigError
@@ -119,10 +124,10 @@ def plan_memory(
     fusion: as in Options.
     """
     arithmetic = Arithmetic.of("fp32" if precision == "auto" else precision, fusion)
-    return dry_run(graphs, arithmetic, FURTHEST, streamed, variants=True)
+    return plan_with(graphs, arithmetic, FURTHEST, streamed, variants=True)
 
 
-def dry_run(
+def plan_with(
     graphs: Mapping[str, Graph],
     arithmetic: Arithmetic,
     choices: Mapping[str, str],
@@ -140,8 +145,8 @@ def dry_run(
     for name, binder in zip(graphs, binders, strict=True):
         before = counted.taken - sum(_shared(store).values())
         binder.bind()
-        for _, make in (each for found in binder.variants.values() for each in found):
-            if variants:
+        if variants:
+            for _, make in chain.from_iterable(binder.variants.values()):
                 make()
         own = counted.taken - sum(_shared(store).values()) - before
         sections[name] = _need(binder, own)
@@ -161,9 +166,9 @@ def _shared(store: Store) -> Counter[str]:
     """Bytes of what all sections share, by what it is for."""
     sizes: Counter[str] = Counter(data=sum(rounded(a.nbytes) for a in store.data.values()))
     for name, arena in store.arenas.items():
-        family = name.partition(".")
-        kind = {PARAMETERS: "parameters"}.get(family[0], "optimizer")
-        sizes["gradients" if family[2] == "gradients" else kind] += rounded(arena.nbytes)
+        kind = "parameters" if name.partition(".")[0] == PARAMETERS else "optimizer"
+        kind = "gradients" if name.endswith(".gradients") else kind
+        sizes[kind] += rounded(arena.nbytes)
     for tensor, buffer in store.alone():
         kind = "parameters" if tensor.role == "parameter" else "optimizer"
         sizes[kind] += rounded(buffer.array.nbytes)
@@ -188,8 +193,8 @@ def _need(binder: Binder, own: int) -> SectionNeed:
 def _batched(binder: Binder) -> Iterator[Array]:
     """Arrays whose size is in proportion to the batch."""
     for tensor, buffer in binder.tensors():
-        rows = tensor.shape[0] if tensor.role in ("activation", "input") else 1
-        if rows % binder.graph.batch_size == 0:
+        whole = tensor.role in ("activation", "input")
+        if whole and tensor.shape[0] % binder.graph.batch_size == 0:
             yield buffer.array
     yield from (maxima.places for maxima in binder.decisions.maxima.values())
 

@@ -55,7 +55,8 @@ class Arithmetic:
     @classmethod
     def of(cls, precision: Precision, fusion: bool, deterministic: bool = True) -> Arithmetic:
         """That of a precision that a device has."""
-        return cls(precision == "fp32", BFLOAT if precision == "bf16" else FLOAT, deterministic, fusion)
+        dtype: Number = BFLOAT if precision == "bf16" else FLOAT
+        return cls(precision == "fp32", dtype, deterministic, fusion)
 
 
 @dataclass(frozen=True)

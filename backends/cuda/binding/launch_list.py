@@ -86,8 +86,8 @@ class LaunchList:
     """What a section launches; ``current`` is the stream that the next launch goes to, 0 the main
     one.
 
-    ``cupy``: see Store. ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one in front; ``apart``:
-    kernels that always do.
+    ``cupy``: see Store. ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one
+    in front; ``apart``: kernels that always do.
     """
 
     def __init__(

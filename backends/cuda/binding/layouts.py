@@ -19,7 +19,7 @@ from ....graph.ops import (
 )
 from ....graph.ops.updates import ParameterUpdate
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded, plain
-from .store import PARAMETERS, SUMS, Buffer, Store
+from .store import PARAMETERS, SUMS, Store
 
 # Below this, padding would more than double a tensor: pictures, the scores of a few classes.
 FEWEST_CHANNELS, FEWEST_UNITS = 5, 32

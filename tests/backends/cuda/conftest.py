@@ -12,7 +12,7 @@ import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launch_list import Stream
-from dnnstack.backends.cuda.dry_run import STREAM, Convolution
+from dnnstack.backends.cuda.dry_run import STREAM, Silent
 from dnnstack.backends.cuda.executable import CudaExecutable
 from dnnstack.backends.cuda.libraries import kernels, runtime
 from dnnstack.backends.tuning import Tuning
@@ -254,7 +254,7 @@ class FakeKernel:
                 assert value.dtype == dtype, where
 
 
-class FakeConvolution(Convolution):
+class FakeConvolution(Silent):
     """Stands for a convolution of cuDNN, which asks for a workspace and computes nothing."""
 
     plan_name = "none"
@@ -276,9 +276,7 @@ def bound(fake_cupy, monkeypatch):
     # A kernel that is given numbers of another type would read beyond their end.
     monkeypatch.setattr(kernels.Kernel, "launch", checked)
 
-    def bind(
-        graphs, precision="tf32", choices=CHOICES, streamed=False, capture=False, fusion=True
-    ):
+    def bind(graphs, precision="tf32", choices=CHOICES, streamed=False, capture=False, fusion=True):
         libraries = (STREAM.cublas, STREAM.cudnn, STREAM.cublas_lt)
         stream = Stream(fake_cupy.cuda.Stream(), *libraries, convolution=FakeConvolution())
         streams = [stream] * int(choices["streams"])
