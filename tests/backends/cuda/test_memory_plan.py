@@ -132,7 +132,9 @@ def test_states_and_gradients_are_as_large_as_the_parameters(sections):
     assert with_momentum.gradients == with_momentum.parameters
     gap = with_momentum.optimizer - plain.optimizer
     assert gap == with_momentum.parameters
-    assert plan_memory(sections("lenet"), "bf16").parameters > with_momentum.parameters
+    # In bfloat16 there are copies of half the size.
+    halved = plan_memory(sections("lenet"), "bf16")
+    assert halved.parameters == halved.gradients * 3 // 2
 
 
 def test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can(sections):
