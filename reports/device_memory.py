@@ -14,21 +14,18 @@ if TYPE_CHECKING:
 
 
 def gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan | None:
-    """The memory plan that compiling these sections for CUDA checks; None where that refuses a
-    tensor with too many elements.
+    """The memory plan that compiling these sections for CUDA checks.
 
-    ``residency: auto`` counts as ``device``: whether batches are streamed depends on the memory
-    that is free when training starts.
+    None where a tensor has too many elements for it. ``residency: auto`` counts as ``device``:
+    whether batches are streamed depends on the memory that is free when training starts.
     """
     from ..backends.cuda.backend import CudaBackend
-    from ..backends.cuda.countable import check_countable
     from ..backends.cuda.memory_plan import plan_memory
 
     rewrites = CudaBackend.rewrites if config.run.fusion else {}
     graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
+    streamed = config.data.residency == "stream"
     try:
-        check_countable(graphs)
+        return plan_memory(graphs, config.run.precision, streamed, config.run.fusion)
     except ConfigError:
         return None
-    streamed = config.data.residency == "stream"
-    return plan_memory(graphs, config.run.precision, streamed, config.run.fusion)

@@ -14,7 +14,6 @@ from ..compiling import Choices, CompilePlan, Sections, compiled
 from ..tuning import Tuning, code_digest
 from .binding.bind import Arithmetic
 from .binding.launch_list import Stream
-from .countable import check_countable
 from .executable import CudaExecutable
 from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
@@ -75,10 +74,8 @@ class CudaBackend:
             graphs: Sections, trained: Sections, chosen: Precision
         ) -> CompilePlan[CudaExecutable]:
             arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
-            check_countable(graphs)
             free = free_bytes()
-            residency, fusion = options.residency, options.fusion
-            streamed, memory = choose_residency(graphs, chosen, residency, free, fusion)
+            streamed, memory = choose_residency(graphs, chosen, options, free)
             check_fits(memory, free, self.device.name)
 
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:

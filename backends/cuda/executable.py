@@ -65,17 +65,12 @@ class CudaExecutable:
         self._running: str | None = None
         with device().stream:
             try:
-                self._share(streamed)
+                if streamed:
+                    self._store.feeds = Feeds(graphs, self._position, self._store.cupy)
+                add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
             except MemoryError as error:
                 raise LibraryError("CUDA", ALLOCATION, str(error), {}, AFTER) from None
             self._bind()
-
-    def _share(self, streamed: bool) -> None:
-        """Allocate what belongs to no section alone: streams of data, parameters, gradients."""
-        if streamed:
-            self._store.feeds = Feeds(self.graphs, self._position, self._store.cupy)
-        geometry = Geometry(self.tuning.choices, self._arithmetic.dtype)
-        add_shared(self._store, self.graphs, geometry)
 
     def _bind(self) -> None:
         for name, graph in self.graphs.items():

@@ -1,21 +1,17 @@
 """The device memory that a network needs, known before any of it is allocated. Needs no GPU.
 
-All sections are bound in a dry run, with the choices of most padding and most streams, and what
-that would allocate is counted: tensors, scratch and tables to the byte. What remains a bound:
-
-- Other choices that lie channels-last take no more: less padding, fewer streams. Rotated filters,
-  which only some plans of convolutions want, are counted for all that may.
-- Workspaces of convolutions are as large as a plan may ask; which plan runs is not known.
-- What the driver keeps of kernels and captured graphs is a fixed amount.
-
-NCHW is outside of it: it is copied for kernels that are channels-last, such as those of batch norm,
-and so takes up to half as much again. A search passes over it where that does not fit.
+All sections are bound in a dry run, which counts tensors, scratch and tables to the byte for given
+choices. The plan is that of the most padding and streams, and remains a bound: other choices that
+lie channels-last take no more; rotated filters are counted for all convolutions that may want them;
+workspaces of convolutions are as large as a plan may ask; and SLACK is a guess. NCHW is outside of
+it: copies for channels-last kernels, such as batch norm's, can make it half as much again. A search
+passes over NCHW where that does not fit.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -23,13 +19,14 @@ from typing import Any
 from ...common.errors import ConfigError
 from ...graph.graph import Graph
 from ...graph.ops import GatherBatch
-from ..base import Precision, Residency
+from ..base import Options, Precision
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
 from .binding.feeds import Feeds
 from .binding.layouts import Geometry, add_shared
 from .binding.store import PARAMETERS, Store
-from .dry_run import ALIGNMENT, STREAM, Array, Cupy, rounded
+from .countable import batch_key, check_countable
+from .dry_run import ALIGNMENT, STREAM, Array, Cupy
 from .libraries.cublas import WORKSPACE_BYTES
 from .libraries.runtime import cupy
 from .tuner import STREAMS
@@ -74,13 +71,8 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        return self.fixed + sum(need.activations for need in self.sections.values())
-
-    @property
-    def fixed(self) -> int:
-        """What does not depend on any batch size."""
-        known = self.parameters + self.gradients + self.optimizer + self.data
-        return known + self.workspaces
+        shared = self.parameters + self.gradients + self.optimizer + self.data + self.workspaces
+        return shared + sum(need.activations for need in self.sections.values())
 
     @property
     def workspaces(self) -> int:
@@ -98,18 +90,13 @@ class MemoryPlan:
         return max(rest // max(sum(need.per_sample for need in alike), 1), 0)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "parameters": self.parameters,
-            "gradients": self.gradients,
-            "optimizer": self.optimizer,
-            "data": self.data,
-            "libraries": self.libraries,
-            "sections": {
-                name: {"activations": need.activations, "workspace": need.workspace}
-                for name, need in self.sections.items()
-            },
-            "total": self.total,
+        names = ("parameters", "gradients", "optimizer", "data", "libraries")
+        sections = {
+            name: {"activations": need.activations, "workspace": need.workspace}
+            for name, need in self.sections.items()
         }
+        shared = {name: getattr(self, name) for name in names}
+        return {**shared, "sections": sections, "total": self.total}
 
 
 def plan_memory(
@@ -117,112 +104,91 @@ def plan_memory(
     precision: Precision = "auto",
     streamed: bool = False,
     fusion: bool = True,
+    choices: Mapping[str, str] | None = None,
 ) -> MemoryPlan:
-    """The need of sections, after rewrites, that share parameters and data sets; see above.
+    """The need of sections, after rewrites, that share parameters and data sets.
 
     "auto" counts as fp32, which takes no less than tf32. streamed: data sets stay in host memory;
-    fusion: as in Options.
+    fusion: as in Options; choices: the need with these, without whatever else a search would try.
+    Raises ConfigError if a tensor has too many elements for the libraries.
     """
     arithmetic = Arithmetic.of("fp32" if precision == "auto" else precision, fusion)
-    return plan_with(graphs, arithmetic, FURTHEST, streamed, variants=True)
-
-
-def plan_with(
-    graphs: Mapping[str, Graph],
-    arithmetic: Arithmetic,
-    choices: Mapping[str, str],
-    streamed: bool = False,
-    variants: bool = False,
-) -> MemoryPlan:
-    """The need with these choices; variants: and whatever else a search would try with them."""
+    wanted = FURTHEST if choices is None else choices
     counted = Cupy()
-    store, streams = Store(counted), [STREAM] * int(choices["streams"])
+    store, streams = Store(counted), [STREAM] * int(wanted["streams"])
     if streamed:
         store.feeds = Feeds(graphs, lambda step: 0, counted)
     fed, sections = counted.taken, {}
-    add_shared(store, graphs, Geometry(choices, arithmetic.dtype))
-    binders = [Binder(graph, store, streams, arithmetic, choices) for graph in graphs.values()]
+    add_shared(store, graphs, Geometry(wanted, arithmetic.dtype))
+    check_countable(graphs.values(), store.buffers.items())
+    binders = [Binder(graph, store, streams, arithmetic, wanted) for graph in graphs.values()]
     for name, binder in zip(graphs, binders, strict=True):
-        before = counted.taken - sum(_shared(store).values())
-        binder.bind()
-        if variants:
+        before = counted.taken - _shared(store).total()
+        try:
+            binder.bind()
+        finally:
+            # A number beyond 32 bits ends the binding at the tensor, or behind it.
+            check_countable([binder.graph], binder.tensors())
+        if choices is None:
             for _, make in chain.from_iterable(binder.variants.values()):
                 make()
-        own = counted.taken - sum(_shared(store).values()) - before
-        sections[name] = _need(binder, own)
+        sections[name] = _need(binder, counted.taken - _shared(store).total() - before)
     shared = _shared(store)
+    shared["data"] += fed
     return MemoryPlan(
-        parameters=shared["parameters"],
-        gradients=shared["gradients"],
-        optimizer=shared["optimizer"],
-        data=shared["data"] + fed,
+        **shared,
         libraries=len(streams) * WORKSPACE_BYTES + SLACK,
-        convolutions=sum(map(rounded, workspace_sizes(binders).values())),
+        convolutions=sum(workspace_sizes(binders).values()),
         sections=sections,
     )
 
 
 def _shared(store: Store) -> Counter[str]:
     """Bytes of what all sections share, by what it is for."""
-    sizes: Counter[str] = Counter(data=sum(rounded(a.nbytes) for a in store.data.values()))
+    sizes = Counter(parameters=0, gradients=0, optimizer=0)
+    sizes["data"] = sum(array.taken for array in store.data.values())
     for name, arena in store.arenas.items():
         kind = "parameters" if name.partition(".")[0] == PARAMETERS else "optimizer"
-        kind = "gradients" if name.endswith(".gradients") else kind
-        sizes[kind] += rounded(arena.nbytes)
+        sizes["gradients" if name.endswith(".gradients") else kind] += arena.taken
     for tensor, buffer in store.alone():
         kind = "parameters" if tensor.role == "parameter" else "optimizer"
-        sizes[kind] += rounded(buffer.array.nbytes)
+        sizes[kind] += buffer.array.taken
     return sizes
 
 
 def _need(binder: Binder, own: int) -> SectionNeed:
     """``own``: bytes that binding took for the section alone."""
     batch = binder.graph.batch_size
-    arrays = {id(array): array for array in _batched(binder)}.values()
-    grows = sum(array.nbytes for array in arrays)
+    # In proportion to the batch: activations, and where each maximum was.
+    grows: dict[int, Array] = {id(m.places): m.places for m in binder.decisions.maxima.values()}
+    for tensor, buffer in binder.tensors():
+        if tensor.role in ("activation", "input") and tensor.shape[0] % batch == 0:
+            grows[id(buffer.array)] = buffer.array
     return SectionNeed(
         batch_size=batch,
         activations=own,
-        fixed=own - sum(rounded(array.nbytes) for array in arrays) + ALIGNMENT * len(arrays),
-        per_sample=-(-grows // batch),
-        workspace=sum(binder.wanted_workspaces().values()),
+        fixed=own - sum(array.taken - ALIGNMENT for array in grows.values()),
+        per_sample=-(-sum(array.nbytes for array in grows.values()) // batch),
+        workspace=sum(workspace_sizes([binder]).values()),
         parts=binder.graph.parts,
     )
 
 
-def _batched(binder: Binder) -> Iterator[Array]:
-    """Arrays whose size is in proportion to the batch."""
-    for tensor, buffer in binder.tensors():
-        whole = tensor.role in ("activation", "input")
-        if whole and tensor.shape[0] % binder.graph.batch_size == 0:
-            yield buffer.array
-    yield from (maxima.places for maxima in binder.decisions.maxima.values())
-
-
-def fits_the_share(graphs: Mapping[str, Graph], free: int) -> bool:
-    """Whether the data sets may be kept on the device by default."""
-    tensors = {t for graph in graphs.values() for t in graph.tensors() if t.role == "data"}
-    return sum(tensor.nbytes for tensor in tensors) <= DATA_SHARE * free
-
-
 def choose_residency(
-    graphs: Mapping[str, Graph],
-    precision: Precision,
-    residency: Residency,
-    free: int,
-    fusion: bool = True,
+    graphs: Mapping[str, Graph], precision: Precision, options: Options, free: int
 ) -> tuple[bool, MemoryPlan]:
     """Whether data sets stay in host memory, and the plan with that; ``free``: bytes.
 
     "auto" keeps them on the device if they fill at most the share and all else fits too.
     """
-    resident = plan_memory(graphs, precision, False, fusion)
+    resident = plan_memory(graphs, precision, False, options.fusion)
     gathers = any(isinstance(op, GatherBatch) for graph in graphs.values() for op in graph.ops)
-    if residency == "device" or not gathers:
+    if options.residency == "device" or not gathers:
         return False, resident
-    if residency == "auto" and fits_the_share(graphs, free) and resident.total <= free:
+    fits = resident.data <= DATA_SHARE * free and resident.total <= free
+    if options.residency == "auto" and fits:
         return False, resident
-    return True, plan_memory(graphs, precision, True, fusion)
+    return True, plan_memory(graphs, precision, True, options.fusion)
 
 
 def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
@@ -253,11 +219,6 @@ def check_fits(plan: MemoryPlan, free: int, device: str) -> None:
         f"device 'cuda': the network needs {gigabytes(plan.total)} of memory, but {device} has "
         f"{gigabytes(free)} free ({listed}); {advice}"
     )
-
-
-def batch_key(section: str) -> str:
-    """The key of the config that says how large a section's batch is."""
-    return f"data.{'evaluation_' if section.startswith('evaluate') else ''}batch_size"
 
 
 def gigabytes(size: int) -> str:

@@ -84,8 +84,7 @@ class Binder(LaunchList):
         arithmetic: Arithmetic,
         choices: Mapping[str, str],
     ) -> None:
-        overlap = choices.get("overlap", "")
-        overlap = overlap if overlap and available() else ""
+        overlap = choices["overlap"] if "overlap" in choices and available() else ""
         super().__init__(store.cupy, streams, overlap, choices.get("apart", "").split(","))
         self.graph = graph
         self.store = store
@@ -101,7 +100,7 @@ class Binder(LaunchList):
         self.products: dict[str, LtProduct] = {}
         self.decisions = Decisions()
         self._bf16 = bf16_tensors(graph) if arithmetic.dtype == BFLOAT else frozenset[Tensor]()
-        self._workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
+        self.workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
         self._op: Op = graph.ops[0] if graph.ops else Op()
         self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
         self._writers: dict[Tensor, int] = {}
@@ -139,15 +138,9 @@ class Binder(LaunchList):
         yield from self.buffers.items()
         yield from ((tensor, copy) for (tensor, _), (copy, _) in self._copies.items())
 
-    def wanted_workspaces(self) -> dict[int, int]:
-        """The bytes of workspace that each stream asks for."""
-        return {
-            stream: max(size for size, _ in asked) for stream, asked in self._workspaces.items()
-        }
-
     def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
         """Fix the workspace of every stream, an array of bytes, which other sections may share."""
-        for stream, asked in self._workspaces.items():
+        for stream, asked in self.workspaces.items():
             address = int(self.keep(workspaces[stream]).data.ptr)
             for _, bind in asked:
                 bind(address)
@@ -258,7 +251,7 @@ class Binder(LaunchList):
 
     def workspace(self, size: int, bind: Callable[[int], None]) -> None:
         """Ask for bytes of the stream's workspace; ``bind`` gets its address."""
-        self._workspaces.setdefault(self.current, []).append((size, bind))
+        self.workspaces.setdefault(self.current, []).append((size, bind))
 
     def poison(self) -> None:
         """NaN in all that every run writes before it reads it; zeros where a layout is padded, for
@@ -333,11 +326,11 @@ class Binder(LaunchList):
 
 
 def workspace_sizes(binders: Iterable[Binder]) -> dict[int, int]:
-    """The bytes of the workspace that sections share, by stream: they do not run at one time."""
-    sizes: dict[int, int] = {}
+    """The bytes of the workspaces that sections share, by stream: they do not run at one time."""
+    sizes: dict[int, int] = defaultdict(lambda: 16)
     for binder in binders:
-        for stream, size in binder.wanted_workspaces().items():
-            sizes[stream] = max(size, sizes.get(stream, 16))
+        for stream, asked in binder.workspaces.items():
+            sizes[stream] = max(sizes[stream], *(size for size, _ in asked))
     return sizes
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from threading import Condition, Thread
 from typing import Any
 
@@ -65,13 +65,18 @@ class _Slot:
     """
 
     def __init__(self, batch: tuple[int, ...], cupy: Any) -> None:
-        size = Packed.nbytes(batch)
-        self._memory = cupy.cuda.alloc_pinned_memory(size)
-        # A batch fills all of it but what aligns its parts.
-        self.host = Packed(np.frombuffer(self._memory, np.uint8, size), batch)
-        self.device = cupy.empty(size, "uint8")
+        self._batch = batch
+        self._memory = cupy.cuda.alloc_pinned_memory(Packed.nbytes(batch))
+        self.device = cupy.empty(Packed.nbytes(batch), "uint8")
         self.copied = cupy.cuda.Event(disable_timing=True)
         self.taken = cupy.cuda.Event(disable_timing=True)
+
+    @cached_property
+    def host(self) -> Packed:
+        """The page-locked buffer, zeroed at first."""
+        buffer = np.frombuffer(self._memory, np.uint8, Packed.nbytes(self._batch))
+        buffer[...] = 0
+        return Packed(buffer, self._batch)
 
 
 class Feed:
@@ -212,8 +217,7 @@ class Feeds:
         for name, graph in graphs.items():
             for op in graph.ops:
                 if isinstance(op, GatherBatch):
-                    step = partial(position, op.step)
-                    self._feeds[name] = Feed(op, self._held, step, cupy)
+                    self._feeds[name] = Feed(op, self._held, partial(position, op.step), cupy)
         self._tensors = {t for feed in self._feeds.values() for t in _sources(feed.op)}
 
     def holds(self, tensor: Tensor) -> bool:

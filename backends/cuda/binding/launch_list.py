@@ -23,17 +23,10 @@ from ..libraries.runtime import device
 Named = tuple[str, str] | tuple[str, str, str]
 
 
-def _beside() -> Any:
-    return device().numbered_stream(1)
-
-
 @dataclass(frozen=True)
 class Stream:
-    """A CUDA stream, as CuPy has it, with the library handles that work on it.
-
-    Besides, what compiles a kernel of ours, what finds the plans of a convolution, and what gives
-    another stream, on which no library works. A dry run replaces all of them.
-    """
+    """A CUDA stream, as CuPy has it, with the library handles that work on it; and what compiles
+    our kernels and finds the plans of convolutions."""
 
     cuda: Any
     cublas: Cublas
@@ -41,7 +34,6 @@ class Stream:
     cublas_lt: CublasLt
     kernel: Callable[..., Kernel] = Kernel
     convolution: Callable[..., ConvGraph] = ConvGraph
-    beside: Callable[[], Any] = _beside
 
 
 @dataclass(frozen=True)
@@ -91,11 +83,7 @@ class LaunchList:
     """
 
     def __init__(
-        self,
-        cupy: Any,
-        streams: Sequence[Stream],
-        overlaps: str = "",
-        apart: Collection[str] = (),
+        self, cupy: Any, streams: Sequence[Stream], overlaps: str = "", apart: Collection[str] = ()
     ) -> None:
         self.cupy = cupy
         self.streams = streams
@@ -198,7 +186,8 @@ class LaunchList:
     def early(self, kernel: Named, grid: Grid, arguments: Sequence[Any]) -> None:
         """Say how the launch just added is made beside the update of the step before."""
         if len(self._cuda_streams) == 1:
-            self._cuda_streams.append(self.stream.beside())
+            # A stream alone: no library works on it, so it needs no handles.
+            self._cuda_streams.append(device().numbered_stream(1))
         found = self.stream.kernel(*_typed(kernel))
         launch = found.launch(self._cuda_streams[1], grid, (THREADS,), arguments)
         self._early = (len(self.steps) - 1, Step(launch, 1))

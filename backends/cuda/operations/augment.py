@@ -30,7 +30,6 @@ _KINDS = (RandomCrop, None, RandomFlip, AlternatingFlip, Cutout, Rotate, Shift, 
 _ACT = np.dtype(
     [("kind", "i4"), ("size", "i4"), ("k0", "u4"), ("k1", "u4"), ("first", "f4"), ("second", "f4")]
 )
-FLOATS_A_PIXEL = 4
 
 
 def _act(each: Augmentation) -> tuple[int, int, float, float]:
@@ -90,8 +89,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
         kernel = op.augment[elastic]
         assert isinstance(kernel, Elastic)
         gaussian = b.numbers(*_gaussian(kernel), dtype="float32")
-        size = FLOATS_A_PIXEL * n * height * width
-        scratch = b.scratch(size, "float32")
+        scratch = b.scratch(4 * n * height * width, "float32")
     count = len(op.augment)
     sample, channel, _, pixel = layout.strides
     # Without a resampling everything comes behind one of nothing.

@@ -156,14 +156,8 @@ def _as_forward(b: Binder, op: Conv2dBackwardData, turned: Buffer | None = None)
     height, width = op.window.kernel
     top, bottom, left, right = op.window.padding
     edges = (height - 1 - top, height - 1 - bottom, width - 1 - left, width - 1 - right)
-    graph = b.stream.convolution(
-        b.stream.cudnn,
-        "forward",
-        {name: Operand.of(end.layout) for name, end in forward.items()},
-        replace(op.window, padding=edges),
-        exact=b.arithmetic.exact,
-        deterministic=b.arithmetic.deterministic,
-    )
+    around = replace(op, window=replace(op.window, padding=edges))
+    graph = _candidates(b, around, "forward", forward)
     graph.bind({name: end.pointer for name, end in forward.items()}, 0)
     return graph
 

@@ -6,15 +6,14 @@ import sys
 from itertools import chain
 
 import pytest
-from dnnstack.backends.cuda.binding.bind import Arithmetic
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.binding.bind import workspace_sizes
 from dnnstack.backends.cuda.libraries import runtime
 from dnnstack.backends.cuda.memory_plan import (
     FURTHEST,
     check_fits,
     choose_residency,
-    fits_the_share,
     plan_memory,
-    plan_with,
 )
 from dnnstack.backends.cuda.operations import losses
 from dnnstack.backends.cuda.tuner import LAYOUTS, STREAMS
@@ -38,14 +37,14 @@ def bytes_of(plan):
 @pytest.mark.parametrize("name", ["lenet", "cifar", "deep"])
 def test_what_is_counted_is_what_is_bound(bound, sections, name, fusion, precision, streamed):
     graphs = sections(name, fusion=fusion)
-    plan, kind = plan_memory(graphs, precision, streamed, fusion), Arithmetic.of(precision, fusion)
+    plan = plan_memory(graphs, precision, streamed, fusion)
     nhwc = [{**layout, **ROTATED} for layout in LAYOUTS[precision] if layout["layout"] == "nhwc"]
     for layout in (*LAYOUTS[precision], *nhwc):
         for streams in STREAMS:
             choices = {**layout, "streams": streams}
             executable, taken = bound(graphs, precision, choices, streamed, fusion=fusion)
             executable.close()
-            assert bytes_of(plan_with(graphs, kind, choices, streamed)) == taken
+            assert bytes_of(plan_memory(graphs, precision, streamed, fusion, choices)) == taken
             # A search passes over NCHW where that is short of memory.
             assert taken <= bytes_of(plan) or layout["layout"] == "nchw"
 
@@ -104,7 +103,7 @@ def test_sections_share_a_workspace(bound, sections):
     executable, _ = bound(graphs, choices={"layout": "nhwc", "pad": "8", "streams": "2"})
     held = {b.graph.name: {id(thing) for thing in b._keep} for b in executable.binders()}
     shared = set.intersection(*held.values())
-    wanted = [b.wanted_workspaces() for b in executable.binders()]
+    wanted = [workspace_sizes([b]) for b in executable.binders()]
     streams = set.intersection(*map(set, wanted))
     assert streams
     assert len(shared) >= len(streams)
@@ -124,7 +123,8 @@ def test_the_plan_grows_with_the_batch_and_the_data(sections):
     assert more.data - small.data == 5760 * (784 + 4)
     streamed = plan_memory(sections("lenet", count=6400), streamed=True)
     assert streamed.data == plan_memory(sections("lenet"), streamed=True).data
-    assert small.total == sum(need.activations for need in small.sections.values()) + small.fixed
+    shared = small.parameters + small.gradients + small.optimizer + small.data + small.workspaces
+    assert small.total == sum(need.activations for need in small.sections.values()) + shared
 
 
 def test_states_and_gradients_are_as_large_as_the_parameters(sections):
@@ -177,7 +177,7 @@ def test_a_batch_in_parts_is_named_as_a_whole(sections):
 def test_where_no_batch_fits_the_message_says_so(sections):
     plan = plan_memory(sections("lenet", count=60_000))
     with pytest.raises(ConfigError, match=r"workspaces .*\); no batch size fits; use a smaller"):
-        check_fits(plan, plan.fixed - plan.data - 1, "GPU")
+        check_fits(plan, plan.parameters + plan.gradients + plan.optimizer + plan.workspaces, "GPU")
     with pytest.raises(ConfigError, match=r"data\.residency: auto or stream keeps the data"):
         check_fits(plan, plan.total - 1, "GPU")
 
@@ -185,11 +185,9 @@ def test_where_no_batch_fits_the_message_says_so(sections):
 def test_data_sets_stay_where_they_fit_the_share(sections):
     graphs = sections("lenet", count=60_000)
     size = 60_000 * 788
-    assert fits_the_share(graphs, 3 * size)
-    assert not fits_the_share(graphs, size)
 
     def streams(residency, free):
-        streamed, plan = choose_residency(graphs, "tf32", residency, free)
+        streamed, plan = choose_residency(graphs, "tf32", Options(residency=residency), free)
         assert plan == plan_memory(graphs, "tf32", streamed)
         return streamed
 
@@ -197,9 +195,13 @@ def test_data_sets_stay_where_they_fit_the_share(sections):
     assert [streams("auto", free) for free in (resident, resident - 1)] == [False, True]
     assert streams("stream", 1 << 50)
     assert not streams("device", size)
+    # Much data, next to which all else is small: they may fill half of what is free.
+    graphs = sections("lenet", count=2_000_000)
+    half = 2 * plan_memory(graphs, "tf32").data
+    assert [streams("auto", free) for free in (half, half - 1)] == [False, True]
 
 
 def test_a_section_that_gathers_nothing_streams_nothing(sections):
     graphs = {"infer": sections.network("lenet").infer_graph(1)}
-    assert choose_residency(graphs, "tf32", "stream", 0)[0] is False
+    assert choose_residency(graphs, "tf32", Options(residency="stream"), 0)[0] is False
     assert plan_memory(graphs).gradients == 0

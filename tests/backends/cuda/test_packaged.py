@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.bind import Arithmetic
-from dnnstack.backends.cuda.memory_plan import plan_with
+from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import load_config, packaged_configs
@@ -63,7 +62,7 @@ def test_every_section_finds_a_place_that_was_counted_and_a_kernel(bound, name, 
     executable, taken = bound(graphs, precision, choices)
     for key in graphs:
         assert executable.calls(key)
-    plan = plan_with(graphs, Arithmetic.of(precision, True), choices)
+    plan = plan_memory(graphs, precision, choices=choices)
     assert plan.total - plan.libraries == taken
 
 

@@ -8,9 +8,8 @@ import random
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import first_conv
-from dnnstack.backends.cuda.memory_plan import plan_memory, plan_with
+from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import ACTIVATIONS, Activation
@@ -95,7 +94,7 @@ def sections(specs, shape, batch=4):
 
 
 def counted(graphs, precision, choices):
-    plan = plan_with(graphs, Arithmetic.of(precision, fusion=True), choices)
+    plan = plan_memory(graphs, precision, choices=choices)
     return plan.total - plan.libraries
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.binding.bind import Arithmetic, Binder
+from dnnstack.backends.cuda.binding.bind import Binder
 from dnnstack.backends.cuda.libraries.layout import Layout, plain
-from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory, plan_with
+from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.backends.cuda.operations.muon import Matrices, matrices
 from dnnstack.graph.augmentations import Cutout, Elastic, RandomCrop, Rotate
 from dnnstack.graph.ops.updates import ParameterUpdate
@@ -63,7 +63,7 @@ def test_what_is_counted_is_what_is_bound(bound, graphs, rule, precision, stream
     made = graphs(RULES[rule])
     executable, taken = bound(made, precision, FURTHEST, streamed)
     executable.close()
-    plan = plan_with(made, Arithmetic.of(precision, True), FURTHEST, streamed)
+    plan = plan_memory(made, precision, streamed, choices=FURTHEST)
     assert plan.total - plan.libraries == taken
     assert plan.total <= plan_memory(made, precision, streamed).total
 
