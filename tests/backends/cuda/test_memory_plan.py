@@ -153,6 +153,16 @@ def test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can(se
     assert plan_memory(sections("cifar", batch + 8)).total > half
 
 
+@pytest.mark.parametrize("share", [0.9, 0.5, 0.1])
+@pytest.mark.parametrize("name", ["lenet", "cifar", "deep"])
+def test_the_largest_batch_fits_and_hardly_a_larger_one_does(sections, name, share):
+    plan = plan_memory(sections(name, 4096))
+    free = plan.total - int((1 - share) * plan.sections["train"].activations)
+    batch = plan.largest_batch("train", free)
+    assert plan_memory(sections(name, batch)).total <= free
+    assert plan_memory(sections(name, batch + batch // 50)).total > free
+
+
 def test_with_one_sample_what_is_shared_does_not_shrink(sections):
     need = plan_memory(sections("deep", 1)).sections["train"]
     assert 0 < need.fixed < need.activations
