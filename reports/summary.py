@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..common.errors import ConfigError
 from ..configs import RunConfig
 from ..graph.graph import Graph, Op, Shape, Tensor
 from ..graph.ops import Reshape
@@ -74,7 +75,8 @@ class NetworkSummary:
     If parameters are frozen for a while, the step is one of those that need the most memory.
 
     ``parts``: the number of parts in which a batch is computed.
-    ``gpu``: the most memory that training on a GPU takes, with data set, padding and workspaces.
+    ``gpu``: the most memory that training on a GPU takes, with data set, padding and workspaces;
+    None where a tensor has too many elements for one.
     """
 
     config: str
@@ -88,7 +90,7 @@ class NetworkSummary:
     step_flops: int
     training: Memory
     evaluation: Memory
-    gpu: MemoryPlan
+    gpu: MemoryPlan | None
 
     @property
     def parameters(self) -> int:
@@ -115,7 +117,7 @@ class NetworkSummary:
             "training_step_flops": self.step_flops,
             "training_step_bytes": {**vars(self.training), "total": self.training.total},
             "evaluation_bytes": {**vars(self.evaluation), "total": self.evaluation.total},
-            "gpu_training_bytes": self.gpu.to_json(),
+            "gpu_training_bytes": None if self.gpu is None else self.gpu.to_json(),
         }
 
 
@@ -227,18 +229,22 @@ def _memory(graphs: Sequence[Graph], network: Network) -> Memory:
     return Memory(**sums)
 
 
-def _gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan:
+def _gpu_memory(config: RunConfig, sections: Sections) -> MemoryPlan | None:
     """The memory plan that compiling these sections for CUDA checks, computed without a GPU.
 
-    ``residency: auto`` counts as ``device``: whether batches are streamed depends on the memory
-    that is free when training starts.
+    None where a tensor has too many elements for it. ``residency: auto`` counts as ``device``:
+    whether batches are streamed depends on the memory that is free when training starts.
     """
     from ..backends.cuda.backend import CudaBackend
     from ..backends.cuda.memory_plan import plan_memory
 
     rewrites = CudaBackend.rewrites if config.run.fusion else {}
     graphs = {name: rewritten(graph, rewrites) for name, graph in sections.graphs().items()}
-    return plan_memory(graphs, config.run.precision, config.data.residency == "stream")
+    streamed = config.data.residency == "stream"
+    try:
+        return plan_memory(graphs, config.run.precision, streamed, config.run.fusion)
+    except ConfigError:
+        return None
 
 
 def _is_forward(op: Op) -> bool:

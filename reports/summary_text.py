@@ -79,8 +79,11 @@ def _statistics(summary: NetworkSummary) -> list[str]:
     return [f"Besides the parameters: {summary.statistics:,} running statistics of batch norm."]
 
 
-def _gpu(plan: MemoryPlan) -> list[str]:
+def _gpu(plan: MemoryPlan | None) -> list[str]:
     """The memory of every section, and of what they share."""
+    title = "memory of training on a GPU, at most"
+    if plan is None:
+        return [title, "  none is enough: a tensor would have 2^31 elements or more"]
     named = {
         "parameters": plan.parameters,
         "gradients": plan.gradients,
@@ -93,7 +96,7 @@ def _gpu(plan: MemoryPlan) -> list[str]:
         "workspaces": plan.workspaces,
         "total": plan.total,
     }
-    return _amounts("memory of training on a GPU, at most", named.items())
+    return _amounts(title, named.items())
 
 
 def _memory(title: str, memory: Memory) -> list[str]:

@@ -13,13 +13,11 @@ from ..compiling import Choices, CompilePlan, Sections, compiled
 from ..tuning import Tuning, code_digest
 from .binding.bind import Arithmetic
 from .binding.launch_list import Stream
-from .countable import check_countable
 from .executable import CudaExecutable
 from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
 from .libraries.cudnn_library import Cudnn
-from .libraries.layout import BFLOAT, FLOAT, Number
 from .libraries.runtime import address_of, cupy, device, fastest, frontend, module_version
 from .memory_plan import check_fits, choose_residency, free_bytes
 from .tuner import LAYOUTS, search
@@ -69,11 +67,9 @@ class CudaBackend:
         def planned(
             graphs: Sections, trained: Sections, chosen: Precision
         ) -> CompilePlan[CudaExecutable]:
-            dtype: Number = BFLOAT if chosen == "bf16" else FLOAT
-            arithmetic = Arithmetic(chosen == "fp32", dtype, options.deterministic, options.fusion)
-            check_countable(graphs)
+            arithmetic = Arithmetic.of(chosen, options.fusion, options.deterministic)
             free = free_bytes()
-            streamed, memory = choose_residency(graphs, options.precision, options.residency, free)
+            streamed, memory = choose_residency(graphs, chosen, options, free)
             check_fits(memory, free, self.device.name)
 
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:

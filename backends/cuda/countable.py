@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from ...common.errors import ConfigError
-from ...graph.graph import Graph, Op, Tensor
-from .binding.layouts import Geometry
-from .libraries.layout import FLOAT
-from .memory_plan import FURTHEST, batch_key, elements
+from ...graph.graph import Graph, Tensor
+from .binding.store import Buffer
 
 # No tensor descriptor of cuDNN's takes more (cuDNN API, cudnnSetTensor4dDescriptor), and kernels of
 # ours count them in 32 bits.
 MOST_ELEMENTS = (1 << 31) - 1
 
 
-def check_countable(graphs: Mapping[str, Graph]) -> None:
-    """Raise ConfigError, with the largest batch that does, if a tensor has too many elements.
+def check_countable(graphs: Iterable[Graph], held: Iterable[tuple[Tensor, Buffer]]) -> None:
+    """Raise ConfigError, with the largest batch that does, if a buffer has too many elements.
 
-    Padding included; data sets excepted, which are counted in 64 bits.
+    Padding included; data sets are no buffers, and counted in 64 bits.
     """
-    geometry = Geometry(FURTHEST, FLOAT)
-    for graph in graphs.values():
+    large = {t: b.layout.size for t, b in held if b.layout.size > MOST_ELEMENTS}
+    for graph in graphs:
         for op in graph.ops:
             for tensor in (*op.reads(), *op.writes()):
-                if tensor.role in ("activation", "input", "parameter", "gradient"):
-                    _check(graph, op, tensor, elements(tensor, geometry))
+                if tensor in large:
+                    where = f"{op.label()} of '{graph.name}' with a batch of {graph.batch_size}"
+                    raise _error(graph, tensor, large[tensor], where)
 
 
-def _check(graph: Graph, op: Op, tensor: Tensor, size: int) -> None:
-    if size <= MOST_ELEMENTS:
-        return
+def _error(graph: Graph, tensor: Tensor, size: int, where: str) -> ConfigError:
     largest = MOST_ELEMENTS * graph.batch_size // size
     key, value = batch_key(graph.name), largest * graph.parts
     if not largest or tensor.role in ("parameter", "gradient"):
@@ -39,8 +36,12 @@ def _check(graph: Graph, op: Op, tensor: Tensor, size: int) -> None:
         advice = f"{key} can be at most {value}: --set {key}={value}; or raise train.accumulate"
     else:
         advice = f"{key} can be at most {value}: --set {key}={value}"
-    raise ConfigError(
-        f"device 'cuda': {op.label()} of '{graph.name}' with a batch of {graph.batch_size}: "
-        f"'{tensor.name}' {tensor.shape} has up to {size:,} elements with its padding, but the "
-        f"GPU's libraries allow {MOST_ELEMENTS:,} in one tensor; {advice}"
+    return ConfigError(
+        f"device 'cuda': {where}: '{tensor.name}' {tensor.shape} has up to {size:,} elements with "
+        f"its padding, but the GPU's libraries allow {MOST_ELEMENTS:,} in one tensor; {advice}"
     )
+
+
+def batch_key(section: str) -> str:
+    """The key of the config that says how large a section's batch is."""
+    return f"data.{'evaluation_' if section.startswith('evaluate') else ''}batch_size"

@@ -18,11 +18,11 @@ from ...graph.ops.updates import ParameterUpdate
 from ..base import Array, BoundCall
 from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
-from .binding.bind import Arithmetic, Binder
+from .binding.bind import Arithmetic, Binder, workspace_sizes
 from .binding.feeds import Feeds
 from .binding.launch_list import JOINS, Step, Stream, launches
-from .binding.layouts import Geometry, add_gradients, add_parameters
-from .binding.store import PARAMETERS, Buffer, Store
+from .binding.layouts import Geometry, add_shared
+from .binding.store import Buffer, Store
 from .libraries.layout import BFLOAT
 from .libraries.runtime import captured, captured_seconds, cupy, device, device_errors, synchronize
 
@@ -59,35 +59,23 @@ class CudaExecutable:
         self._streams = streams
         self._arithmetic = arithmetic
         self._capture = capture
-        self._store = Store()
+        self._store = Store(cupy())
         self._sections: dict[str, Binder] = {}
         self._captured: dict[tuple[str, int], Any] = {}
         self._generation = 0
         self._running: str | None = None
         with device().stream:
             with _allocating():
-                self._share(streamed)
+                if streamed:
+                    self._store.feeds = Feeds(graphs, self._position, self._store.cupy)
+                add_shared(self._store, graphs, Geometry(tuning.choices, arithmetic.dtype))
             self._bind()
-
-    def _share(self, streamed: bool) -> None:
-        """Allocate what belongs to no section alone: streams of data, parameters, gradients."""
-        if streamed:
-            self._store.feeds = Feeds(self.graphs, self._position)
-        dtype = self._arithmetic.dtype
-        add_parameters(self._store, self.graphs, Geometry(self.tuning.choices, dtype))
-        if dtype == BFLOAT and PARAMETERS in self._store.arenas:
-            # Before any section is bound: whoever updates parameters renews their copies.
-            self._store.bf16_arena()
-        self._gradients = {
-            name: add_gradients(self._store, name, graph) for name, graph in self.graphs.items()
-        }
 
     def _bind(self) -> None:
         for name, graph in self.graphs.items():
             binder = Binder(
                 graph, self._store, self._streams, self._arithmetic, self.tuning.choices
             )
-            binder.buffers.update(self._gradients[name])
             with _allocating(section=name, batch_size=graph.batch_size):
                 binder.bind()
             self._sections[name] = binder
@@ -98,12 +86,9 @@ class CudaExecutable:
 
     def _share_workspaces(self) -> None:
         """One workspace a stream, for sections do not run at the same time."""
-        sizes: dict[int, int] = {}
-        for binder in self._sections.values():
-            for stream, size in binder.wanted_workspaces().items():
-                sizes[stream] = max(size, sizes.get(stream, 16))
+        sizes, empty = workspace_sizes(self._sections.values()), self._store.cupy.empty
         with _allocating(workspaces=sum(sizes.values())):
-            workspaces = {stream: cupy().empty(size, "uint8") for stream, size in sizes.items()}
+            workspaces = {stream: empty(size, "uint8") for stream, size in sizes.items()}
         for binder in self._sections.values():
             binder.give_workspaces(workspaces)
 
@@ -213,7 +198,7 @@ class CudaExecutable:
         elif store.data[tensor].shape == array.shape:
             store.data[tensor].set(np.ascontiguousarray(array))
         else:
-            store.data[tensor] = cupy().asarray(np.ascontiguousarray(array))
+            store.data[tensor] = store.cupy.asarray(np.ascontiguousarray(array))
             store.generation += 1
 
     def read(self, tensor: Tensor) -> Array:
@@ -277,7 +262,7 @@ class CudaExecutable:
         self._store.feeds.close()
         self._captured.clear()
         self._sections.clear()
-        self._store = Store()
+        self._store = Store(self._store.cupy)
 
     def _buffer(self, tensor: Tensor) -> Buffer:
         if tensor.role in SHARED:

@@ -216,6 +216,27 @@ def test_what_a_gpu_needs_is_listed_by_section_with_the_data(vgg: NetworkSummary
     assert vgg.to_json()["gpu_training_bytes"]["total"] == vgg.gpu.total
 
 
+def test_a_gpu_in_bf16_keeps_activations_in_two_bytes() -> None:
+    config = "cifar10-resnet20.yaml"
+    needs = [
+        summarize(load_config(config, [f"run.precision={precision}"]).config, Path(config)).gpu
+        for precision in ("fp32", "bf16")
+    ]
+    for name, need in needs[0].sections.items():
+        half = needs[1].sections[name].activations / need.activations
+        # Its sums, tables and scores stay in float32.
+        assert 0.5 <= half <= 0.53
+
+
+def test_what_no_gpu_can_index_has_no_figure() -> None:
+    summary = lenet(batch_size=1_000_000)
+    assert summary.gpu is None
+    lines = as_text(summary).splitlines()
+    start = lines.index("memory of training on a GPU, at most")
+    assert lines[start + 1] == "  none is enough: a tensor would have 2^31 elements or more"
+    assert summary.to_json()["gpu_training_bytes"] is None
+
+
 def test_json_is_complete(vgg: NetworkSummary) -> None:
     shown = json.loads(json.dumps(vgg.to_json()))
     assert shown["layers"][1]["output_shape"] == [64, 224, 224]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import numpy as np
 from ....common.errors import ShapeError
 from ....graph.graph import EXTERNAL, SHARED, Graph, Op, Tensor
 from ....graph.ops import BiasGrad, Conv2dBackwardFilter, Fused, MatMul, Metrics
+from ...base import Precision
 from ...registry import Registry
 from ..libraries.candidates import Candidates
 from ..libraries.conv_graph import ConvGraph
@@ -20,7 +21,7 @@ from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
-from ..libraries.runtime import address_of, cupy
+from ..libraries.runtime import address_of
 from .decisions import Decisions
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
@@ -53,6 +54,12 @@ class Arithmetic:
     deterministic: bool
     fusion: bool
 
+    @classmethod
+    def of(cls, precision: Precision, fusion: bool, deterministic: bool = True) -> Arithmetic:
+        """That of a precision that a device has."""
+        dtype: Number = BFLOAT if precision == "bf16" else FLOAT
+        return cls(precision == "fp32", dtype, deterministic, fusion)
+
 
 @dataclass(frozen=True)
 class _Slices:
@@ -75,14 +82,14 @@ class Binder(LaunchList):
         arithmetic: Arithmetic,
         choices: Mapping[str, str],
     ) -> None:
-        overlap = choices.get("overlap", "") if available() else ""
-        super().__init__(streams, overlap, choices.get("apart", "").split(","))
+        overlap = choices["overlap"] if "overlap" in choices and available() else ""
+        super().__init__(store.cupy, streams, overlap, choices.get("apart", "").split(","))
         self.graph = graph
         self.store = store
         self.arithmetic = arithmetic
         self.choices = choices
         self.geometry = Geometry(choices, arithmetic.dtype)
-        self.buffers: dict[Tensor, Buffer] = {}
+        self.buffers = store.gradients(graph.name)
         self.convolutions: dict[str, ConvGraph] = {}
         # By a convolution's name: other ways to compute it, each with what its choices begin with,
         # and how long a kernel takes that must finish the result of cuDNN's plan.
@@ -91,7 +98,7 @@ class Binder(LaunchList):
         self.products: dict[str, LtProduct] = {}
         self.decisions = Decisions()
         self._bf16 = bf16_tensors(graph) if arithmetic.dtype == BFLOAT else frozenset[Tensor]()
-        self._workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
+        self.workspaces: dict[int, list[tuple[int, Callable[[int], None]]]] = {}
         self._op: Op = graph.ops[0] if graph.ops else Op()
         self._copies: dict[tuple[Tensor, Layout], tuple[Buffer, int]] = {}
         self._writers: dict[Tensor, int] = {}
@@ -127,15 +134,14 @@ class Binder(LaunchList):
         self.add_up()
         self.join(range(len(self.streams)))
 
-    def wanted_workspaces(self) -> dict[int, int]:
-        """The bytes of workspace that each stream asks for."""
-        return {
-            stream: max(size for size, _ in asked) for stream, asked in self._workspaces.items()
-        }
+    def tensors(self) -> Iterator[tuple[Tensor, Buffer]]:
+        """What is held for the section's tensors: their homes, and copies in other layouts."""
+        yield from self.buffers.items()
+        yield from ((tensor, copy) for (tensor, _), (copy, _) in self._copies.items())
 
     def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
         """Fix the workspace of every stream, an array of bytes, which other sections may share."""
-        for stream, asked in self._workspaces.items():
+        for stream, asked in self.workspaces.items():
             address = address_of(self.keep(workspaces[stream]))
             for _, bind in asked:
                 bind(address)
@@ -163,7 +169,7 @@ class Binder(LaunchList):
         """The buffer that holds a tensor; one that comes from outside starts zeroed, row-major."""
         held = self._held(tensor)
         if tensor not in held:
-            held[tensor] = Buffer.zeros(plain(tensor.shape, tensor.dtype))
+            held[tensor] = self.store.zeros(plain(tensor.shape, tensor.dtype))
         return held[tensor]
 
     def _held(self, tensor: Tensor) -> dict[Tensor, Buffer]:
@@ -177,7 +183,7 @@ class Binder(LaunchList):
         if self.store.feeds.holds(tensor):
             return self.store.feeds.staged(self.graph.name, tensor)
         if tensor not in self.store.data:
-            self.store.data[tensor] = cupy().zeros(tensor.shape, tensor.dtype)
+            self.store.data[tensor] = self.cupy.zeros(tensor.shape, tensor.dtype)
         return self.store.data[tensor]
 
     def want(self, tensor: Tensor, layout: Layout) -> Buffer:
@@ -192,7 +198,7 @@ class Binder(LaunchList):
             copy, stream = self._copies[key]
             self.join([stream])
             return copy
-        copy = self._copies[key][0] if key in self._copies else Buffer.zeros(layout)
+        copy = self._copies[key][0] if key in self._copies else self.store.zeros(layout)
         self._copies[key] = (copy, self.current)
         self.convert(home, copy, tensor.name)
         return copy
@@ -208,7 +214,7 @@ class Binder(LaunchList):
         """
         layout = layout or self.planned(tensor) or plain(tensor.shape, tensor.dtype)
         if tensor not in self.buffers:
-            self.buffers[tensor] = Buffer.zeros(layout)
+            self.buffers[tensor] = self.store.zeros(layout)
         held = self.buffers[tensor]
         if not held.layout.same(layout):
             raise ShapeError(f"{tensor.name}: laid out {held.layout}, not {layout}")
@@ -246,7 +252,7 @@ class Binder(LaunchList):
 
     def workspace(self, size: int, bind: Callable[[int], None]) -> None:
         """Ask for bytes of the stream's workspace; ``bind`` gets its address."""
-        self._workspaces.setdefault(self.current, []).append((size, bind))
+        self.workspaces.setdefault(self.current, []).append((size, bind))
 
     def poison(self) -> None:
         """NaN in all that every run writes before it reads it; zeros where a layout is padded, for
@@ -301,6 +307,15 @@ class Binder(LaunchList):
             if result is not None and summed == dy and op not in self.decisions.summed:
                 return op, result
         return None
+
+
+def workspace_sizes(binders: Iterable[Binder]) -> dict[int, int]:
+    """The bytes of the workspaces that sections share, by stream: they do not run at one time."""
+    sizes: dict[int, int] = defaultdict(lambda: 16)
+    for binder in binders:
+        for stream, asked in binder.workspaces.items():
+            sizes[stream] = max(sizes[stream], *(size for size, _ in asked))
+    return sizes
 
 
 def _sum_of_rows(op: Op) -> tuple[Tensor | None, Tensor | None]:

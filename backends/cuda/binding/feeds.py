@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ....graph.graph import Graph, Tensor
 from ....graph.ops import GatherBatch
 from ..libraries.layout import padded
-from ..libraries.runtime import cupy, device
+from ..libraries.runtime import device
 
 # Batches on their way: one is read, one is ready, one is copied, one is gathered.
 SLOTS = 4
@@ -62,45 +62,43 @@ class _Slot:
     ``copied``: the device has it; ``taken``: the staging buffer has it.
     """
 
-    def __init__(self, batch: tuple[int, ...]) -> None:
-        cp, size = cupy(), Packed.nbytes(batch)
-        self._memory = cp.cuda.alloc_pinned_memory(size)
-        self.host = Packed(np.frombuffer(self._memory, np.uint8, size), batch)
-        self.host.buffer[...] = 0
-        self.device = cp.empty(size, "uint8")
-        self.copied = cp.cuda.Event(disable_timing=True)
-        self.taken = cp.cuda.Event(disable_timing=True)
+    def __init__(self, batch: tuple[int, ...], cupy: Any) -> None:
+        self._batch = batch
+        self._memory = cupy.cuda.alloc_pinned_memory(Packed.nbytes(batch))
+        self.device = cupy.empty(Packed.nbytes(batch), "uint8")
+        self.copied = cupy.cuda.Event(disable_timing=True)
+        self.taken = cupy.cuda.Event(disable_timing=True)
 
-
-def _copy(target: Any, source: Any, kind: int, stream: Any) -> None:
-    """Copy between arrays of one size, device or page-locked, when the stream comes to it."""
-    start = source.ctypes.data if isinstance(source, np.ndarray) else int(source.data.ptr)
-    cupy().cuda.runtime.memcpyAsync(
-        int(target.data.ptr), start, int(target.nbytes), kind, int(stream.ptr)
-    )
+    @cached_property
+    def host(self) -> Packed:
+        """The page-locked buffer, zeroed at first."""
+        buffer = np.frombuffer(self._memory, np.uint8, Packed.nbytes(self._batch))
+        buffer[...] = 0
+        return Packed(buffer, self._batch)
 
 
 class Feed:
     """The batches of one section, in the order that its gathering operation would read them.
 
     ``held``: the data sets in host memory by tensor; ``position`` gives the section's present step,
-    asked for when the first batch after ``restart`` is wanted.
+    asked for when the first batch after ``restart`` is wanted; ``cupy``: see Store.
     """
 
     def __init__(
-        self, op: GatherBatch, held: Mapping[Tensor, Host], position: Callable[[], int]
+        self, op: GatherBatch, held: Mapping[Tensor, Host], position: Callable[[], int], cupy: Any
     ) -> None:
         self.op = op
+        self._cuda = cupy.cuda
         self._held = held
         self._position = position
         self._batch = op.x.shape
-        self.staging = Packed(cupy().zeros(Packed.nbytes(self._batch), "uint8"), self._batch)
-        self._copies = cupy().cuda.Stream(non_blocking=True)
-        self._slots = [_Slot(self._batch) for _ in range(SLOTS)]
+        self.staging = Packed(cupy.zeros(Packed.nbytes(self._batch), "uint8"), self._batch)
+        self._copies = cupy.cuda.Stream(non_blocking=True)
+        self._slots = [_Slot(self._batch, cupy) for _ in range(SLOTS)]
         self._free = deque(self._slots)
         self._ahead: deque[tuple[_Slot, Future[None]]] = deque()
         self._next: int | None = None
-        use = cupy().cuda.Device(0).use
+        use = cupy.cuda.Device(0).use
         self._thread = ThreadPoolExecutor(1, "dnnstack-feed", initializer=use)
 
     def restart(self) -> None:
@@ -122,8 +120,8 @@ class Feed:
         self._ahead.popleft()
         stream = device().stream
         stream.wait_event(slot.copied)
-        runtime = cupy().cuda.runtime
-        _copy(self.staging.buffer, slot.device, runtime.memcpyDeviceToDevice, stream)
+        kind = self._cuda.runtime.memcpyDeviceToDevice
+        self._copy(self.staging.buffer, slot.device, kind, stream)
         slot.taken.record(stream)
         self._free.append(slot)
         self._fill()
@@ -145,9 +143,16 @@ class Feed:
         slot.copied.synchronize()
         self._gather(slot.host, step)
         self._copies.wait_event(slot.taken)
-        kind = cupy().cuda.runtime.memcpyHostToDevice
-        _copy(slot.device, slot.host.buffer, kind, self._copies)
+        kind = self._cuda.runtime.memcpyHostToDevice
+        self._copy(slot.device, slot.host.buffer, kind, self._copies)
         slot.copied.record(self._copies)
+
+    def _copy(self, target: Any, source: Any, kind: int, stream: Any) -> None:
+        """Copy between arrays of one size, device or page-locked, when the stream comes to it."""
+        start = source.ctypes.data if isinstance(source, np.ndarray) else int(source.data.ptr)
+        self._cuda.runtime.memcpyAsync(
+            int(target.data.ptr), start, int(target.nbytes), kind, int(stream.ptr)
+        )
 
     def _gather(self, target: Packed, step: int) -> None:
         n = self._batch[0]
@@ -164,17 +169,19 @@ class Feed:
 class Feeds:
     """The feeds of an executable's sections, and the data sets that they gather from.
 
-    ``position(tensor)`` gives the value of a step counter.
+    ``position(tensor)`` gives the value of a step counter; ``cupy``: see Store.
     """
 
-    def __init__(self, graphs: Mapping[str, Graph], position: Callable[[Tensor], int]) -> None:
+    def __init__(
+        self, graphs: Mapping[str, Graph], position: Callable[[Tensor], int], cupy: Any
+    ) -> None:
         self._held: dict[Tensor, Host] = {}
         self._feeds: dict[str, Feed] = {}
         self._last: dict[Tensor, str] = {}
         for name, graph in graphs.items():
             for op in graph.ops:
                 if isinstance(op, GatherBatch):
-                    self._feeds[name] = Feed(op, self._held, partial(position, op.step))
+                    self._feeds[name] = Feed(op, self._held, partial(position, op.step), cupy)
         self._tensors = {t for feed in self._feeds.values() for t in _sources(feed.op)}
 
     def __bool__(self) -> bool:

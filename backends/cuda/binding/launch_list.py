@@ -15,12 +15,13 @@ from ....graph.ops import Advance
 from ....graph.ops.formulas import Formula
 from ....graph.ops.updates import ParameterUpdate
 from ...base import BoundCall
+from ..libraries.conv_graph import ConvGraph
 from ..libraries.cublas import Cublas
 from ..libraries.cublas_lt import CublasLt
 from ..libraries.cudnn_library import Cudnn
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, i32, linear_grid
 from ..libraries.layout import FLOAT
-from ..libraries.runtime import cupy, device
+from ..libraries.runtime import device
 from .store import Buffer
 
 # One of our kernels: file and name, and the type of activations if that is not float32.
@@ -29,12 +30,15 @@ Named = tuple[str, str] | tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Stream:
-    """A CUDA stream, as CuPy has it, with the library handles that work on it."""
+    """A CUDA stream, as CuPy has it, with the library handles that work on it; and what compiles
+    our kernels and finds the plans of convolutions."""
 
     cuda: Any
     cublas: Cublas
     cudnn: Cudnn
     cublas_lt: CublasLt
+    kernel: Callable[..., Kernel] = Kernel
+    convolution: Callable[..., ConvGraph] = ConvGraph
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,17 @@ def launches(
 
 
 class LaunchList:
-    """What a section launches; ``current`` is the stream that the next launch
-    goes to, 0 the main one.
+    """What a section launches; ``current`` is the stream that the next launch goes to, 0 the main
+    one.
 
-    ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one in front; ``apart``:
-    kernels that always do.
+    ``cupy``: see Store. ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one
+    in front; ``apart``: kernels that always do.
     """
 
     def __init__(
-        self, streams: Sequence[Stream], overlaps: str = "", apart: Collection[str] = ()
+        self, cupy: Any, streams: Sequence[Stream], overlaps: str = "", apart: Collection[str] = ()
     ) -> None:
+        self.cupy = cupy
         self.streams = streams
         self.overlaps = overlaps
         self._apart = apart
@@ -107,7 +112,7 @@ class LaunchList:
 
     def scratch(self, size: int, dtype: str) -> Any:
         """A flat array that every run writes before it reads it."""
-        array = self.keep(cupy().empty(size, dtype))
+        array = self.keep(self.cupy.empty(size, dtype))
         self._scratch.append(array)
         return array
 
@@ -117,11 +122,11 @@ class LaunchList:
 
     def upload(self, array: NDArray[Any]) -> Any:
         """A host array on the device; structures as bytes."""
-        return self.keep(cupy().asarray(array.view("u1") if array.dtype.fields else array))
+        return self.keep(self.cupy.asarray(array.view("u1") if array.dtype.fields else array))
 
     def zeros(self, size: int, dtype: str = FLOAT) -> Any:
         """A flat array of zeros."""
-        return self.keep(cupy().zeros(size, dtype))
+        return self.keep(self.cupy.zeros(size, dtype))
 
     def counter(self) -> Any:
         """A counter of blocks for one launch, see ``come`` in common.cuh."""
@@ -140,7 +145,7 @@ class LaunchList:
 
     def mark(self) -> Any:
         """An event behind what the present stream has been given so far."""
-        event, stream = cupy().cuda.Event(disable_timing=True), self.stream.cuda
+        event, stream = self.cupy.cuda.Event(disable_timing=True), self.stream.cuda
         self.steps.append(Step(lambda: event.record(stream), self.current))
         return event
 
@@ -184,7 +189,7 @@ class LaunchList:
         Arguments are buffers, device arrays, None for a null pointer, integers for a C int, or
         NumPy scalars of the kernel's types.
         """
-        found = Kernel(*kernel, defines=defines, formula=formula)
+        found = self.stream.kernel(*kernel, defines=defines, formula=formula)
         blocks = linear_grid(grid) if isinstance(grid, int) else grid
         given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
         overlaps = self.overlaps and kernel[1] not in self._apart
@@ -217,7 +222,8 @@ class LaunchList:
             # A stream alone: no library works on it, so it needs no handles.
             self._cuda_streams.append(device().numbered_stream(1))
         given = [*map(self.argument, arguments)]
-        launch = Kernel(*kernel).launch(self._cuda_streams[1], grid, (THREADS,), given)
+        found = self.stream.kernel(*kernel)
+        launch = found.launch(self._cuda_streams[1], grid, (THREADS,), given)
         self._early = (len(self.steps) - 1, Step(launch, 1))
 
     def repeated(self, times: int) -> list[Step]:
@@ -249,7 +255,7 @@ class LaunchList:
 
     def _wait(self, behind: int, ahead: int) -> Step:
         """Let one stream wait for another."""
-        event = cupy().cuda.Event(disable_timing=True)
+        event = self.cupy.cuda.Event(disable_timing=True)
         last, waiting = self._cuda_streams[ahead], self._cuda_streams[behind]
 
         def wait() -> None:

@@ -19,7 +19,7 @@ from ....graph.ops import (
 )
 from ....graph.ops.updates import ParameterUpdate
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded, plain
-from .store import PARAMETERS, SUMS, Buffer, Store
+from .store import PARAMETERS, SUMS, Store
 
 # Below this, padding would more than double a tensor: pictures, the scores of a few classes.
 FEWEST_CHANNELS, FEWEST_UNITS = 5, 32
@@ -33,6 +33,7 @@ class Geometry:
 
     def __init__(self, choices: Mapping[str, str], dtype: str) -> None:
         self.nhwc = choices.get("layout", "nhwc") == "nhwc"
+        self.dtype = dtype
         self.pad = int(choices.get("pad", "1")) if self.nhwc else 1
         self._row = ROWS[dtype]
         self._units = UNITS[dtype]
@@ -120,7 +121,17 @@ def _every(graph: Graph) -> Iterator[Op]:
             yield from (*op.given, *op.parts)
 
 
-def add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometry) -> None:
+def add_shared(store: Store, graphs: Mapping[str, Graph], geometry: Geometry) -> None:
+    """Allocate what belongs to no section alone: parameters, states, gradients."""
+    _add_parameters(store, graphs, geometry)
+    if geometry.dtype == BFLOAT and PARAMETERS in store.arenas:
+        # Before any section is bound: whoever updates parameters renews their copies.
+        store.bf16_arena()
+    for name, graph in graphs.items():
+        _add_gradients(store, name, graph)
+
+
+def _add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometry) -> None:
     """Lay out parameters in one arena, the optimizers' states beside them, and the rest alone."""
     layouts = plan_layouts(graphs, geometry)
     changed = updates(graphs)
@@ -138,7 +149,7 @@ def add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometry
             store.add_mirror(SUMS, sums)
     for tensor, layout in layouts.items():
         if tensor not in trained:
-            store.buffers[tensor] = Buffer.zeros(layout)
+            store.buffers[tensor] = store.zeros(layout)
     _add_averages(store, graphs)
 
 
@@ -149,11 +160,11 @@ def _add_averages(store: Store, graphs: Mapping[str, Graph]) -> None:
             held = store.buffers.get(value)
             layout = plain(value.shape) if held is None else held.layout
             if average not in store.buffers:
-                store.buffers[average] = Buffer.zeros(layout)
+                store.buffers[average] = store.zeros(layout)
 
 
-def add_gradients(store: Store, name: str, graph: Graph) -> dict[Tensor, Buffer]:
-    """The buffers of the gradients that a section's updates read, laid out as the parameters."""
+def _add_gradients(store: Store, name: str, graph: Graph) -> None:
+    """Lay out the gradients that a section's updates read as the parameters."""
     found = (pair for op in updates({name: graph}) for pair in _pairs(op))
     pairs = {gradient: parameter for gradient, parameter in found if gradient.role not in SHARED}
     for op in graph.ops:
@@ -162,7 +173,6 @@ def add_gradients(store: Store, name: str, graph: Graph) -> dict[Tensor, Buffer]
             pairs |= {gradient: total for gradient, total in summed if total in store.spans}
     if pairs:
         store.add_mirror(f"{name}.gradients", pairs)
-    return {tensor: store.buffers[tensor] for tensor in pairs}
 
 
 def _pairs(op: ParameterUpdate) -> Iterator[tuple[Tensor, Tensor]]:

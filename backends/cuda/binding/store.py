@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -10,7 +10,7 @@ from typing import Any
 
 from ....graph.graph import Tensor
 from ..libraries.layout import BFLOAT, Layout, padded
-from ..libraries.runtime import address_of, cupy
+from ..libraries.runtime import address_of
 from .feeds import Feeds
 
 # Every tensor of an arena begins at a multiple of 128 bytes, and owns whole tiles of it.
@@ -26,10 +26,6 @@ class Buffer:
 
     array: Any
     layout: Layout
-
-    @classmethod
-    def zeros(cls, layout: Layout) -> Buffer:
-        return cls(cupy().zeros(layout.size, layout.item), layout)
 
     @property
     def pointer(self) -> int:
@@ -48,23 +44,29 @@ class Buffer:
 class Store:
     """Buffers by tensor; arenas hold the families of the optimizers, one tensor behind the other.
 
-    ``generation`` counts the data sets that moved: a captured graph of before is stale.
+    ``cupy``: CuPy, or what stands for it in a dry run. ``generation`` counts the data sets that
+    moved: a captured graph of before is stale.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
         self.buffers: dict[Tensor, Buffer] = {}
         self.data: dict[Tensor, Any] = {}
         self.arenas: dict[str, Any] = {}
         self.spans: dict[Tensor, tuple[str, int, int]] = {}
         self.generation = 0
         # Data sets that stay in host memory, if that was asked for.
-        self.feeds = Feeds({}, lambda tensor: 0)
+        self.feeds = Feeds({}, lambda tensor: 0, cupy)
         self._bf16_copies: dict[Tensor, Buffer] = {}
+
+    def zeros(self, layout: Layout) -> Buffer:
+        """A new buffer, zeroed."""
+        return Buffer(self.cupy.zeros(layout.size, layout.item), layout)
 
     def add_arena(self, name: str, layouts: dict[Tensor, Layout]) -> None:
         """Lay tensors side by side, zeroed."""
         ends = [0, *accumulate(padded(layout.size, TILE) for layout in layouts.values())]
-        arena = self.arenas[name] = cupy().zeros(ends[-1], "float32")
+        arena = self.arenas[name] = self.cupy.zeros(ends[-1], "float32")
         for (tensor, layout), (start, stop) in zip(layouts.items(), pairwise(ends), strict=True):
             self.spans[tensor] = (name, start, stop)
             self.buffers[tensor] = Buffer(arena[start : start + layout.size], layout)
@@ -72,12 +74,17 @@ class Store:
     def add_mirror(self, name: str, tensors: dict[Tensor, Tensor]) -> None:
         """Lay tensors at the places that their parameters have in theirs, zeroed."""
         if name not in self.arenas:
-            self.arenas[name] = cupy().zeros_like(self.arenas[PARAMETERS])
+            self.arenas[name] = self.cupy.zeros_like(self.arenas[PARAMETERS])
         for tensor, parameter in tensors.items():
             _, start, stop = self.spans[parameter]
             layout = self.buffers[parameter].layout
             self.spans[tensor] = (name, start, stop)
             self.buffers[tensor] = Buffer(self.arenas[name][start : start + layout.size], layout)
+
+    def gradients(self, section: str) -> dict[Tensor, Buffer]:
+        """The buffers of the gradients that lie here and belong to a section."""
+        held = self.buffers.items()
+        return {tensor: buffer for tensor, buffer in held if tensor.section == section}
 
     def stretch(self, tensors: Sequence[Tensor]) -> tuple[str, int, int]:
         """The arena that holds the tensors, and where the first begins and the last ends."""
@@ -93,15 +100,20 @@ class Store:
                 part = self.bf16_arena(name)[start : start + layout.size]
                 self._bf16_copies[tensor] = Buffer(part, layout)
             else:
-                self._bf16_copies[tensor] = Buffer.zeros(layout)
+                self._bf16_copies[tensor] = self.zeros(layout)
         return self._bf16_copies[tensor]
 
     def bf16_arena(self, name: str = PARAMETERS) -> Any:
         """The bfloat16 copy of an arena, made when first asked for."""
         key = f"{name}.bfloat16"
         if key not in self.arenas:
-            self.arenas[key] = cupy().zeros(self.arenas[name].size, "uint16")
+            self.arenas[key] = self.cupy.zeros(self.arenas[name].size, "uint16")
         return self.arenas[key]
+
+    def alone(self) -> Iterator[tuple[Tensor, Buffer]]:
+        """The buffers that lie in no arena."""
+        held = (*self.buffers.items(), *self._bf16_copies.items())
+        return ((tensor, buffer) for tensor, buffer in held if tensor not in self.spans)
 
     @property
     def has_bf16(self) -> bool:

@@ -58,7 +58,7 @@ def _bound(
     b: Binder, kind: Kind, window: Window, ends: Mapping[str, Buffer], relu: bool = False
 ) -> ConvGraph:
     """A convolution's candidates, bound to real pictures."""
-    graph = ConvGraph(
+    graph = b.stream.convolution(
         b.stream.cudnn,
         kind,
         {name: Operand.of(end.layout) for name, end in ends.items()},
@@ -124,7 +124,7 @@ def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
     if not b.choices.get(b.choice(op, "data"), "").startswith(AS_FORWARD):
         return
     w = _filters(b, op)
-    turned = _turned(w)
+    turned = _turned(b, w)
     kernel = ("elementwise.cu", "rotate_filters", w.dtype)
     b.kernel(op, kernel, w.layout.size, (w, turned, *w.layout.stored))
     b.decisions.rotated[op.w] = Rotated(turned, b.mark() if b.current else None)
@@ -133,10 +133,10 @@ def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
 PREPARATIONS[Conv2dBackwardData] = rotate_filters
 
 
-def _turned(w: Buffer) -> Buffer:
+def _turned(b: Binder, w: Buffer) -> Buffer:
     outer, inner, *kernel = w.layout.stored
     shape = (inner, outer, *kernel)
-    return Buffer.zeros(Layout(shape, shape, True, dtype=w.layout.dtype))
+    return b.store.zeros(Layout(shape, shape, True, dtype=w.layout.dtype))
 
 
 def _as_forward(b: Binder, op: Conv2dBackwardData, ends: Mapping[str, Buffer]) -> ConvGraph:
@@ -175,7 +175,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     if _can_be_forward(b, op):
 
         def other() -> ConvGraph:
-            return _as_forward(b, op, {"x": dy, "w": b.keep(_turned(w)), "y": dx})
+            return _as_forward(b, op, {"x": dy, "w": b.keep(_turned(b, w)), "y": dx})
 
         b.variants[key].append((AS_FORWARD, other))
     ends = {"y": dy, "w": w, "x": dx}
@@ -191,7 +191,7 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     dy, dw = b.want(op.dy, _picture(b, op, op.dy)), b.output(op.dw, planned)
     # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
     widened = b.arithmetic.dtype != FLOAT
-    near = Buffer.zeros(replace(dw.layout, dtype=b.arithmetic.dtype)) if widened else dw
+    near = b.store.zeros(replace(dw.layout, dtype=b.arithmetic.dtype)) if widened else dw
     ends = {"x": x, "y": dy, "w": near}
     _launch(b, op, _bound(b, "filter", op.window, ends), ends, b.choice(op, "filter"))
     if widened:
@@ -213,7 +213,7 @@ def _bordered(
     shape, stored = (n, c, h + top + bottom, w + left + right), x.layout.columns
     whole = Layout(shape, (n, stored, *shape[2:]), x.layout.nhwc, dtype=x.layout.dtype)
     # Its border is written here alone; nothing else has this memory.
-    bordered = b.keep(Buffer.zeros(whole))
+    bordered = b.keep(b.store.zeros(whole))
     _, _, down, across = whole.strides
     corner = bordered.array[top * down + left * across :]
     inner = Buffer(corner, Layout(x.layout.shape, whole.stored, whole.nhwc, dtype=whole.dtype))

@@ -14,7 +14,7 @@ from ..libraries.cublas import Product
 from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import THREADS, f32, i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, ceil_div, plain
-from ..libraries.runtime import address_of, cupy
+from ..libraries.runtime import address_of
 
 # Rows that one slice of a column sum takes, at least: fewer would not hide the second launch.
 ROWS_A_SLICE = 64
@@ -128,7 +128,7 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
         return b.kernel(op, kernel, (channels,), planes, shared=THREADS * 8)
     shown = {"rows": rows, "columns": channels}
     if layout.picture is None and held.dtype == FLOAT and not b.arithmetic.fusion:
-        ones = b.keep(cupy().ones(rows, "float32"))
+        ones = b.keep(b.cupy.ones(rows, "float32"))
         ends = (held.pointer, address_of(ones), b.output(db).pointer)
         launch = partial(b.stream.cublas.column_sums, rows, channels, stored, *ends)
         return b.add(op, "cuBLAS", "cublasSgemv", launch, shown)

@@ -53,12 +53,6 @@ def matrices(layouts: Sequence[Layout]) -> list[Matrices]:
     return found
 
 
-def scratch_bytes(layouts: Sequence[Layout]) -> int:
-    """Bytes of the matrices in float32."""
-    groups = matrices(layouts)
-    return sum(4 * len(g.members) * 2 * (g.short * g.long + g.short**2) for g in groups)
-
-
 @binds(MuonUpdate)
 def muon_update(b: Binder, op: MuonUpdate) -> None:
     """The operands of Newton-Schulz are bfloat16, but float32 where nothing may be rounded."""

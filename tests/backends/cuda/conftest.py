@@ -5,18 +5,16 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from dataclasses import fields
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launch_list import Stream
+from dnnstack.backends.cuda.dry_run import STREAM, Silent
 from dnnstack.backends.cuda.executable import CudaExecutable
 from dnnstack.backends.cuda.libraries import kernels, runtime
-from dnnstack.backends.cuda.operations import convolution
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -60,8 +58,6 @@ DEEP = (
     LayerSpec("softmax"),
 )
 NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32)), "deep": (DEEP, (3, 16, 16))}
-# A convolution that hardly wants a workspace shows what all else takes.
-WORKSPACE = 1 << 10
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 
 
@@ -134,19 +130,21 @@ def fake_cupy(monkeypatch):
     """Code that asks for CuPy or the device gets the stand-in."""
     fake = SimpleNamespace(allocated=0)
 
+    def counted(array):
+        # As CuPy's pool rounds.
+        fake.allocated += -(-array.nbytes // 512) * 512
+        return _array(array)
+
     def allocate(shape, dtype="float32", value=0):
         # Zeros of a large network take no memory as long as nobody writes them.
-        made = _array(np.full(shape, value, dtype) if value else np.zeros(shape, dtype))
-        # As CuPy's pool rounds.
-        fake.allocated += -(-made.nbytes // 512) * 512
-        return made
+        return counted(np.full(shape, value, dtype) if value else np.zeros(shape, dtype))
 
     vars(fake).update(
         empty=allocate,
         zeros=allocate,
         ones=lambda shape, dtype="float32": allocate(shape, dtype, 1),
         zeros_like=lambda array: allocate(array.shape, array.dtype),
-        asarray=lambda values, dtype=None: _array(np.asarray(values, dtype)),
+        asarray=lambda values, dtype=None: counted(np.asarray(values, dtype)),
         get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
         cuda=SimpleNamespace(
             Event=FakeEvent,
@@ -256,24 +254,16 @@ class FakeKernel:
                 assert value.dtype == dtype, where
 
 
-class FakeConvolution:
+class FakeConvolution(Silent):
     """Stands for a convolution of cuDNN, which asks for a workspace and computes nothing."""
 
-    workspace_bytes = WORKSPACE
     plan_name = "none"
     plan = 0
-
-    def __init__(self, *_, **__):
-        self.shown = {"kind": "none"}
-
-    def __getattr__(self, name):
-        return MagicMock()
 
 
 @pytest.fixture
 def bound(fake_cupy, monkeypatch):
     """Binds sections on the stand-in for a device; gives the bytes that were allocated, too."""
-    monkeypatch.setattr(convolution, "ConvGraph", FakeConvolution)
     fake_cupy.RawModule = lambda code, options=(): SimpleNamespace(
         get_function=lambda name: FakeKernel(code, options, name)
     )
@@ -286,18 +276,11 @@ def bound(fake_cupy, monkeypatch):
     # A kernel that is given numbers of another type would read beyond their end.
     monkeypatch.setattr(kernels.Kernel, "launch", checked)
 
-    def bind(graphs, precision="tf32", choices=CHOICES, streamed=False, capture=False):
-        stream = fake_cupy.cuda.Stream()
-        descriptor = MagicMock(return_value=SimpleNamespace(handle=0))
-        cudnn = MagicMock(
-            handle=0, tensor=descriptor, pooling=descriptor, activation=descriptor, lrn=descriptor
-        )
-        parts = {field.name: MagicMock(handle=0) for field in fields(Stream)}
-        stream = Stream(**(parts | {"cuda": stream, "cudnn": cudnn}))
+    def bind(graphs, precision="tf32", choices=CHOICES, streamed=False, capture=False, fusion=True):
+        libraries = (STREAM.cublas, STREAM.cudnn, STREAM.cublas_lt)
+        stream = Stream(fake_cupy.cuda.Stream(), *libraries, convolution=FakeConvolution())
         streams = [stream] * int(choices["streams"])
-        kind = Arithmetic(
-            precision == "fp32", "bfloat16" if precision == "bf16" else "float32", True, True
-        )
+        kind = Arithmetic.of(precision, fusion)
         before = fake_cupy.allocated
         executable = CudaExecutable(
             graphs,

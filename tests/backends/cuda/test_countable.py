@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
-from dnnstack.backends.cuda.countable import MOST_ELEMENTS, check_countable
+from dnnstack.backends.cuda.countable import MOST_ELEMENTS
+from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ConfigError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -36,9 +37,9 @@ def train(batch: int, parts: int = 1, units: int = 10):
 
 
 def test_the_largest_batch_that_is_named_does() -> None:
-    check_countable({"train": train(MOST)})
+    plan_memory({"train": train(MOST)})
     with pytest.raises(ConfigError) as caught:
-        check_countable({"train": train(MOST + 1)})
+        plan_memory({"train": train(MOST + 1)})
     text = str(caught.value)
     assert text.startswith("device 'cuda': ")
     assert "(conv2d_1) of 'train' with a batch of 8192: " in text
@@ -47,21 +48,21 @@ def test_the_largest_batch_that_is_named_does() -> None:
 
 
 def test_a_batch_in_parts_counts_by_its_parts() -> None:
-    check_countable({"train": train(4 * MOST, parts=4)})
+    plan_memory({"train": train(4 * MOST, parts=4)})
     with pytest.raises(ConfigError, match=rf"data\.batch_size can be at most {4 * MOST}"):
-        check_countable({"train": train(4 * MOST + 4, parts=4)})
+        plan_memory({"train": train(4 * MOST + 4, parts=4)})
 
 
 def test_evaluation_has_a_key_of_its_own() -> None:
     graph = network().evaluate_graph(2 * MOST, "data", 10**6, 5, SCALING)
     with pytest.raises(ConfigError, match=rf"--set data\.evaluation_batch_size={MOST}$"):
-        check_countable({"evaluate": graph})
+        plan_memory({"evaluate": graph})
 
 
 def test_no_batch_helps_a_parameter() -> None:
-    check_countable({"train": train(2, units=1 << 25)})
+    plan_memory({"infer": network(1 << 25).infer_graph(2)})
     with pytest.raises(ConfigError, match=r"weight' .* elements .*fewer channels or units"):
-        check_countable({"train": train(2, units=1 << 28)})
+        plan_memory({"train": train(2, units=1 << 28)})
 
 
 def test_it_is_asked_before_any_memory_is(fake_cupy, monkeypatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import load_config, packaged_configs
@@ -53,14 +54,16 @@ def session(name, backend, *overrides):
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 @pytest.mark.parametrize("choices", LAYOUTS, ids=lambda choices: choices["layout"])
 @pytest.mark.parametrize("name", packaged_configs())
-def test_every_section_finds_a_place_and_a_kernel(bound, name, choices, precision):
+def test_every_section_finds_a_place_that_was_counted_and_a_kernel(bound, name, choices, precision):
     with pytest.raises(Found) as caught:
         session(name, Recorder())
     (sections,) = caught.value.args
     graphs = {key: rewritten(graph, CudaBackend.rewrites) for key, graph in sections.items()}
-    executable, _ = bound(graphs, precision, choices)
+    executable, taken = bound(graphs, precision, choices)
     for key in graphs:
         assert executable.calls(key)
+    plan = plan_memory(graphs, precision, choices=choices)
+    assert plan.total - plan.libraries == taken
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.fused import first_conv
+from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.common.errors import ShapeError
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import ACTIVATIONS, Activation
@@ -92,9 +93,14 @@ def sections(specs, shape, batch=4):
     return {name: rewritten(graph, CudaBackend.rewrites) for name, graph in graphs.items()}
 
 
+def counted(graphs, precision, choices):
+    plan = plan_memory(graphs, precision, choices=choices)
+    return plan.total - plan.libraries
+
+
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-def test_every_kernel_gets_numbers_of_its_types(bound, seed, precision):
+def test_every_kernel_gets_numbers_of_its_types_and_all_memory_is_counted(bound, seed, precision):
     draw = random.Random(seed)
     graphs = None
     while graphs is None:
@@ -103,15 +109,30 @@ def test_every_kernel_gets_numbers_of_its_types(bound, seed, precision):
         except ShapeError:
             continue
     choices = dict(draw.choice(LAYOUTS))
-    executable, _ = bound(graphs, precision, choices)
+    executable, taken = bound(graphs, precision, choices)
+    assert counted(graphs, precision, choices) == taken
     assert executable.calls("train")
     # Again with everything in the place of a plan of cuDNN's that can be had.
     for binder in executable.binders():
         for name, variants in binder.variants.items():
             choices[name] = f"{draw.choice(variants)[0]}0" if variants else "0"
     executable.close()
-    other, _ = bound(graphs, precision, choices)
+    other, taken = bound(graphs, precision, choices)
+    assert counted(graphs, precision, choices) == taken
+    # Searches pad to 8 at least, and pass over NCHW where that does not fit.
+    if choices.get("pad", "1") != "1":
+        plan = plan_memory(graphs, precision)
+        assert taken <= plan.total - plan.libraries
     other.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", CASES)
+def test_all_memory_of_an_operation_is_counted(bound, name, precision):
+    graphs = {"one": CASES[name](np.random.default_rng(1), "normal").graph}
+    executable, taken = bound(graphs, precision, LAYOUTS[1])
+    executable.close()
+    assert counted(graphs, precision, LAYOUTS[1]) == taken
 
 
 @pytest.mark.parametrize("name", VARIANTS)
