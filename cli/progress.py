@@ -5,6 +5,7 @@ If nobody reads any more (a closed terminal, the end of ``| head``), training co
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,11 +24,12 @@ _WIDE = 100
 """The number of columns from which the bar has room for the learning rate."""
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _lost: list[OSError] = []
 
 
 def check_output() -> None:
-    """Raise OSError if a line could not be written, other than for want of a reader."""
+    """Raise OSError if a line could not be written for want of space."""
     if _lost:
         raise _lost.pop()
 
@@ -49,8 +51,8 @@ def _heard_or_not() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # A reader that is gone wants no more; anything else is told at the end.
-        if not isinstance(error, BrokenPipeError):
+        # A reader or a terminal that is gone wants no more; a full disk is told at the end.
+        if error.errno in _FULL:
             _lost.append(error)
         # The rest of the buffer would fail again at exit, and change the exit status.
         console.drop_output()

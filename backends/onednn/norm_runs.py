@@ -99,7 +99,7 @@ class Runs:
         _, blocks, beside, lanes = self.shape
         rows, row = self.count * self.shape[0], blocks * beside * lanes
         self.groups: list[PrimitiveDesc | None] = []
-        while rows * beside > BESIDE and 1 < (group := _length(rows, row, GROUP)) <= GROUP:
+        while rows * beside > 2 * GROUP and 1 < (group := _length(rows, row, GROUP)) <= GROUP:
             rows //= group
             self.groups.append(normalization(Descriptor.of((1, rows * row, group, 1), "nhwc")))
         left = Descriptor.of((rows, c, beside, 1), self.layout)

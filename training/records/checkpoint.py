@@ -170,7 +170,10 @@ def _content(path: Path) -> bytes:
         size = os.fstat(file.fileno()).st_size
         header = int.from_bytes(file.read(8), "little")
         if header > min(size, _LONGEST_HEADER):
-            raise OSError(errno.EINVAL, "its header is longer than a checkpoint's")
+            raise DamagedCheckpointError(
+                f"{path}: is damaged, or is not a checkpoint of dnnstack: its header is longer "
+                "than the file, or than any header"
+            )
         if size > _memory():
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory")
         file.seek(0)

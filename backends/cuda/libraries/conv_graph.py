@@ -41,7 +41,8 @@ class ConvGraph(Candidates):
         exact: bool = False,
         deterministic: bool = True,
     ) -> None:
-        self._handle, self.stream = library.handle, library.stream
+        # Kept: with the library its handle would go.
+        self._library, self._handle, self.stream = library, library.handle, library.stream
         self._kind, self._window = kind, window
         self._operands = dict(operands)
         self._exact = exact
