@@ -21,7 +21,10 @@ from .store import Store
 
 
 def plan_arenas(
-    store: Store, graphs: Mapping[str, Graph], choices: Mapping[str, str], narrow: bool = False
+    store: Store,
+    graphs: Mapping[str, Graph],
+    choices: Mapping[str, str],
+    activations: str = "float32",
 ) -> dict[str, dict[Tensor, Memory]]:
     """Lay out what the sections train: parameters, gradients, the optimizer's state, averages.
 
@@ -32,7 +35,7 @@ def plan_arenas(
     own = _parameters_of(ops)
     layouts: dict[Tensor, Descriptor] = {}
     for graph in graphs.values():
-        for gradient, layout in planned_layouts(graph, choices, narrow).items():
+        for gradient, layout in planned_layouts(graph, choices, activations).items():
             if gradient in own:
                 layouts.setdefault(own[gradient], layout)
     trained = _order(updates)
@@ -135,11 +138,11 @@ def flats(store: Store, members: Sequence[int], *families: Sequence[Tensor]) -> 
 
 
 def planned_layouts(
-    graph: Graph, choices: Mapping[str, str], narrow: bool = False
+    graph: Graph, choices: Mapping[str, str], activations: str = "float32"
 ) -> dict[Tensor, Descriptor]:
     """The layout of every gradient in a section, as its operation will write it."""
     planned: dict[Tensor, Descriptor] = {}
-    for op, dtype in product(graph.ops, ("bfloat16", "float32") if narrow else ("float32",)):
+    for op, dtype in product(graph.ops, dict.fromkeys((activations, "float32"))):
         desc: PrimitiveDesc | None = None
         if isinstance(op, Conv2dBackwardFilter) and op.dw not in planned:
             desc, gradient = filter_gradient_desc(op, choices, dtype), op.dw

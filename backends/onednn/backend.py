@@ -45,19 +45,21 @@ class OneDnnBackend:
         def planned(
             graphs: Sections, trained: Sections, precision: Precision
         ) -> CompilePlan[OneDnnExecutable]:
-            narrow = precision == "bf16"
+            activations = "bfloat16" if precision == "bf16" else "float32"
             defaults = default_choices(graphs.values())
 
             def build(graphs: Sections, tuning: Tuning, notices: Sequence[str]) -> OneDnnExecutable:
                 _check_layouts(tuning)
-                share = options.share_memory
-                return OneDnnExecutable(graphs, tuning, self.threads, notices, narrow, share)
+                how = (self.threads, notices, activations, options.share_memory)
+                return OneDnnExecutable(graphs, tuning, *how)
 
             def seconds(graph: Graph, choices: Choices, repeats: int) -> float:
                 """Of one step; data calls left out."""
                 options.interrupt()
                 tuning = Tuning(self.name, choices=choices)
-                trial = OneDnnExecutable({graph.name: graph}, tuning, self.threads, narrow=narrow)
+                trial = OneDnnExecutable(
+                    {graph.name: graph}, tuning, self.threads, activations=activations
+                )
                 found = trial.step_seconds(graph.name, repeats)
                 trial.close()
                 return found

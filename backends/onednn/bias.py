@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...graph.ops import BiasAdd, BiasGrad
-from .bind import Binder, binds
+from .bind import BOTH, Binder, binds
 from .constants import BINARY_ADD, DST, SRC, SRC_1, WEIGHTS
 from .fallback import needed
 from .memory import Descriptor, channel_shape
@@ -11,7 +11,7 @@ from .primitive import first_fast
 from .sums import sum_into
 
 
-@binds(BiasAdd, narrow=True)
+@binds(BiasAdd, dtypes=BOTH)
 def bias_add(b: Binder, op: BiasAdd) -> None:
     spread = Descriptor.of(channel_shape(op.x))
     if op.x.shape == spread.shape:
@@ -32,7 +32,7 @@ def bias_add(b: Binder, op: BiasAdd) -> None:
     b.primitive(op, desc, memories)
 
 
-@binds(BiasGrad, narrow=True)
+@binds(BiasGrad, dtypes=BOTH)
 def bias_grad(b: Binder, op: BiasGrad) -> None:
     """db = 1^T dy: in bfloat16 a product with a row of ones over dy as (N H W, C)."""
     if b.dtype == "float32":

@@ -29,22 +29,23 @@ Kernel = Callable[["Binder", Any], None]
 KERNELS: Registry[Kernel] = Registry("cpu")
 KERNELS.fall_back(reference, kernels.KERNELS)
 # The operations whose kernels can be bound in bfloat16; the others compute in float32.
-NARROW: set[type[Op]] = set()
+BFLOAT16: set[type[Op]] = set()
+BOTH = ("float32", "bfloat16")
 
 
 def binds(
-    kind: type[OpT], narrow: bool = False
+    kind: type[OpT], dtypes: tuple[str, ...] = ("float32",)
 ) -> Callable[[Callable[[Binder, OpT], None]], Kernel]:
     """Register the function that binds one type of operation.
 
-    A ``narrow`` one takes activations by ``source`` and ``layout``, in the type that the binder
-    has for it, which may be bfloat16.
+    dtypes: the types in which it computes. One with BOTH takes activations by ``source`` and
+    ``layout``, in the type that the binder has for it.
     """
 
     def register(kernel: Callable[[Binder, OpT], None]) -> Kernel:
         KERNELS[kind] = kernel
-        if narrow:
-            NARROW.add(kind)
+        if "bfloat16" in dtypes:
+            BFLOAT16.add(kind)
         return kernel
 
     return register
@@ -73,7 +74,7 @@ class Binder:
     ``choices`` are the layouts of convolutions by layer name. ``prologue`` holds the copies of
     parameters that this section does not change: they run when the section is entered.
 
-    ``narrow``: activations and their gradients are bfloat16 between the operations that have a
+    ``activations``: the type of activations and their gradients between the operations that have a
     primitive for it. ``dtype`` is the type in which the operation that is bound now computes.
     ``share``: activations take the memory of those that no later operation needs.
     """
@@ -83,13 +84,13 @@ class Binder:
         graph: Graph,
         store: Store,
         choices: Mapping[str, str],
-        narrow: bool = False,
+        activations: str = "float32",
         share: bool = False,
     ) -> None:
         self.graph = graph
         self.store = store
         self.choices = choices
-        self.narrow = narrow
+        self.activations = activations
         self.dtype = "float32"
         self.steps: list[Step] = []
         self.prologue: list[Step] = []
@@ -117,7 +118,7 @@ class Binder:
         for position, op in enumerate(self.graph.ops):
             self._position = position
             self._flush({*op.reads(), *op.writes()})
-            self.dtype = "bfloat16" if self.narrow and type(op) in NARROW else "float32"
+            self.dtype = self.activations if type(op) in BFLOAT16 else "float32"
             self.bind_one(op)
         self._flush()
 
@@ -164,12 +165,12 @@ class Binder:
         readers = self.graph.consumers(tensor)
         # A result that has no reader here is read outside.
         unread = not readers and tensor not in self.graph.results.values()
-        return self.dtype if unread or any(map(self._reads_narrow, readers)) else "float32"
+        return self.dtype if unread or any(map(self._reads_bfloat16, readers)) else "float32"
 
-    def _reads_narrow(self, reader: Op) -> bool:
+    def _reads_bfloat16(self, reader: Op) -> bool:
         if isinstance(reader, Reshape):
             return self.written_type(reader.y) != "float32"
-        return type(reader) in NARROW
+        return type(reader) in BFLOAT16
 
     def _home(self, tensor: Tensor) -> Memory:
         """The memory that holds a float tensor; one that comes from outside starts row-major."""

@@ -9,14 +9,14 @@ from ...common.errors import DnnlError
 from ...graph.graph import Shape, Tensor
 from ...graph.ops import Add, Concat, PadChannels, Slice
 from .activations import activate_behind, post_ops
-from .bind import Binder, binds
+from .bind import BOTH, Binder, binds
 from .constants import BINARY_ADD, DST, MULTIPLE_SRC, SRC, SRC_1
 from .fallback import NoFastKernel, needed
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, first_fast, handles, reorder_desc, sum_arguments
 
 
-@binds(Add, narrow=True)
+@binds(Add, dtypes=BOTH)
 def add(b: Binder, op: Add) -> None:
     """Two terms by a binary primitive, which takes an activation along; more by a sum."""
     post, count = post_ops(op, b.dtype), len(op.terms)
@@ -51,7 +51,7 @@ def _free(b: Binder, term: Tensor, layout: Descriptor) -> bool:
     return b.source(term).descriptor == layout and b.may_overwrite(term)
 
 
-@binds(Concat, narrow=True)
+@binds(Concat, dtypes=BOTH)
 def concat(b: Binder, op: Concat) -> None:
     for name in _names(b, op.parts[0]):
         desc = _joined(b, [part.shape for part in op.parts], op.y, name)
@@ -61,7 +61,7 @@ def concat(b: Binder, op: Concat) -> None:
     raise NoFastKernel
 
 
-@binds(PadChannels, narrow=True)
+@binds(PadChannels, dtypes=BOTH)
 def pad_channels(b: Binder, op: PadChannels) -> None:
     """Concatenation with channels of zeros, which stay as they are."""
     n, channels, *rest = op.y.shape
@@ -88,7 +88,7 @@ def _join(
     b.primitive(op, desc, {**sources, DST: b.output(op.y, desc.descriptor(DST))}, {"axis": 1})
 
 
-@binds(Slice, narrow=True)
+@binds(Slice, dtypes=BOTH)
 def slice_channels(b: Binder, op: Slice) -> None:
     """A copy out of a part of the tensor."""
     offsets = (0, op.begin, *[0] * (len(op.x.shape) - 2))

@@ -8,7 +8,7 @@ from typing import Any
 from ...graph.graph import Op, Shape, Tensor
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 from .activations import activate_behind, post_ops
-from .bind import Binder, binds
+from .bind import BOTH, Binder, binds
 from .constants import (
     BIAS,
     CONVOLUTION_DIRECT,
@@ -131,7 +131,7 @@ def wanted_layout(op: Conv2d, choices: Mapping[str, str]) -> str:
     return _forward_layouts(op, choices)[0]
 
 
-@binds(Conv2d, narrow=True)
+@binds(Conv2d, dtypes=BOTH)
 def conv2d(b: Binder, op: Conv2d) -> None:
     layouts, written = _forward_layouts(op, b.choices), b.written_type(op.y)
     kind, post = forward_kind(b.graph), post_ops(op, written)
@@ -143,7 +143,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     activate_behind(b, op, arguments[DST])
 
 
-@binds(Conv2dBackwardData, narrow=True)
+@binds(Conv2dBackwardData, dtypes=BOTH)
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     layouts = _layouts(b.choices, f"{layer_of(op)}/data", op.dx.shape[1])
     forward = _forward_layouts(op, b.choices)
@@ -201,11 +201,11 @@ def _filter_gradient(
     return first_fast("convolution_backward_weights", [arguments], _details(op))
 
 
-@binds(Conv2dBackwardFilter, narrow=True)
+@binds(Conv2dBackwardFilter, dtypes=BOTH)
 def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     desc = needed(filter_gradient_desc(op, b.choices, b.dtype))
     details = _details(op)
-    if b.narrow and b.dtype == "float32":
+    if b.dtype != b.activations:
         details["reason"] = "oneDNN has no correct bfloat16 kernel for it"
     further = {DIFF_BIAS: None if op.bias_grad is None else b.output(op.bias_grad)}
     inputs = {SRC: op.x, DIFF_DST: op.dy}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...graph.ops import MatMul
 from .activations import activate_behind, post_ops
-from .bind import Binder, binds
+from .bind import BOTH, Binder, binds
 from .constants import (
     BIAS,
     DIFF_BIAS,
@@ -72,7 +72,7 @@ def _mnk(op: MatMul) -> dict[str, object]:
     return shown
 
 
-@binds(MatMul, narrow=True)
+@binds(MatMul, dtypes=BOTH)
 def matmul(b: Binder, op: MatMul) -> None:
     """Forward, data gradient or weight gradient of a dense layer, as an inner product."""
     if op.transpose_a and not op.transpose_b and op.bias is None and op.activation is None:

@@ -9,14 +9,14 @@ import numpy as np
 from ...common import random
 from ...graph.graph import Op, Tensor
 from ...graph.ops import Dropout, DropoutBackward
-from .bind import Binder, binds
+from .bind import BOTH, Binder, binds
 from .constants import ATTR_SCALES, BINARY_MUL, DST, SRC, SRC_1
 from .fallback import needed
 from .memory import Descriptor, Memory
 from .primitive import Attributes, first_fast
 
 
-@binds(Dropout, narrow=True)
+@binds(Dropout, dtypes=BOTH)
 def dropout(b: Binder, op: Dropout) -> None:
     mask = np.zeros(prod(op.x.shape), np.uint8)
     key, threshold, parts = random.Key(*op.key), op.threshold, op.parts
@@ -31,7 +31,7 @@ def dropout(b: Binder, op: Dropout) -> None:
     _multiply(b, op, op.x, op.mask, op.y, op.scale)
 
 
-@binds(DropoutBackward, narrow=True)
+@binds(DropoutBackward, dtypes=BOTH)
 def dropout_backward(b: Binder, op: DropoutBackward) -> None:
     _multiply(b, op, op.dy, op.mask, op.dx, op.scale)
 

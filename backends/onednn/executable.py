@@ -45,7 +45,7 @@ LONG_SECONDS = 1.0
 class OneDnnExecutable:
     """Sections bound to oneDNN primitives over shared arenas; see base.Executable.
 
-    ``narrow``: with activations and their gradients in bfloat16. ``share``: see Options.
+    ``activations``: the type of activations and their gradients. ``share``: see Options.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OneDnnExecutable:
         tuning: Tuning,
         threads: int,
         notices: Sequence[str] = (),
-        narrow: bool = False,
+        activations: str = "float32",
         share: bool = False,
     ) -> None:
         self.tuning = tuning
@@ -65,9 +65,9 @@ class OneDnnExecutable:
         self._sections: dict[str, Binder] = {}
         library().set_threads(threads)
         with enough_for(graphs):
-            gradients = plan_arenas(self._store, graphs, tuning.choices, narrow)
+            gradients = plan_arenas(self._store, graphs, tuning.choices, activations)
             for name, graph in graphs.items():
-                binder = Binder(graph, self._store, tuning.choices, narrow, share)
+                binder = Binder(graph, self._store, tuning.choices, activations, share)
                 binder.memories.update(gradients[name])
                 binder.bind()
                 self._sections[name] = binder

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...graph.graph import Tensor
 from ...graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
-from .bind import Binder, binds
+from .bind import BOTH, Binder, binds
 from .constants import (
     DIFF_DST,
     DIFF_SRC,
@@ -78,8 +78,8 @@ def _is_wrong(op: LrnBackward, layout: Descriptor) -> bool:
     return sum(holds) < 2
 
 
-@binds(DivisiveNorm, narrow=True)
-@binds(Lrn, narrow=True)
+@binds(DivisiveNorm, dtypes=BOTH)
+@binds(Lrn, dtypes=BOTH)
 def lrn(b: Binder, op: Forward) -> None:
     # Of this one: the next normalisation's backward reads y too, as its x.
     readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Backward) and r.y == op.y]
@@ -93,8 +93,8 @@ def lrn(b: Binder, op: Forward) -> None:
     b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, {"size": op.size}, {WORKSPACE: workspace})
 
 
-@binds(DivisiveNormBackward, narrow=True)
-@binds(LrnBackward, narrow=True)
+@binds(DivisiveNormBackward, dtypes=BOTH)
+@binds(LrnBackward, dtypes=BOTH)
 def lrn_backward(b: Binder, op: Backward) -> None:
     hint, desc = needed(_pair(b, op))
     known = b.forwards.get(op.y)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...graph.graph import Shape, Tensor
 from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, Conv2d
-from .bind import Binder, attempt, binds
+from .bind import BOTH, Binder, attempt, binds
 from .constants import (
     BACKWARD,
     DIFF_DST,
@@ -106,7 +106,7 @@ def _details(op: Norm) -> dict[str, object]:
     return {"fused": op.activation} if op.activation else {}
 
 
-@binds(BatchNorm, narrow=True)
+@binds(BatchNorm, dtypes=BOTH)
 def batch_norm(b: Binder, op: BatchNorm) -> None:
     return _with_exact_sums(b, op) if b.dtype == "float32" else by_library(b, op)
 
@@ -175,7 +175,7 @@ def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
     return None
 
 
-@binds(BatchNormInference, narrow=True)
+@binds(BatchNormInference, dtypes=BOTH)
 def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags)
@@ -196,7 +196,7 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     return b.primitive(op, desc, arguments, _details(op))
 
 
-@binds(BatchNormBackward, narrow=True)
+@binds(BatchNormBackward, dtypes=BOTH)
 def batch_norm_backward(b: Binder, op: BatchNormBackward) -> None:
     if b.dtype == "float32" and op.activation in KNOWN:
         return _backward_with_exact_sums(b, op)

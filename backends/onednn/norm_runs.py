@@ -99,7 +99,9 @@ class Runs:
         _, blocks, beside, lanes = self.shape
         rows, row = self.count * self.shape[0], blocks * beside * lanes
         self.groups: list[PrimitiveDesc | None] = []
-        while rows * beside > 2 * GROUP and 1 < (group := _length(rows, row, GROUP)) <= GROUP:
+        # The last chain may be as long as one sum: without AVX-512 the library has one, not four.
+        chain = BESIDE if library().has_avx512() else 2 * GROUP
+        while rows * beside > chain and 1 < (group := _length(rows, row, GROUP)) <= GROUP:
             rows //= group
             self.groups.append(normalization(Descriptor.of((1, rows * row, group, 1), "nhwc")))
         left = Descriptor.of((rows, c, beside, 1), self.layout)

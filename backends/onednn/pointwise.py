@@ -18,7 +18,7 @@ from ...graph.ops import (
     SoftmaxBackward,
 )
 from .activations import WITHOUT_AVX2, apply, eltwise, inexact, softplus_backward
-from .bind import Binder, binds
+from .bind import BOTH, Binder, binds
 from .classic import scaled_tanh, scaled_tanh_backward
 from .constants import (
     DIFF_DST,
@@ -54,7 +54,7 @@ def _pool_desc(
     return first_fast("pooling_forward", [arguments], {"window": op.window, "src": source})
 
 
-@binds(Pool2d, narrow=True)
+@binds(Pool2d, dtypes=BOTH)
 def pool2d(b: Binder, op: Pool2d) -> None:
     readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Pool2dBackward)]
     desc = needed(_pool_desc(op, b.source(op.x).descriptor, op.y, bool(readers)))
@@ -65,7 +65,7 @@ def pool2d(b: Binder, op: Pool2d) -> None:
     b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, {"window": op.window}, {WORKSPACE: workspace})
 
 
-@binds(Pool2dBackward, narrow=True)
+@binds(Pool2dBackward, dtypes=BOTH)
 def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     known = b.forwards.get(op.y) if op.y is not None else None
     hint, workspace = known if known is not None else _pool_again(b, op)
@@ -106,7 +106,7 @@ def _eltwise_desc(
     return needed(first_fast("eltwise_forward", candidates, details))
 
 
-@binds(Activation, narrow=True)
+@binds(Activation, dtypes=BOTH)
 def activation(b: Binder, op: Activation) -> None:
     if op.kind == "scaled_tanh":
         return scaled_tanh(b, op)
@@ -119,7 +119,7 @@ def activation(b: Binder, op: Activation) -> None:
     return None
 
 
-@binds(ActivationBackward, narrow=True)
+@binds(ActivationBackward, dtypes=BOTH)
 def activation_backward(b: Binder, op: ActivationBackward) -> None:
     if op.kind == "scaled_tanh":
         return scaled_tanh_backward(b, op)
@@ -148,14 +148,14 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     return b.primitive(op, desc, memories, details)
 
 
-@binds(Scale, narrow=True)
+@binds(Scale, dtypes=BOTH)
 def scale(b: Binder, op: Scale) -> None:
     details = {"alpha": op.factor}
     desc = _eltwise_desc(b, op.x, FORWARD_INFERENCE, (ELTWISE_LINEAR, op.factor), details)
     b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, details)
 
 
-@binds(Reshape, narrow=True)
+@binds(Reshape, dtypes=BOTH)
 def reshape(b: Binder, op: Reshape) -> None:
     """Row-major in, the same bytes out: at most one copy between layouts."""
     dtype = b.written_type(op.y)

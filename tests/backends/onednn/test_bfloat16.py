@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.onednn import backend
-from dnnstack.backends.onednn.bind import NARROW
+from dnnstack.backends.onednn.bind import BFLOAT16
 from dnnstack.backends.onednn.library import library
 from dnnstack.backends.onednn.memory import Descriptor
 from dnnstack.backends.reference.backend import ReferenceBackend
@@ -71,7 +71,7 @@ def rounded(array):
 
 def drafted(rng, name, law, inside):
     draft = CASES[name](rng, law)
-    if any(type(op) in NARROW for op in draft.graph.ops):
+    if any(type(op) in BFLOAT16 for op in draft.graph.ops):
         for tensor, value in draft.values.items():
             if value.dtype == np.float32:
                 draft.values[tensor] = rounded(value)
@@ -109,7 +109,7 @@ def test_operation(onednn, name, inside):
         got = outcomes(executable, draft, inside)
         exactly = ReferenceBackend(1).compile(sections, Options("fp64", fusion=False))
         want = outcomes(exactly, draft, inside)
-        narrow = any(type(op) in NARROW for op in draft.graph.ops)
+        rounded = any(type(op) in BFLOAT16 for op in draft.graph.ops)
         step = ROUNDING * (2.0 + 2.0 * np.sqrt(draft.length))
         exact = FP32 * (16.0 + 4.0 * np.sqrt(draft.length))
         for tensor, value in want.items():
@@ -118,7 +118,7 @@ def test_operation(onednn, name, inside):
                 np.testing.assert_array_equal(got[tensor], value, tensor.name)
                 continue
             size = max(1.0, float(np.abs(value).max(initial=0.0)))
-            tolerance = (step if narrow else exact) * size
+            tolerance = (step if rounded else exact) * size
             np.testing.assert_allclose(
                 got[tensor], value, rtol=0.0, atol=tolerance, err_msg=f"{law} {tensor.name}"
             )
@@ -152,13 +152,13 @@ def test_losses_follow_those_of_fp32(make, layout):
         _, graphs, executable = make(NET, options=Options(precision, tuning=tuning))
         assert not executable.notices
         curves[precision] = losses(executable, graphs["train"], 40)
-    exact, narrow = curves["fp32"], curves["bf16"]
+    exact, rounded = curves["fp32"], curves["bf16"]
     epochs = exact.reshape(10, 4).mean(1)
     assert epochs[-1] < 0.1 * epochs[0]
-    assert not np.array_equal(exact, narrow), "nothing was computed in bfloat16"
-    assert abs(narrow[0] - exact[0]) < 1e-3 * exact[0]
-    np.testing.assert_allclose(narrow[:16], exact[:16], rtol=0, atol=0.03)
-    np.testing.assert_allclose(narrow.reshape(10, 4).mean(1), epochs, rtol=0, atol=0.05)
+    assert not np.array_equal(exact, rounded), "nothing was computed in bfloat16"
+    assert abs(rounded[0] - exact[0]) < 1e-3 * exact[0]
+    np.testing.assert_allclose(rounded[:16], exact[:16], rtol=0, atol=0.03)
+    np.testing.assert_allclose(rounded.reshape(10, 4).mean(1), epochs, rtol=0, atol=0.05)
 
 
 def state(network, graphs, executable):
@@ -190,11 +190,11 @@ def types(call):
     return {name: text.split()[0] for name, text in call.arguments.items()}
 
 
-def test_what_is_narrow_and_what_is_not(make):
+def test_what_is_bfloat16_and_what_is_not(make):
     network, _, executable = make(NET, options=Options("bf16", tune=False))
     wide = {"bias", "mean", "variance", "scale", "shift"}
     wide |= {f"diff_{name}" for name in ("weights", "bias", "scale", "shift")}
-    narrow = {"src", "weights", "diff_src", "diff_dst"}
+    rounded = {"src", "weights", "diff_src", "diff_dst"}
     seen = set()
     for call in executable.calls("train"):
         kind = call.function.removeprefix("dnnl_")
@@ -210,7 +210,7 @@ def test_what_is_narrow_and_what_is_not(make):
         for name, dtype in types(call).items():
             if name in wide:
                 assert dtype == "f32", (kind, name)
-            elif name in narrow:
+            elif name in rounded:
                 assert dtype == "bf16", (kind, name)
                 seen.add(kind)
     assert len(seen) == 12, seen
@@ -294,9 +294,9 @@ def test_layouts_are_timed_in_the_precision_asked_for(make, monkeypatch):
 @pytest.mark.parametrize("name", ["nhwc", "nchw", "nChw16c", "nChw8c"])
 def test_a_copy_of_another_type_keeps_the_layout(name):
     for shape in ((2, 20, 5, 3), (2, 1, 5, 3)):
-        narrow = Descriptor.of(shape, name, "bfloat16")
-        assert narrow.retyped("float32") == Descriptor.of(shape, name)
-        assert (narrow.dtype, narrow.retyped("float32").dtype) == ("bfloat16", "float32")
+        rounded = Descriptor.of(shape, name, "bfloat16")
+        assert rounded.retyped("float32") == Descriptor.of(shape, name)
+        assert (rounded.dtype, rounded.retyped("float32").dtype) == ("bfloat16", "float32")
 
 
 def test_memory_is_not_overwritten_while_somebody_needs_it(make):
@@ -316,9 +316,9 @@ def test_memory_is_not_overwritten_while_somebody_needs_it(make):
         executable.run("train")
         gradients = [p.tensor for p in network.parameters()]
         values.append([executable.read(graphs["train"].gradient(p)) for p in gradients])
-    for exact, narrow in zip(*values, strict=True):
+    for exact, rounded in zip(*values, strict=True):
         size = float(np.abs(exact).max())
-        np.testing.assert_allclose(narrow, exact, rtol=0, atol=0.02 * size)
+        np.testing.assert_allclose(rounded, exact, rtol=0, atol=0.02 * size)
 
 
 def test_a_table_for_another_precision_is_a_misfit(make):

@@ -120,9 +120,9 @@ def drafted(geometry, bias_grad=True):
     return draft
 
 
-def bound(draft, layout, narrow=True, threads=1):
+def bound(draft, layout, activations="bfloat16", threads=1):
     tuning = Tuning("onednn", choices={"": layout, "/filter": layout})
-    return OneDnnExecutable({"one": draft.graph}, tuning, threads, narrow=narrow)
+    return OneDnnExecutable({"one": draft.graph}, tuning, threads, activations=activations)
 
 
 def assert_exact(executable, draft):
@@ -158,7 +158,7 @@ def test_they_are_computed_in_float32_and_the_call_says_why(name, layout):
     call = gradient_call(bound(drafted(WRONG[name][0]), layout))
     assert (call.library, source_type(call)) == ("oneDNN", "f32")
     assert call.arguments["reason"] == "oneDNN has no correct bfloat16 kernel for it"
-    call = gradient_call(bound(drafted(WRONG[name][0]), layout, narrow=False))
+    call = gradient_call(bound(drafted(WRONG[name][0]), layout, activations="float32"))
     assert "reason" not in call.arguments
 
 
@@ -189,10 +189,10 @@ OVERRUNS = Geometry((5, 8, 18, 16), Window((1, 1), (3, 2)), 3)
 
 
 @pytest.mark.usefixtures("jit_bf16")
-@pytest.mark.parametrize("narrow", [False, True])
-def test_kernels_that_overrun_their_scratchpad_are_not_taken(narrow):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_kernels_that_overrun_their_scratchpad_are_not_taken(dtype):
     draft = drafted(OVERRUNS)
-    executable = bound(draft, ROWS, narrow, threads=2)
+    executable = bound(draft, ROWS, dtype, threads=2)
     call = gradient_call(executable)
     assert ("1x1" not in call.implementation) or ROWS not in call.arguments["src"]
     assert_exact(executable, draft)
@@ -215,9 +215,9 @@ def test_a_net_of_small_pictures_trains_alike_twice(make, layout):
         assert np.isfinite(losses).all()
         kept = [executable.read(p.tensor).tobytes() for p in network.parameters()]
         runs.append((losses, kept))
-        narrow = [source_type(c) for c in executable.calls("train") if is_filter_gradient(c)]
-        assert narrow[2:] == ["bf16"] * 4
-        assert "amx" in library().isa() or narrow[:2] == ["f32"] * 2
+        types = [source_type(c) for c in executable.calls("train") if is_filter_gradient(c)]
+        assert types[2:] == ["bf16"] * 4
+        assert "amx" in library().isa() or types[:2] == ["f32"] * 2
     assert runs[0] == runs[1]
 
 
@@ -315,7 +315,7 @@ def test_the_next_layout_takes_over_in_float32(monkeypatch):
 
     sabotage(monkeypatch, first_alone)
     draft = drafted(PLAIN)
-    executable = bound(draft, ROWS, narrow=False)
+    executable = bound(draft, ROWS, activations="float32")
     assert seen[:2] == [ROWS, convolution.candidate_layouts()[0]]
     assert gradient_call(executable).arguments["src"].split()[1] == seen[1]
     assert_exact(executable, draft)
