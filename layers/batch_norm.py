@@ -49,7 +49,7 @@ class BatchNormLayer(Layer):
         self.running_mean = Tensor(f"{self.name}.running_mean", shape, "float32", "state")
         self.running_var = Tensor(f"{self.name}.running_var", shape, "float32", "state")
 
-    def statistics(self) -> tuple[Statistic, ...]:
+    def running_statistics(self) -> tuple[Statistic, ...]:
         return Statistic(self.running_mean, 0.0), Statistic(self.running_var, 1.0)
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:

@@ -97,9 +97,9 @@ class Layer(ABC):
         self._parameters.append(Parameter(tensor, kind, initializer, fan_in, fan_out))
         return tensor
 
-    def statistics(self) -> tuple[Statistic, ...]:
+    def running_statistics(self) -> tuple[Statistic, ...]:
         """What forward learns from its input in training and uses outside training."""
-        return tuple(s for layer in self.children for s in layer.statistics())
+        return tuple(s for layer in self.children for s in layer.running_statistics())
 
     @abstractmethod
     def forward(self, graph: Graph, x: Tensor) -> Tensor:

@@ -180,7 +180,9 @@ def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:
             type=kind,
             output_shape=shape,
             parameters=sum(t.size for t in tensors),
-            statistics=sum(s.tensor.size for s in own.statistics()) if own is not None else 0,
+            statistics=sum(s.tensor.size for s in own.running_statistics())
+            if own is not None
+            else 0,
             forward_flops=flops[name],
             weight_bytes=sum(t.nbytes for t in tensors),
             activation_bytes=stored[name],

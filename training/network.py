@@ -54,13 +54,13 @@ class Network:
         """All trained tensors in the order of the layers."""
         return tuple(p for layer in self.layers for p in layer.parameters())
 
-    def statistics(self) -> tuple[Statistic, ...]:
+    def running_statistics(self) -> tuple[Statistic, ...]:
         """All running statistics in the order of the layers."""
-        return tuple(s for layer in self.layers for s in layer.statistics())
+        return tuple(s for layer in self.layers for s in layer.running_statistics())
 
     def running(self) -> tuple[Tensor, ...]:
         """The tensors of the running statistics."""
-        return tuple(statistic.tensor for statistic in self.statistics())
+        return tuple(statistic.tensor for statistic in self.running_statistics())
 
     def learned(self) -> tuple[Tensor, ...]:
         """What a trained network consists of: all parameters, then all running statistics."""
@@ -84,7 +84,7 @@ class Network:
             )
             for p in self.parameters()
         }
-        for statistic in self.statistics():
+        for statistic in self.running_statistics():
             tensor = statistic.tensor
             drawn[tensor] = np.full(tensor.shape, statistic.initial, np.float32)
         return drawn

@@ -21,9 +21,9 @@ def test_batch_norm_has_two_parameters_and_two_statistics() -> None:
     assert layer.output_shape == PICTURE
     parameters = {p.tensor.name: (p.tensor.shape, p.kind) for p in layer.parameters()}
     assert parameters == {"bn.weight": ((3,), "scale"), "bn.bias": ((3,), "shift")}
-    statistics = {s.tensor.name: (s.tensor.shape, s.initial) for s in layer.statistics()}
+    statistics = {s.tensor.name: (s.tensor.shape, s.initial) for s in layer.running_statistics()}
     assert statistics == {"bn.running_mean": ((3,), 0.0), "bn.running_var": ((3,), 1.0)}
-    assert all(s.tensor.role == "state" for s in layer.statistics())
+    assert all(s.tensor.role == "state" for s in layer.running_statistics())
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -43,7 +43,7 @@ def test_batch_norm_starts_as_the_identity_outside_training() -> None:
     for p in layer.parameters():
         value = p.initializer.draw(p.tensor.shape, 1, 1, random.key(1, ""))
         executable.write(p.tensor, value)
-    for s in layer.statistics():
+    for s in layer.running_statistics():
         executable.write(s.tensor, np.full(s.tensor.shape, s.initial, np.float32))
     values = np.arange(8, dtype=np.float32).reshape(2, 4)
     executable.write(x, values)

@@ -156,7 +156,7 @@ def train(name: str, backend: Backend, options: Options) -> tuple[list[float], d
     executable = backend.compile(sections, options)
     fresh = network.initial_values(1)
     fresh.update({p.tensor: start(p.tensor.name) for p in network.parameters()})
-    statistics = tuple(statistic.tensor for statistic in network.statistics())
+    statistics = tuple(statistic.tensor for statistic in network.running_statistics())
     for tensor, values in fresh.items():
         executable.write(tensor, np.asarray(values, np.float32))
     for average, value in rule.averages(network.parameters(), statistics).items():

@@ -70,7 +70,7 @@ def trained(backend, rule, precision, residency="device", augment=()):
     scaling = Preprocessing.standardize([0.4, 0.5, 0.6], [0.2, 0.3, 0.25])
     rule, per_epoch = as_optimizer(rule), COUNT // BATCH
     parameters = network.parameters()
-    statistics = tuple(s.tensor for s in network.statistics())
+    statistics = tuple(s.tensor for s in network.running_statistics())
     phases = []
     for first in rule.stretches(parameters, per_epoch, TOTAL):
         graph = network.train_graph(
