@@ -27,6 +27,10 @@ class Registry(dict[type[Op], KernelT]):
         """Let a kernel compute those of ``kinds`` that have none of their own."""
         self._defaults = dict.fromkeys(kinds, kernel)
 
+    def default(self, op: Op) -> KernelT:
+        """The kernel of ``fall_back`` for an operation."""
+        return self._defaults[type(op)]
+
     def find(self, kind: type[Op]) -> KernelT | None:
         """The kernel of operations of this type; None where there is none."""
         return self.get(kind, self._defaults.get(kind))

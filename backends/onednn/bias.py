@@ -5,9 +5,8 @@ from __future__ import annotations
 from ...graph.ops import BiasAdd, BiasGrad
 from .bind import BOTH, Binder, binds
 from .constants import BINARY_ADD, DST, SRC, SRC_1, WEIGHTS
-from .fallback import needed
 from .memory import Descriptor, channel_shape
-from .primitive import first_fast
+from .primitive import first_fast, needed
 from .sums import sum_into
 
 

@@ -14,20 +14,26 @@ from ...common.errors import ShapeError
 from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
 from ...graph.ops import Reshape
 from ..base import BoundCall
-from ..reference import kernels
 from ..registry import Registry
 from .constants import DST, SRC
-from .fallback import NoFastKernel, reference
 from .library import library
 from .memory import Descriptor, Memory
 from .places import Places
-from .primitive import Primitive, PrimitiveDesc, Step, copy, first_fast, on_host, reorder_desc
+from .primitive import (
+    NoFastKernel,
+    Primitive,
+    PrimitiveDesc,
+    Step,
+    copy,
+    first_fast,
+    on_host,
+    reorder_desc,
+)
 from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
 Kernel = Callable[["Binder", Any], None]
 KERNELS: Registry[Kernel] = Registry("cpu")
-KERNELS.fall_back(reference, kernels.KERNELS)
 # The operations whose kernels can be bound in bfloat16; the others compute in float32.
 BFLOAT16: set[type[Op]] = set()
 BOTH = ("float32", "bfloat16")
@@ -127,7 +133,7 @@ class Binder:
         try:
             KERNELS.of(op)(self, op)
         except NoFastKernel:
-            reference(self, op)
+            KERNELS.default(op)(self, op)
 
     # ------------------------------------------------------------ tensors
 

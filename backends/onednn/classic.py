@@ -16,9 +16,8 @@ from .constants import (
     SRC_1,
     post_op,
 )
-from .fallback import needed
 from .memory import Descriptor, channel_shape
-from .primitive import Attributes, first_fast
+from .primitive import Attributes, first_fast, needed
 
 
 @binds(ChannelScale)

@@ -11,9 +11,16 @@ from ...graph.ops import Add, Concat, PadChannels, Slice
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
 from .constants import BINARY_ADD, DST, MULTIPLE_SRC, SRC, SRC_1
-from .fallback import NoFastKernel, needed
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast, handles, reorder_desc, sum_arguments
+from .primitive import (
+    NoFastKernel,
+    PrimitiveDesc,
+    first_fast,
+    handles,
+    needed,
+    reorder_desc,
+    sum_arguments,
+)
 
 
 @binds(Add, dtypes=BOTH)

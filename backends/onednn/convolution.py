@@ -21,10 +21,9 @@ from .constants import (
     SRC,
     WEIGHTS,
 )
-from .fallback import needed
 from .library import Dims, library
 from .memory import Descriptor
-from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind
+from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind, needed
 from .selfcheck import is_right
 
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter

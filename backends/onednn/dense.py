@@ -17,9 +17,16 @@ from .constants import (
     SRC,
     WEIGHTS,
 )
-from .fallback import NoFastKernel, needed
 from .memory import Descriptor, Memory
-from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind, sum_arguments
+from .primitive import (
+    Attributes,
+    NoFastKernel,
+    PrimitiveDesc,
+    first_fast,
+    forward_kind,
+    needed,
+    sum_arguments,
+)
 from .sums import sum_into
 
 SHORT_ROWS = 256

@@ -11,9 +11,8 @@ from ...graph.graph import Op, Tensor
 from ...graph.ops import Dropout, DropoutBackward
 from .bind import BOTH, Binder, binds
 from .constants import ATTR_SCALES, BINARY_MUL, DST, SRC, SRC_1
-from .fallback import needed
 from .memory import Descriptor, Memory
-from .primitive import Attributes, first_fast
+from .primitive import Attributes, first_fast, needed
 
 
 @binds(Dropout, dtypes=BOTH)

@@ -21,6 +21,7 @@ from . import (  # noqa: F401
     classic,
     combine,
     dropout,
+    fallback,
     im2col,
     losses,
     lrn,

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from ...graph.graph import Op, Tensor
 from ..reference import kernels
-
-if TYPE_CHECKING:
-    from .bind import Binder
-
-T = TypeVar("T")
+from .bind import KERNELS, Binder
 
 NOT_FAST = "oneDNN has no fast kernel for it"
-
-
-class NoFastKernel(Exception):
-    """Raised in a binding function: NumPy's kernel is to be bound instead."""
-
-
-def needed(found: T | None) -> T:
-    """What was looked for; raises NoFastKernel if it was not found."""
-    if found is None:
-        raise NoFastKernel
-    return found
 
 
 def reference(b: Binder, op: Op, reason: str = NOT_FAST) -> None:
@@ -81,3 +66,6 @@ def _writer(b: Binder, field: Tensor | tuple[Tensor, ...] | None) -> Callable[[A
         array[...] = value
 
     return put
+
+
+KERNELS.fall_back(reference, kernels.KERNELS)

@@ -12,8 +12,8 @@ from ...graph.geometry import Window
 from ...graph.graph import Shape
 from ...graph.ops import Col2im, Im2col
 from .bind import Binder, binds
-from .fallback import NoFastKernel
 from .memory import Descriptor
+from .primitive import NoFastKernel
 
 
 @binds(Im2col)

@@ -20,9 +20,8 @@ from .constants import (
     WORKSPACE,
 )
 from .convolution import candidate_layouts
-from .fallback import needed
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast
+from .primitive import PrimitiveDesc, first_fast, needed
 
 Forward = Lrn | DivisiveNorm
 Backward = LrnBackward | DivisiveNormBackward

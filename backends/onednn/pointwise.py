@@ -33,10 +33,10 @@ from .constants import (
     SRC,
     WORKSPACE,
 )
-from .fallback import NoFastKernel, needed, reference
+from .fallback import reference
 from .library import Dims
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast, reorder_desc
+from .primitive import NoFastKernel, PrimitiveDesc, first_fast, needed, reorder_desc
 
 
 def _slide(op: Pool2d | Pool2dBackward) -> tuple[Any, ...]:

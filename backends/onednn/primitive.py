@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ctypes import Array, byref, c_char_p, c_float, c_void_p
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ...common.errors import DnnlError
 from ...common.native import Owned
@@ -27,6 +27,8 @@ from .library import ExecArg, library
 from .memory import Descriptor, Memory
 
 Link = tuple[int, float, float] | tuple[int, Descriptor] | tuple[float]
+
+T = TypeVar("T")
 
 
 class Attributes(Owned):
@@ -124,6 +126,17 @@ class Primitive(Owned):
             ARGUMENT_NAMES.get(argument, str(argument)): str(memory.descriptor)
             for argument, memory in self.arguments.items()
         }
+
+
+class NoFastKernel(Exception):
+    """Raised in a binding function: NumPy's kernel is to be bound instead."""
+
+
+def needed(found: T | None) -> T:
+    """What was looked for; raises NoFastKernel if it was not found."""
+    if found is None:
+        raise NoFastKernel
+    return found
 
 
 def first_fast(
