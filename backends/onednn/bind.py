@@ -25,7 +25,6 @@ from .primitive import (
     PrimitiveDesc,
     Step,
     copy,
-    first_fast,
     on_host,
     reorder_desc,
 )
@@ -393,10 +392,3 @@ class Binder:
         if touched is None or any(touched & written for written, _ in self._late):
             self.steps.extend(step for _, step in self._late)
             self._late.clear()
-
-
-def attempt(
-    kind: str, candidates: Sequence[Callable[[], tuple[Any, ...]]], shown: Mapping[str, object]
-) -> PrimitiveDesc | None:
-    """As ``first_fast``, of functions that return the arguments."""
-    return first_fast(kind, [candidate() for candidate in candidates], shown)

@@ -6,14 +6,11 @@ In float32 the sums over the batch are put together from short ones: ``norm_sums
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from ...graph.graph import Shape, Tensor
 from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, Conv2d
-from .bind import BOTH, Binder, attempt, binds
+from .bind import BOTH, Binder, binds
 from .constants import (
     BACKWARD,
     DIFF_DST,
@@ -39,7 +36,7 @@ from .fallback import reference
 from .library import library
 from .memory import Descriptor, Memory
 from .norm_sums import backward, forward
-from .primitive import PrimitiveDesc
+from .primitive import PrimitiveDesc, first_fast
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
 # The library's own knows ReLU alone.
@@ -95,11 +92,8 @@ def _forward_desc(
         # A layout whose bytes are those of the flat samples.
         layouts = [b.layout(shape, "nhwc")]
 
-    def candidate(layout: Descriptor) -> Callable[[], tuple[Any, ...]]:
-        return lambda: (prop, layout, layout, op.eps, flags, None)
-
-    candidates = [candidate(layout) for layout in layouts]
-    return attempt("batch_normalization_forward", candidates, {"src": op.x.shape})
+    candidates = [(prop, layout, layout, op.eps, flags, None) for layout in layouts]
+    return first_fast("batch_normalization_forward", candidates, {"src": op.x.shape})
 
 
 def _details(op: Norm) -> dict[str, object]:
@@ -216,7 +210,7 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
     layout = hint.descriptor(SRC)
     backward = (BACKWARD, layout, layout, layout, op.eps, flags, hint, None)
     kind = "batch_normalization_backward"
-    desc = attempt(kind, [lambda: backward], {"src": layout})
+    desc = first_fast(kind, [backward], {"src": layout})
     if desc is None:
         return reference(b, op)
     channels = Descriptor.of(op.mean.shape)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...graph.ops import BatchNorm, BatchNormBackward
-from .bind import Binder, attempt
+from .bind import Binder
 from .constants import (
     BACKWARD,
     BINARY_ADD,
@@ -37,7 +37,7 @@ from .constants import (
 )
 from .library import library
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc
+from .primitive import PrimitiveDesc, first_fast
 from .sums import layout_name
 
 Norm = BatchNorm | BatchNormBackward
@@ -206,7 +206,7 @@ def normalization(
 ) -> PrimitiveDesc | None:
     """Batch norm of the library; where statistics alone are wanted, eps = 1 keeps all finite."""
     arguments = (prop, layout, layout, eps, flags, None)
-    return attempt("batch_normalization_forward", [lambda: arguments], {"src": layout})
+    return first_fast("batch_normalization_forward", [arguments], {"src": layout})
 
 
 def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc | None:
@@ -216,7 +216,7 @@ def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc | None:
     if hint is None:
         return None
     arguments = (BACKWARD, layout, layout, layout, 0.0, flags, hint, None)
-    return attempt("batch_normalization_backward", [lambda: arguments], {"src": layout})
+    return first_fast("batch_normalization_backward", [arguments], {"src": layout})
 
 
 def _rows(rows: int, channels: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...graph.ops import BatchNorm, BatchNormBackward
-from .bind import Binder, Normalized, attempt
+from .bind import Binder, Normalized
 from .constants import (
     BINARY_ADD,
     BINARY_MUL,
@@ -37,7 +37,7 @@ from .constants import (
 )
 from .memory import Descriptor, Memory
 from .norm_runs import Norm, Runs, halves, normalization, sums_of
-from .primitive import Attributes, PrimitiveDesc
+from .primitive import Attributes, PrimitiveDesc, first_fast
 
 Array = NDArray[Any]
 
@@ -278,11 +278,11 @@ def _masking(runs: Runs) -> PrimitiveDesc | None:
     """dy where y is above 0, else 0."""
     relu, layout = ELTWISE_FROM_OUTPUT["relu"], runs.piece
     forward = (FORWARD_TRAINING, relu, layout, layout, 0.0, 0.0, None)
-    hint = attempt("eltwise_forward", [lambda: forward], {})
+    hint = first_fast("eltwise_forward", [forward], {})
     if hint is None:
         return None
     backward = (relu, layout, layout, layout, 0.0, 0.0, hint, None)
-    return attempt("eltwise_backward", [lambda: backward], {})
+    return first_fast("eltwise_backward", [backward], {})
 
 
 def _correction(runs: Runs) -> PrimitiveDesc | None:
@@ -290,4 +290,4 @@ def _correction(runs: Runs) -> PrimitiveDesc | None:
     wide, thin = runs.wide, runs.thin
     links = ((BINARY_MUL, thin), (BINARY_ADD, wide), (BINARY_ADD, thin), (BINARY_MUL, thin))
     arguments = (BINARY_SUB, wide, thin, wide, Attributes(chain=links))
-    return attempt("binary", [lambda: arguments], {})
+    return first_fast("binary", [arguments], {})

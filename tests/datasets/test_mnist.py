@@ -3,12 +3,9 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
-import json
 import logging
 import os
-import pickle
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,29 +15,7 @@ from dnnstack.datasets import Downloads, describe, files, load, mnist, registry
 from dnnstack.datasets.download import Origin, RemoteFile
 
 from ..support.https_server import Request, Server, serving
-
-PICTURES = (np.arange(5 * 784) % 256).astype(np.uint8).reshape(5, 28, 28)
-LABELS = np.array([3, 0, 9, 1, 1], np.uint8)
-
-
-def idx(array: np.ndarray) -> bytes:
-    header = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
-    return header + array.astype(np.uint8).tobytes()
-
-
-def write(
-    root: Path,
-    images: np.ndarray = PICTURES,
-    labels: np.ndarray = LABELS,
-    *,
-    names: tuple[str, str] = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"),
-) -> None:
-    (root / "mnist").mkdir(parents=True, exist_ok=True)
-    for name, array in zip(names, (images, labels), strict=True):
-        content = idx(array)
-        (root / "mnist" / name).write_bytes(
-            gzip.compress(content) if name.endswith(".gz") else content
-        )
+from ..support.mnist_files import LABELS, PICTURES, idx, write
 
 
 @pytest.fixture
@@ -169,134 +144,6 @@ def test_moved_sources_share_the_decoded_arrays(tmp_path: Path, cache: Path) -> 
     load("mnist", "train", root=tmp_path / "one")
     load("mnist", "train", root=tmp_path / "two")
     assert len(list((cache / "decoded").glob("mnist-train-*"))) == 1
-
-
-def _truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-7] ^= 0x10
-    path.write_bytes(content)
-
-
-def _garbage(path: Path) -> None:
-    path.write_bytes(b"garbage")
-
-
-def _empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _wrong_shape(path: Path) -> None:
-    path.write_bytes(b'{"images": 3}')
-
-
-@pytest.mark.parametrize("damage", [_truncate, _flip, _garbage, _empty, Path.unlink])
-@pytest.mark.parametrize("name", ["images.npy", "labels.npy", "entry.json"])
-def test_a_damaged_cache_is_rebuilt(
-    root: Path, cache: Path, name: str, damage: Callable[[Path], None]
-) -> None:
-    write(root)
-    load("mnist", "train", root=root)
-    (path,) = (cache / "decoded").glob(f"mnist-train-*/{name}")
-    before = path.read_bytes()
-    os.utime(path, ns=(1, 1))
-    damage(path)
-    data = load("mnist", "train", root=root)
-    np.testing.assert_array_equal(data.images[:, 0], PICTURES)
-    np.testing.assert_array_equal(data.labels, LABELS)
-    if name != "entry.json":
-        assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("damage", [_truncate, _garbage, _empty, _wrong_shape, Path.unlink])
-def test_a_damaged_index_is_rebuilt(
-    root: Path, cache: Path, damage: Callable[[Path], None]
-) -> None:
-    write(root)
-    load("mnist", "train", root=root)
-    (path,) = (cache / "decoded" / "index").iterdir()
-    damage(path)
-    np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
-
-
-def test_bit_rot_is_noticed_whatever_the_time_stamp(root: Path, cache: Path) -> None:
-    write(root)
-    load("mnist", "train", root=root)
-    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
-    before, stamp = path.read_bytes(), path.stat().st_mtime_ns
-    for at in (0, 9, 30, len(before) // 2, len(before) - 1):
-        path.write_bytes(before[:at] + bytes([before[at] ^ 4]) + before[at + 1 :])
-        os.utime(path, ns=(stamp, stamp))
-        np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
-        assert path.read_bytes() == before
-
-
-class _Payload:
-    """Its pickle makes a file when it is read."""
-
-    def __init__(self, trace: Path) -> None:
-        self._trace = trace
-
-    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
-        return os.mkdir, (str(self._trace),)
-
-
-@pytest.mark.parametrize("bare", [False, True])
-def test_no_pickle_is_read_whatever_its_hash(
-    root: Path, cache: Path, tmp_path: Path, bare: bool
-) -> None:
-    """Neither an array of objects nor what NumPy takes for a pickle without a header."""
-    write(root)
-    load("mnist", "train", root=root)
-    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
-    trace = tmp_path / "trace"
-    if bare:
-        path.write_bytes(pickle.dumps(_Payload(trace)))
-    else:
-        np.save(path, np.array([_Payload(trace)], object), allow_pickle=True)
-    entry = path.with_name("entry.json")
-    table = json.loads(entry.read_text())
-    table["images"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    entry.write_text(json.dumps(table))
-    np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
-    assert not trace.exists()
-
-
-def test_labels_of_no_class_are_refused(root: Path, cache: Path) -> None:
-    write(root)
-    load("mnist", "train", root=root)
-    (path,) = (cache / "decoded").glob("mnist-train-*/labels.npy")
-    np.save(path, np.full(len(LABELS), 10, np.int32))
-    entry = path.with_name("entry.json")
-    table = json.loads(entry.read_text())
-    table["labels"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    entry.write_text(json.dumps(table))
-    with pytest.raises(DatasetError, match="has the label 10, but there are 10 classes"):
-        load("mnist", "train", root=root)
-
-
-def test_works_where_the_cache_cannot_be_written(root: Path, cache: Path) -> None:
-    # A file in the folder's place refuses every user, even one who may write everywhere.
-    cache.write_text("")
-    write(root)
-    for _ in range(2):
-        data = load("mnist", "train", root=root)
-        np.testing.assert_array_equal(data.images[:, 0], PICTURES)
-        np.testing.assert_array_equal(data.labels, LABELS)
-        assert not data.images.flags.writeable
-        assert not data.labels.flags.writeable
-
-
-def test_works_where_the_disk_is_full(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path, data: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("dnnstack.datasets.decoded.atomic_write", fail)
-    write(root)
-    np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
 
 
 @pytest.fixture
