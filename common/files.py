@@ -101,7 +101,8 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        # A number of its own: EINVAL is how file systems without locks answer.
+        raise OSError(errno.EBADF, "is not a regular file", str(path))
     return descriptor
 
 

@@ -81,6 +81,7 @@ def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[st
             number += 1
             run = _made(runs_dir / (name if number == 1 else f"{name}-{number}"), notice)
         path = run.path
+        remove_temporaries(path)
         try:
             atomic_write(path / CONFIG, config_yaml.encode())
             _point_latest(runs_dir, path.name)

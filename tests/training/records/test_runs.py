@@ -237,6 +237,22 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert precious.read_text() == "text"
 
 
+def test_a_lock_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    (path / "lock").unlink()
+    os.mkfifo(path / "lock")
+    with pytest.raises(CheckpointError, match="lock: is not a regular file; copy the run"):
+        reopen_run(path, hush)
+
+
+def test_what_a_killed_creation_left_goes_when_its_folder_is_taken(tmp_path: Path) -> None:
+    left = tmp_path / "net" / ".config.yaml.12.0123abcd.tmp"
+    left.parent.mkdir()
+    left.touch()
+    assert make(tmp_path) == left.parent
+    assert not left.exists()
+
+
 def test_checkpoints_that_are_another_run_s_are_refused(tmp_path: Path) -> None:
     path, other = make(tmp_path), make(tmp_path)
     (other / "checkpoints").mkdir()
