@@ -91,6 +91,7 @@ INLINE float slope(int kind, float v, float alpha) {
             return 0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * inner;
         }
         // The difference is exact near the ends, where the square's is lost in rounding.
-        default: return 0.38852303f * ((1.7159f - v) * (1.7159f + v));
+        // In bfloat16 the ends are rounded to more than 1.7159; there it is 0. NaN stays.
+        default: return fabsf(v) > 1.7159f ? 0.0f : 0.38852303f * ((1.7159f - v) * (1.7159f + v));
     }
 }

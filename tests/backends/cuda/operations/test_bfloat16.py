@@ -11,7 +11,16 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.graph.ops import ACTIVATIONS, BatchNormInference, Pool2d
+from dnnstack.graph.graph import Graph
+from dnnstack.graph.ops import (
+    ACTIVATIONS,
+    Activation,
+    ActivationBackward,
+    BatchNormInference,
+    MatMul,
+    Pool2d,
+    Scale,
+)
 
 from ....support import op_cases
 from ....support.op_cases import CASES
@@ -125,3 +134,28 @@ def beside_the_reference(backend, precision, draft, result):
         values.append(executable.read(draft.graph.results[result]))
         executable.close()
     return values
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_a_saturated_scaled_tanh_has_no_slope(backend, precision):
+    """In bfloat16 1.7159 is rounded to more, so that the plain formula has the wrong sign."""
+    graph = Graph("one", 4)
+    x = graph.tensor("x", (4, 16), role="input")
+    w = graph.tensor("w", (8, 16), role="parameter")
+    dy = graph.tensor("dy", (4, 8), role="input")
+    c, y, dz, dx = (graph.tensor(name, (4, 8)) for name in ("c", "y", "dz", "dx"))
+    graph.add(MatMul(a=x, b=w, c=c, transpose_b=True))
+    graph.add(Activation(x=c, y=y, kind="scaled_tanh"))
+    graph.add(Scale(x=dy, y=dz, factor=1.0))
+    graph.add(ActivationBackward(value=y, dy=dz, dx=dx, kind="scaled_tanh"))
+    graph.results.update(dx=dx)
+    executable = backend.compile({"one": graph}, Options(precision, tune=False))
+    executable.write(x, np.full(x.shape, 2.0, np.float32))
+    executable.write(w, np.tile(np.float32([[1.0], [-1.0]]), (4, 16)))
+    executable.write(dy, np.full(dy.shape, 1000.0, np.float32))
+    executable.run("one")
+    binder = executable._sections["one"]
+    assert (binder.home(y).dtype == "bfloat16") == (precision == "bf16")
+    np.testing.assert_array_equal(executable.read(dx), 0.0)
+    executable.close()
