@@ -81,7 +81,7 @@ def lock(path: Path | str) -> Lock:
     text = os.read(descriptor, _LONGEST)
     if text and not _HOLDER.fullmatch(text):
         os.close(descriptor)
-        raise OSError(errno.EEXIST, "has other content than a lock: move it away", str(target))
+        raise OSError(errno.EEXIST, "has other content than a lock", str(target))
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)

@@ -140,9 +140,12 @@ def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
     except OSError as error:
         if run is not None:
             run.close()
+        advice = "copy the run to a folder of your own, without links"
+        if error.errno == errno.EEXIST:
+            advice = "move that file away"
         raise CheckpointError(
-            f"{path}: cannot be written: {_named(error)}; copy the run to a folder of your own, "
-            "without links, or start a new run without --resume"
+            f"{path}: cannot be written: {_named(error)}; {advice}, or start a new run without "
+            "--resume"
         ) from None
     for folder in (run.path, run.checkpoints):
         remove_temporaries(folder)

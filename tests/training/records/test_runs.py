@@ -237,6 +237,14 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     assert precious.read_text() == "text"
 
 
+def test_a_lock_with_other_content_is_to_be_moved(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    (path / "lock").write_text("text")
+    with pytest.raises(CheckpointError, match="lock: has other content than a lock; move that"):
+        reopen_run(path, hush)
+    assert (path / "lock").read_text() == "text"
+
+
 def test_a_lock_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     path = make(tmp_path)
     (path / "lock").unlink()
