@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+# Sections that may also be given as a name.
+_SHORT = ("dataset", "optimizer", "schedule", "loss")
+
+
+class Words(BashComplete):
+    """Bash splits words at "=" too; an option's ``key=value`` is one word again."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        words, typed = super().get_completion_args()
+        joined: list[str] = []
+        for word in (*words, typed):
+            if joined and (word == "=" or joined[-1].endswith("=")):
+                joined[-1] += word
+            else:
+                joined.append(word)
+        # With the cursor behind a space, a new word begins.
+        return joined[:-1], joined[-1]
+
+
+add_completion_class(Words)
 
 
 def configs(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -24,7 +49,41 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
     return _offered(list_runs(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
 
 
+def files(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Files and folders."""
+    return [CompletionItem(typed, type="file")]
+
+
+def datasets(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The data sets by name."""
+    from ..datasets import names
+
+    return _offered(names(), typed, "file")
+
+
+def keys(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The keys of a config with ``=``; after it, the words and files that may follow."""
+    from ..configs import RunConfig
+
+    key, given, value = typed.partition("=")
+    if not given:
+        return _offered((f"{name}=" for name in _keys_of(RunConfig)), typed, "file")
+    # What the shell replaces is the text behind "=".
+    return [CompletionItem(value, type="file")]
+
+
+def _keys_of(model: type[BaseModel], before: str = "") -> Iterator[str]:
+    """Dotted names of all keys: for each section, those of all its kinds."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        sections = [one for one in (kind, *get_args(kind)) if hasattr(one, "model_fields")]
+        for section in sections:
+            yield from _keys_of(section, f"{before}{name}.")
+        if not sections or name in _SHORT:
+            yield before + name
+
+
 def _offered(names: Iterable[str], typed: str, otherwise: str) -> list[CompletionItem]:
-    found = [CompletionItem(name) for name in sorted(names) if name.startswith(typed)]
+    found = [CompletionItem(name) for name in sorted(set(names)) if name.startswith(typed)]
     # Not both: if paths are completed too, bash drops the names.
     return found or [CompletionItem(typed, type=otherwise)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import console, options
+from . import completion, console, options
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     ),
 )
 @options.trained
-@click.option("--data", "dataset", metavar="NAME", help="Data set; default: that of training.")
+@click.option(
+    "--data",
+    "dataset",
+    metavar="NAME",
+    shell_complete=completion.datasets,
+    help="Data set; default: that of training.",
+)
 @click.option(
     "--split",
     "part",

@@ -51,6 +51,7 @@ overrides = click.option(
     "overrides",
     multiple=True,
     metavar="KEY.PATH=VALUE",
+    shell_complete=completion.keys,
     help="Change one key of the config, as in optimizer.lr=0.05; repeatable.",
 )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import console, options
+from . import completion, console, options
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         "find . -name '*.png' | dnnstack predict --csv - > answers.csv",
     ),
 )
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument(
+    "paths", nargs=-1, required=True, metavar="PATH...", shell_complete=completion.files
+)
 @options.trained
 @click.option(
     "--top",

@@ -107,6 +107,17 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["train", "--config", "../x"], ["file,../x"]),
         (["eval", "--run", "t"], ["plain,tiny"]),
         (["train", "--resume", "x/"], ["dir,x/"]),
+        (["predict", "di"], ["file,di"]),
+        (["eval", "--checkpoint", "ch"], ["file,ch"]),
+        (["eval", "--data", "cifar1"], ["plain,cifar10", "plain,cifar100"]),
+        (["eval", "--data", "./x"], ["file,./x"]),
+        (["train", "--set", "train.ep"], ["plain,train.epochs="]),
+        (["train", "--set", "optimizer.nest"], ["plain,optimizer.nesterov="]),
+        (["train", "--set", "optimizer.mom"], ["plain,optimizer.momentum="]),
+        (["train", "--set", "layers"], ["plain,layers="]),
+        (["train", "--set", "loss.foc"], ["plain,loss.focusing="]),
+        (["train", "--set", "run.threads", "=", "2", "--set", "data.root", "=", "di"], ["file,di"]),
+        (["train", "--set", "data.root=di"], ["file,di"]),
     ],
 )
 def test_the_tab_key(complete: Complete, words: list[str], offered: list[str]) -> None:
