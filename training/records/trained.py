@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from ...graph.graph import Graph
 from ..assemble import build_network
 from ..network import Network
 from .checkpoint import Checkpoint
-from .runs import find_run, run_of_checkpoint
-from .store import FOLDER, best_checkpoint, named_checkpoint
+from .runs import find_run, list_runs, run_of_checkpoint
+from .store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ def find_trained(
 ) -> Trained:
     """The network of a checkpoint file, else of a run's best checkpoint, else of the latest run's.
 
-    ``notice`` is told which one is used unless it was named. Raises CheckpointError.
+    If the latest run has no checkpoint, that of the newest run that has one. ``notice`` is told
+    which one is used unless it was named. Raises CheckpointError.
     """
     if checkpoint is not None:
         if checkpoint.is_dir():
@@ -116,9 +118,25 @@ def find_trained(
             )
         return Trained.of(named_checkpoint(checkpoint))
     folder = find_run(run, runs_dir)
+    latest = ", the latest run" if run is None else ""
+    if run is None and not checkpoint_steps(folder / FOLDER):
+        earlier = _newest_with_checkpoint(folder.parent)
+        if earlier is not None:
+            latest = f", since {folder}, the latest run, has no checkpoint"
+            folder = earlier
     found = best_checkpoint(folder / FOLDER, notice)
     best = found.state.best
     why = "the newest" if best is None or best.step != found.state.step else "best on validation"
-    latest = ", the latest run" if run is None else ""
     notice(f"using {folder}{latest}: {found.path.name} ({why})")
     return Trained.of(found)
+
+
+def _newest_with_checkpoint(runs_dir: Path) -> Path | None:
+    """The run that saved a checkpoint last, by the clock; None if no run has one."""
+    saved = []
+    for name in list_runs(runs_dir):
+        folder = runs_dir / name / FOLDER
+        with suppress(OSError):
+            manifests = (folder / f"step-{step}.json" for step in checkpoint_steps(folder))
+            saved += [(path.stat().st_mtime_ns, name) for path in manifests]
+    return runs_dir / max(saved)[1] if saved else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -161,6 +163,30 @@ def test_the_latest_run_is_found_and_named(trained: Trained, tmp_path: Path) -> 
     assert heard == []
     with pytest.raises(CheckpointError, match="is a folder"):
         find_trained(None, trained.path.parent, runs, heard.append)
+
+
+def test_an_earlier_run_is_taken_if_the_latest_has_no_checkpoint(
+    trained: Trained, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    older, failed = runs / "older", runs / "failed"
+    shutil.copytree(runs / "tiny", older)
+    for manifest in (older / "checkpoints").glob("*.json"):
+        os.utime(manifest, (0, 0))
+    failed.mkdir()
+    shutil.copy(runs / "tiny" / "config.yaml", failed)
+    (runs / "latest").unlink()
+    (runs / "latest").symlink_to("failed")
+    heard: list[str] = []
+    assert find_trained(None, None, runs, heard.append).path == trained.path
+    why = f"since {failed}, the latest run, has no checkpoint"
+    assert heard == [f"using {runs / 'tiny'}, {why}: {trained.path.name} (best on validation)"]
+    with pytest.raises(CheckpointError, match="has no checkpoint yet"):
+        find_trained("failed", None, runs, heard.append)
+    for name in ("tiny", "older"):
+        shutil.rmtree(runs / name)
+    with pytest.raises(CheckpointError, match="has no checkpoint yet"):
+        find_trained(None, None, runs, heard.append)
 
 
 def test_the_best_on_validation_is_taken_not_the_newest(
