@@ -28,16 +28,18 @@ class Lock:
     The system releases it with the process, however that ends, so a stale file never blocks.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, path: Path, keep: bool = True) -> None:
         self._descriptor: int | None = descriptor
+        self._path, self._keep = path, keep
 
     def release(self) -> None:
-        """Release the lock; a second call does nothing. The file remains, empty."""
+        """Release the lock; a second call does nothing. The file is emptied, or deleted."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
-            # Truncated, not deleted: another process may have opened the same file.
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, 0)
+                if not self._keep:
+                    self._path.unlink()
             os.close(descriptor)
 
     def __enter__(self) -> Lock:
@@ -47,16 +49,42 @@ class Lock:
         self.release()
 
 
-def lock(path: Path | str) -> Lock:
+def lock(path: Path | str, keep: bool = True) -> Lock:
     """Take the lock at ``path`` (created if missing) without waiting.
 
-    Raises LockedError when another process, or another Lock of this one, has it; the message names
-    the holder from the file's text, which is for information only. Raises OSError if the file
-    system has no locks, or if the file is a link, or has other content than a lock.
+    Unless its file is to be kept, it is deleted at the end. Raises LockedError when another
+    process, or another Lock of this one, has it; the message names the holder from the file's text,
+    which is for information only. Raises OSError if the file system has no locks, or if the file is
+    a link, or has other content than a lock.
     """
+    target = Path(path)
+    while True:
+        descriptor = _locked(target)
+        # Another process may have deleted the file after it was opened here.
+        if _is_at(descriptor, target):
+            break
+        os.close(descriptor)
+    text = os.read(descriptor, _LONGEST)
+    if text and not _HOLDER.fullmatch(text):
+        os.close(descriptor)
+        raise OSError(errno.EEXIST, "has other content than a lock", str(target))
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return Lock(descriptor, target, keep)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _locked(target: Path) -> int:
+    """The descriptor of the locked file. Raises LockedError and OSError, as ``lock`` does."""
     import fcntl
 
-    target = Path(path)
     descriptor = open_regular(target, os.O_RDWR | os.O_CREAT)
     try:
         for left in range(_TRIES, 0, -1):
@@ -78,14 +106,7 @@ def lock(path: Path | str) -> Lock:
                 "wait for it to end, or stop it"
             ) from None
         raise
-    text = os.read(descriptor, _LONGEST)
-    if text and not _HOLDER.fullmatch(text):
-        os.close(descriptor)
-        raise OSError(errno.EEXIST, "has other content than a lock", str(target))
-    with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return Lock(descriptor)
+    return descriptor
 
 
 def is_locked(path: Path | str) -> bool:

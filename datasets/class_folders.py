@@ -29,10 +29,14 @@ class PictureFile:
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
-    """The names of the class folders, sorted. Raises DatasetError for fewer than two."""
+    """The names of the class folders, sorted. Raises DatasetError for fewer than two.
+
+    A folder in which there are only hidden files is not one of them.
+    """
     try:
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+        names = [name for name in names if not _only_hidden(folder / name)]
     except OSError as error:
         raise DatasetError(
             f"{folder}: cannot be read ({error.strerror or error}); it should contain a folder of "
@@ -53,6 +57,14 @@ def class_names(folder: Path) -> tuple[str, ...]:
             "classes"
         )
     return tuple(names)
+
+
+def _only_hidden(folder: Path) -> bool:
+    try:
+        found = os.listdir(folder)
+    except OSError:
+        return False
+    return bool(found) and all(name.startswith(".") for name in found)
 
 
 def list_pictures(folder: Path, classes: tuple[str, ...]) -> list[list[PictureFile]]:

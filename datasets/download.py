@@ -100,7 +100,8 @@ def obtain(
     """Put the named files of ``origin`` into ``folder``, each complete and verified, or not at all.
 
     A file is downloaded as ``<name>.part``, which a later call continues, and renamed once its
-    SHA-256 is right. Two processes take turns. Raises DatasetError with the names, the folder, the
+    SHA-256 is right. Two processes take turns. A folder that stays empty is removed. Raises
+    DatasetError with the names, the folder, the
     answer of each mirror and ``advice``.
     """
     known = {file.name: file for file in origin.files}
@@ -112,8 +113,8 @@ def obtain(
             f"available from {origin.mirrors[0]}. {advice}"
         )
     refused: dict[str, str] = {}
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        make_folder(folder)
         with _turn(folder, downloads.listener):
             # Another process may have downloaded some while this one waited.
             wanted = [file for file in wanted if not (folder / file.name).exists()]
@@ -132,6 +133,10 @@ def obtain(
             f"{missing}. It cannot be downloaded: {error.filename or folder}: "
             f"{error.strerror or error}. {advice}"
         ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            for each in made:
+                each.rmdir()
 
 
 def _fetch(
@@ -216,11 +221,13 @@ def _sha256(path: Path, file: RemoteFile) -> str | None:
 @contextlib.contextmanager
 def _turn(folder: Path, listener: Listener) -> Iterator[None]:
     """Hold the folder's lock, after waiting for another process that has it."""
-    told = False
+    told, tries = False, _ATTEMPTS
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(lock(folder / _LOCK))
+                # Another process that failed may just have removed it.
+                make_folder(folder)
+                stack.enter_context(lock(folder / _LOCK, keep=False))
                 break
             except LockedError:
                 if not told:
@@ -228,6 +235,10 @@ def _turn(folder: Path, listener: Listener) -> Iterator[None]:
                     told = True
                 listener.waiting()
                 time.sleep(_WAIT_SECONDS)
+            except FileNotFoundError:
+                tries -= 1
+                if not tries:
+                    raise
             except OSError as error:
                 if error.errno not in NO_LOCKS:
                     raise

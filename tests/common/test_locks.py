@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dnnstack.common import locks
 from dnnstack.common.errors import LockedError
 from dnnstack.common.locks import is_locked, lock
 
@@ -70,3 +72,29 @@ def test_other_content_than_a_lock_s_stays(tmp_path: Path, text: str) -> None:
     with pytest.raises(OSError, match="other content than a lock"):
         lock(path)
     assert path.read_text() == text
+
+
+def test_a_lock_whose_file_is_deleted_excludes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    first = lock(path, keep=False)
+    opened = locks.open_regular
+    calls = 0
+
+    def slow(*arguments: Any) -> int:
+        """Another process deletes the file between opening and locking."""
+        nonlocal calls
+        calls += 1
+        descriptor = opened(*arguments)
+        if calls == 1:
+            first.release()
+        return descriptor
+
+    monkeypatch.setattr(locks, "open_regular", slow)
+    with lock(path, keep=False):
+        assert calls == 2
+        monkeypatch.undo()
+        with pytest.raises(LockedError):
+            lock(path)
+    assert not path.exists()

@@ -81,7 +81,7 @@ def failure(folder: Path, *mirrors: str, timeout: float = 10.0, file: RemoteFile
 
 
 def left(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
 def check(folder: Path) -> None:

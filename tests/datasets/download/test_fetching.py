@@ -236,3 +236,19 @@ def test_who_waits_says_so_and_takes_what_the_other_fetched(folder: Path, part: 
     assert server.asked == []
     assert heard.notices == [f"another process is downloading into {folder}; waiting for it"]
     assert heard.waited == 2
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_nothing_is_left_of_a_download_that_fails(tmp_path: Path, existed: bool) -> None:
+    folder = tmp_path / "new" / "set"
+    if existed:
+        folder.mkdir(parents=True)
+    with serving(missing) as server, pytest.raises(DatasetError, match="could not be downloaded"):
+        fetch(folder, server.url)
+    assert [*tmp_path.rglob("*")] == ([folder.parent, folder] if existed else [])
+
+
+def test_no_lock_is_left_of_one_that_succeeds(folder: Path) -> None:
+    with serving(whole) as server:
+        fetch(folder, server.url)
+    assert [path.name for path in folder.iterdir()] == ["set.bin"]

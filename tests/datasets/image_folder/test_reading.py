@@ -138,6 +138,16 @@ def _empty_class(root: Path) -> None:
     (root / "unseen" / "rose" / ".hidden.png").write_bytes(b"")
 
 
+def test_a_folder_of_hidden_files_is_no_class(root: Path) -> None:
+    (root / "flowers" / "mnist").mkdir()
+    (root / "flowers" / "mnist" / ".download.lock").write_text("")
+    assert describe("image_folder", options=OPTIONS, root=root).classes == (
+        "aster",
+        "rose",
+        "tulip",
+    )
+
+
 def _empty(root: Path) -> None:
     os.rename(root / "unseen", root / "away")
     (root / "unseen").mkdir()
