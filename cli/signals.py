@@ -67,4 +67,6 @@ class StopSignals:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             # Bypass the buffer: the interrupted code may be writing to it.
             with suppress(OSError):
-                os.write(2, self._said.encode())
+                # A terminal's line holds a bar, and the ^C that it echoed.
+                line = "\n" if self._said and os.isatty(2) else ""
+                os.write(2, f"{line}{self._said}".encode())

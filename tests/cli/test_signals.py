@@ -12,7 +12,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -191,14 +191,10 @@ def test_a_second_interrupt_does_not_wait_for_saving(child: Child, folder: Path)
     assert ended.seconds < 30
 
 
-def test_a_closed_terminal(command: list[str], folder: Path, environment: dict[str, str]) -> None:
-    """The kernel sends SIGHUP and no word can be written any more; it saves all the same."""
+def test_what_an_interrupt_does_is_told_on_a_line_of_its_own(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> None:
     parent, terminal = pty.openpty()
-
-    def own_terminal() -> None:
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
     with _start(
         command,
         folder,
@@ -206,7 +202,40 @@ def test_a_closed_terminal(command: list[str], folder: Path, environment: dict[s
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
-        preexec_fn=own_terminal,
+        preexec_fn=_own_terminal,
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while b"loss" not in shown:
+            shown += os.read(parent, 4096)
+        os.write(parent, b"\x03")
+        with suppress(OSError):
+            while piece := os.read(parent, 4096):
+                shown += piece
+        assert process.wait(60) == 130
+    os.close(parent)
+    lines = shown.decode().replace("\r", "\n").split("\n")
+    assert "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving" in (
+        lines
+    )
+
+
+def _own_terminal() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_a_closed_terminal(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """The kernel sends SIGHUP and no word can be written any more; it saves all the same."""
+    parent, terminal = pty.openpty()
+    with _start(
+        command,
+        folder,
+        environment,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        preexec_fn=_own_terminal,
     ) as process:
         os.close(terminal)
         shown = b""
