@@ -173,6 +173,7 @@ def _cuda() -> Iterator[Finding]:
 
 def _data(data_dir: Path | None) -> Iterator[Finding]:
     from ..datasets import data_root, files, names, source_of
+    from ..datasets.download import offline_by_environment
 
     root = data_root(data_dir)
     source = (
@@ -191,7 +192,11 @@ def _data(data_dir: Path | None) -> Iterator[Finding]:
         elif states == {"verified"}:
             yield Finding("data", name, "present, all files verified by SHA-256")
         elif states == {"missing"}:
-            yield Finding("data", name, "not present; downloaded when first needed", "note")
+            if offline_by_environment():
+                value = "not present, and DNNSTACK_OFFLINE forbids to download it"
+                yield Finding("data", name, value, "note")
+            else:
+                yield Finding("data", name, "not present; downloaded when first needed")
         else:
             odd = ", ".join(f"{f.path.name} is {_ODD[f.state]}" for f in found if f.state in _ODD)
             yield Finding("data", name, odd, "note")

@@ -180,10 +180,17 @@ def test_gpus_that_the_driver_lists(
     assert doctor_gpu.extra("") == "cuda12"
 
 
-def test_data_that_is_there_missing_and_damaged(tmp_path: Path) -> None:
+def test_data_that_must_not_be_downloaded_is_marked(tmp_path: Path) -> None:
+    assert findings(tmp_path)["data", "mnist"].state == "note"
+
+
+def test_data_that_is_there_missing_and_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DNNSTACK_OFFLINE", raising=False)
     found = findings(tmp_path)
     assert found["data", "folder"].value == f"{tmp_path / 'data'} (--data-dir)"
-    assert found["data", "mnist"].state == "note"
+    assert found["data", "mnist"].state == "ok"
     assert "downloaded when first needed" in found["data", "mnist"].value
     assert found["data", "strokes"].state == "ok"
     assert "downloaded when first needed" in found["data", "cifar10"].value
