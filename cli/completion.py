@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from ..common.printable import printable
+
 
 def configs(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The configs of this folder and of the package; if none match, any file."""
@@ -25,6 +27,8 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
 
 
 def _offered(names: Iterable[str], typed: str, otherwise: str) -> list[CompletionItem]:
-    found = [CompletionItem(name) for name in sorted(names) if name.startswith(typed)]
+    # A name with a line break would be several to the shell.
+    safe = (name for name in sorted(names) if printable(name) == name)
+    found = [CompletionItem(name) for name in safe if name.startswith(typed)]
     # Not both: if paths are completed too, bash drops the names.
     return found or [CompletionItem(typed, type=otherwise)]
