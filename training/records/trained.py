@@ -9,13 +9,14 @@ from pathlib import Path
 from ...backends.base import Backend, Executable, Options
 from ...backends.select import precision_or_fp32
 from ...common.errors import CheckpointError
+from ...common.locks import is_locked
 from ...configs import RunConfig, parse_config
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ..assemble import build_network
 from ..network import Network
 from .checkpoint import Checkpoint
-from .runs import find_run, run_of_checkpoint
+from .runs import LOCK, find_run, run_of_checkpoint
 from .store import FOLDER, best_checkpoint, named_checkpoint
 
 
@@ -116,7 +117,7 @@ def find_trained(
             )
         return Trained.of(named_checkpoint(checkpoint))
     folder = find_run(run, runs_dir)
-    found = best_checkpoint(folder / FOLDER, notice)
+    found = best_checkpoint(folder / FOLDER, notice, lambda: is_locked(folder / LOCK))
     best = found.state.best
     why = "the newest" if best is None or best.step != found.state.step else "best on validation"
     latest = ", the latest run" if run is None else ""
