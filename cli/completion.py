@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, get_args
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
+from ..common.printable import printable
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -84,6 +86,8 @@ def _keys_of(model: type[BaseModel], before: str = "") -> Iterator[str]:
 
 
 def _offered(names: Iterable[str], typed: str, otherwise: str) -> list[CompletionItem]:
-    found = [CompletionItem(name) for name in sorted(set(names)) if name.startswith(typed)]
+    # A name with a line break would be several to the shell.
+    safe = (name for name in sorted(set(names)) if printable(name) == name)
+    found = [CompletionItem(name) for name in safe if name.startswith(typed)]
     # Not both: if paths are completed too, bash drops the names.
     return found or [CompletionItem(typed, type=otherwise)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import options
+from . import console, options
 
 
 @click.command(
@@ -24,6 +24,7 @@ def config(schema: bool, reference: str | None, overrides: tuple[str, ...]) -> N
 
     The output is a config itself: save it, change it, train with it.
     """
+    from ..common.printable import printable
     from ..configs import effective_yaml, json_schema, load_config
 
     if schema:
@@ -31,10 +32,10 @@ def config(schema: bool, reference: str | None, overrides: tuple[str, ...]) -> N
 
         if reference is not None or overrides:
             raise click.UsageError("--schema takes no config: it describes every config.")
-        click.echo(json.dumps(json_schema(), indent=2))
+        console.say(json.dumps(json_schema(), indent=2))
     elif reference is None:
         raise click.UsageError("Missing option '--config' (or '--schema').")
     else:
         loaded = load_config(reference, overrides)
-        click.echo(f"# {loaded.path}: as dnnstack reads it")
-        click.echo(effective_yaml(loaded.config), nl=False)
+        console.say(f"# {printable(loaded.path)}: as dnnstack reads it")
+        console.say(effective_yaml(loaded.config).removesuffix("\n"))

@@ -1,7 +1,8 @@
 """What commands print besides their results: notes on stderr, and a progress bar on a terminal.
 
 How much is printed is one setting of the process: ``--quiet`` leaves only errors and warnings,
-``--verbose`` adds what the modules log.
+``--verbose`` adds what the modules log. Whatever is printed passes through here, where nothing is
+left in it that a terminal would obey, except for our own colours.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
 import click
 
+from ..common.printable import printable, printable_lines
+
 _quiet = False
+
+
+class Coloured(str):
+    """A text of ours with a colour, which printing leaves as it is."""
 
 
 class _Spoken(logging.Handler):
@@ -24,7 +33,7 @@ class _Spoken(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = "warning: " if record.levelno >= logging.WARNING else ""
-        _stderr(f"dnnstack: {level}{record.getMessage()}")
+        _stderr(f"dnnstack: {level}{printable(record.getMessage())}")
 
 
 _SPOKEN = _Spoken()
@@ -47,12 +56,45 @@ def is_quiet() -> bool:
 def note(text: str) -> None:
     """Print one line on stderr, apart from the results."""
     if not _quiet:
-        _stderr(f"dnnstack: {text}")
+        _stderr(f"dnnstack: {printable(text)}")
 
 
 def error(text: str) -> None:
-    """Print an error on stderr; the command may continue or end."""
-    _stderr(f"dnnstack: {coloured('error:', 'red', sys.stderr)} {text}")
+    """Print an error on stderr; the command may continue or end.
+
+    text: of a DnnstackError or a paragraph, whose line breaks are ours.
+    """
+    _stderr("dnnstack: ", coloured("error:", "red", sys.stderr), f" {text}")
+
+
+def help_text(text: str) -> None:
+    """Print how a command is used, on stderr."""
+    click.echo(printable_lines(text), err=True)
+
+
+def say(*parts: str) -> None:
+    """Print a result on standard output: one text in parts, whose line breaks are ours."""
+    click.echo(clean(parts))
+
+
+def quote_foreign_text() -> None:
+    """Make printable what Python itself prints: warnings, and the tracebacks of bugs."""
+
+    def shown(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        line: str | None = None,
+    ) -> str:
+        return f"{printable(filename)}:{lineno}: {category.__name__}: {printable(message)}\n"
+
+    def crashed(*raised: Any) -> None:
+        for part in traceback.format_exception(*raised):
+            _stderr(part.rstrip("\n"))
+
+    warnings.formatwarning = shown
+    sys.excepthook = crashed
 
 
 def drop_output() -> None:
@@ -63,14 +105,20 @@ def drop_output() -> None:
         os.close(nowhere)
 
 
-def coloured(text: str, colour: str, stream: TextIO) -> str:
+def coloured(text: str, colour: str, stream: TextIO) -> Coloured:
     """Colour the text if ``stream`` is a terminal, unless NO_COLOR or TERM=dumb is set."""
     # https://no-color.org: any value but the empty one.
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
-    return text if plain or not stream.isatty() else click.style(text, fg=colour)
+    return Coloured(text if plain or not stream.isatty() else click.style(text, fg=colour))
 
 
-def _stderr(line: str) -> None:
+def clean(parts: Iterable[str]) -> str:
+    """The parts as one text, printable except for our own colours and line breaks."""
+    return "".join(part if isinstance(part, Coloured) else printable_lines(part) for part in parts)
+
+
+def _stderr(*parts: str) -> None:
+    line = clean(parts)
     # If the terminal was closed, notes are lost and the work continues.
     with suppress(OSError):
         if "tqdm" in sys.modules:
@@ -90,6 +138,8 @@ def tqdm_bar(stream: TextIO, free: int = 0, **given: Any) -> Any:
     # tqdm itself shows nothing on a terminal that does not report its size.
     size = get_terminal_size()
     disable = True if _quiet else None
+    if "desc" in given:
+        given["desc"] = printable(given["desc"])
     room = size.columns - free
     return tqdm(file=stream, disable=disable, leave=False, ncols=room, nrows=size.lines, **given)
 

@@ -63,7 +63,7 @@ def data(
     sheet = save or Path(f"{config.name}-samples.png")
     with placed(loaded):
         found = report(config, data_root(data_dir, config.data.root), downloading.policy(offline))
-    click.echo(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
+    console.say(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
     # The rows of a table are no pictures.
     if no_sheet or (save is None and config.data.dataset.type == "table"):
         return

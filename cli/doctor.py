@@ -47,9 +47,9 @@ def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
     findings: list[Finding] = []
     section = ""
 
-    def say(text: str = "") -> None:
+    def say(*parts: str) -> None:
         try:
-            click.echo(text)
+            console.say(*parts)
         except BrokenPipeError:
             # The reader has closed the pipe; the exit status still says if something is missing.
             console.drop_output()
@@ -62,19 +62,22 @@ def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
         if finding.section != section:
             say(("\n" if section else "") + finding.section)
             section = finding.section
-        say(_line(finding))
+        say(*_line(finding))
     if as_json:
         shown = {"ready": not missing, "findings": [vars(finding) for finding in findings]}
-        click.echo(json.dumps(shown, indent=1))
+        console.say(json.dumps(shown, indent=1))
     else:
         say()
         say("something is missing: see above" if missing else "ready to train")
     return 1 if missing else 0
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Finding) -> tuple[str, str]:
+    """The mark, and the text after it."""
+    from ..common.printable import paragraph
+
     mark = {"ok": " ", "note": "!", "missing": "X"}[finding.state]
     if finding.state == "missing":
         mark = console.coloured(mark, "red", sys.stdout)
-    line = f"{mark} {finding.name:<{_LEFT - 2}}{finding.value}"
-    return f"{line}\n{'':<{_LEFT}}{finding.advice}" if finding.advice else line
+    lines = [f" {finding.name:<{_LEFT - 2}}{finding.value}"]
+    return mark, paragraph([*lines, *([f"{'':<{_LEFT}}{finding.advice}"] * bool(finding.advice))])

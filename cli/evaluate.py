@@ -99,7 +99,7 @@ def evaluate(
     images, index = evaluation.load_part(trained, part, root, dataset, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
         result = evaluation.evaluate(trained, backend, images, index, part, advance, tta)
-    click.echo(json.dumps(result.to_json()) if as_json else as_text(result))
+    console.say(json.dumps(result.to_json()) if as_json else as_text(result))
     if not no_plots:
         _draw(result, images, plots_dir or _plots_dir(trained, result), as_json)
 
@@ -118,6 +118,7 @@ def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:
 def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bool) -> None:
     """Draw the plots and print their names, with JSON on stderr; a failure is only noted."""
     from ..common.errors import DatasetError
+    from ..common.printable import printable
     from ..reports.evaluate_plots import draw_plots
 
     if folder is None:
@@ -131,7 +132,7 @@ def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bo
             if as_json:
                 console.note(f"drawn: {path}")
             else:
-                click.echo(f"drawn     {path}")
+                console.say(f"drawn     {printable(path)}")
     except BrokenPipeError:
         # The reader of the output is gone; the plots themselves did not fail.
         raise

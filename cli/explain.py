@@ -65,6 +65,6 @@ def explain(
     if measure and backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
     if as_json:
-        click.echo(json.dumps(to_json(explanation), indent=1))
+        console.say(json.dumps(to_json(explanation), indent=1))
     else:
-        click.echo(as_text(replace(explanation, config=loaded.title)))
+        console.say(as_text(replace(explanation, config=loaded.title)))

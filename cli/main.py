@@ -16,6 +16,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from ..common.errors import DnnstackError, UsageError
+from ..common.printable import printable
 from . import console, options, usage
 from .config import config
 from .data import data
@@ -73,25 +74,26 @@ def _version(ctx: click.Context) -> None:
         found = version("dnnstack")
     except PackageNotFoundError:
         found = "of a source tree that is not installed"
-    click.echo(f"dnnstack {found}")
+    console.say(f"dnnstack {found}")
     ctx.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, ``sys.argv`` by default, and return its exit status."""
     _open_streams()
+    console.quote_foreign_text()
     console.set_loudness()
     try:
         status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        console.help_text(error.format_message())
         return 2
     except click.UsageError as error:
         given = sys.argv[1:] if arguments is None else arguments
         return _complain(usage.explained(error, given), 2)
     except click.ClickException as error:
-        return _complain(error.format_message(), 1)
+        return _complain(printable(error.format_message()), 1)
     except click.Abort as error:
         if isinstance(error.__cause__, EOFError):
             raise error.__cause__ from None
@@ -101,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DnnstackError as error:
         return _complain(str(error), 1)
     except MemoryError as error:
-        detail = f" ({error})" if str(error) else ""
+        detail = f" ({printable(error)})" if str(error) else ""
         return _complain(
             f"out of memory{detail}; lower data.batch_size or data.evaluation_batch_size, or end "
             "other programs",

@@ -83,7 +83,7 @@ def predict(
     from ..backends.select import open_backend
     from ..common.errors import DatasetError, UsageError
     from ..datasets import find_pictures
-    from ..reports.predict_text import wanted
+    from ..reports.predict_text import csv_row, wanted
     from ..training.predict import COLUMNS, InputFolder
     from ..training.predict import predict as predictions
     from ..training.records.trained import find_trained
@@ -95,10 +95,10 @@ def predict(
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(trained.classes), top)
     best_first = top is not None or count < len(trained.classes)
+    # In a file or pipe, CSV has the bytes of every path, as JSON does; a terminal would obey them.
+    write = _write_bytes if as_csv and not sys.stdout.isatty() else console.say
     if as_csv:
-        click.echo(_row(COLUMNS))
-    # In CSV a path keeps escape sequences, and bytes that are not text.
-    write = _write_bytes if as_csv else click.echo
+        write(csv_row(COLUMNS))
     status = 0
     found = find_pictures(_names(paths))
     for answer in predictions(trained, backend, found, count, invert=invert, raw=raw):
@@ -132,25 +132,15 @@ def _names(paths: tuple[str, ...]) -> Iterator[str]:
 def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) -> str:
     import json
 
-    from ..reports.predict_text import as_text
+    from ..common.printable import printable
+    from ..reports.predict_text import as_text, csv_row
 
     if as_json:
         return json.dumps(answer.to_json())
     if as_csv:
-        return _row(answer.to_row())
-    name = "".join(sign if sign.isprintable() else "?" for sign in str(answer.path))
-    return as_text(answer, name, best_first, plain=not _has_blocks())
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    """A line of CSV without its end."""
-    import csv
-    import io
-
-    line = io.StringIO()
-    # Without a line terminator, the writer would not quote a path that contains a line break.
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue()[:-1]
+        row = csv_row(answer.to_row())
+        return printable(row) if sys.stdout.isatty() else row
+    return as_text(answer, printable(answer.path), best_first, plain=not _has_blocks())
 
 
 def _write_bytes(line: str) -> None:

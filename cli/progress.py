@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from shutil import get_terminal_size
 from typing import Any
 
-import click
-
+from ..common.printable import paragraph, printable
 from ..training.listener import Listener, Progress, Started, Summary
 from ..training.metrics import Metrics
 from . import console
@@ -34,10 +33,10 @@ def check_output() -> None:
         raise _lost.pop()
 
 
-def say(text: str) -> None:
-    """Print a line on standard output, if that can be written."""
+def say(*parts: str) -> None:
+    """Print lines on standard output, as ``console.say`` does, if that can be written."""
     with _heard_or_not():
-        click.echo(text)
+        console.say(*parts)
 
 
 def remark(text: str) -> None:
@@ -72,7 +71,7 @@ class Lines(Listener):
     def started(self, started: Started) -> None:
         plan, state = started.plan, started.state
         self._steps_per_epoch = plan.steps_per_epoch
-        say(f"run         {started.run}")
+        say(f"run         {printable(started.run)}")
         say(
             f"data        {len(plan.train)} pictures for training, "
             f"{len(plan.validation)} for validation"
@@ -83,9 +82,8 @@ class Lines(Listener):
         )
         if started.resumed_from is not None:
             epoch = state.step / plan.steps_per_epoch
-            say(
-                f"resumed     at step {state.step} (epoch {epoch:.2f}), from {started.resumed_from}"
-            )
+            source = printable(started.resumed_from)
+            say(f"resumed     at step {state.step} (epoch {epoch:.2f}), from {source}")
             if (best := state.best) is not None:
                 say(f"best        {best.accuracy:.2%} on validation so far, at step {best.step}")
             if state.rate_factor != 1.0:
@@ -108,15 +106,15 @@ class Lines(Listener):
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         epoch = step / self._steps_per_epoch
         self._print(
-            f"epoch {_epochs(epoch)}: validation {_metrics(metrics, ', ')}"
-            + (f" {console.coloured('(best)', 'green', sys.stdout)}" if best else "")
+            f"epoch {_epochs(epoch)}: validation {_metrics(metrics, ', ')}",
+            *((" ", console.coloured("(best)", "green", sys.stdout)) if best else ()),
         )
 
     def close(self) -> None:
         """Nothing to close."""
 
-    def _print(self, line: str) -> None:
-        say(line)
+    def _print(self, *parts: str) -> None:
+        say(*parts)
 
 
 class Bar(Lines):
@@ -157,18 +155,18 @@ class Bar(Lines):
         if self._bar is None:
             super().notice(text)
         else:
-            self._print(text)
+            self._print(printable(text))
 
     def close(self) -> None:
         if self._bar is not None:
             with _heard_or_not():
                 self._bar.close()
 
-    def _print(self, line: str) -> None:
+    def _print(self, *parts: str) -> None:
         if self._bar is None:
-            return super()._print(line)
+            return super()._print(*parts)
         with _heard_or_not():
-            self._bar.write(line, file=sys.stdout)
+            self._bar.write(console.clean(parts), file=sys.stdout)
 
 
 class Quiet(Lines):
@@ -177,7 +175,7 @@ class Quiet(Lines):
     def started(self, started: Started) -> None:
         self._steps_per_epoch = started.plan.steps_per_epoch
 
-    def _print(self, line: str) -> None:
+    def _print(self, *parts: str) -> None:
         """Nothing to print: lines during the training are not results."""
 
 
@@ -209,7 +207,7 @@ def summary(done: Summary) -> str:
         lines.append(f"best        accuracy {done.best.accuracy:.2%} at step {done.best.step}")
     if done.checkpoint is not None:
         lines.append(f"saved       {done.checkpoint}")
-    return "\n".join(lines)
+    return paragraph(lines)
 
 
 def _figures(progress: Progress, gap: str) -> str:

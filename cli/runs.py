@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 
 import click
 
-from . import options
+from . import console, options
 
 
 @click.command(
@@ -27,13 +27,16 @@ def runs(runs_dir: Path | None, as_json: bool) -> None:
     or died (its process ended without a message). The last three can be continued with dnnstack
     train --resume. Accuracy is that of the best validation; time is that of training alone.
     """
+    from ..common.printable import printable
     from ..reports.runs_report import as_text, report_runs
 
     folder = runs_dir or Path("runs")
     reports = report_runs(folder)
     if as_json:
-        click.echo(json.dumps([one.to_json() for one in reports]))
+        console.say(json.dumps([one.to_json() for one in reports]))
     elif reports:
-        click.echo(as_text(reports, get_terminal_size().columns))
+        console.say(as_text(reports, get_terminal_size().columns))
     else:
-        click.echo(f"no run in {folder} yet; dnnstack train --config digits.yaml creates one")
+        console.say(
+            f"no run in {printable(folder)} yet; dnnstack train --config digits.yaml creates one"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import options
+from . import console, options
 
 
 @click.command(
@@ -44,6 +44,6 @@ def summary(
     with placed(loaded):
         result = summarize(loaded.config, loaded.path, batch_size)
     if as_json:
-        click.echo(json.dumps(result.to_json(), indent=1))
+        console.say(json.dumps(result.to_json(), indent=1))
     else:
-        click.echo(as_text(replace(result, config=loaded.title)))
+        console.say(as_text(replace(result, config=loaded.title)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..common.printable import printable
 from ..reports.machine_load import Others, Watch
 from . import completion, console, options
 from .signals import StopSignals
@@ -95,7 +96,7 @@ def train(
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 loaded = load_config(reference, (*overrides, *flags))
             machine = loaded.config.run
-            found = "ships with the package" if loaded.packaged else str(loaded.path)
+            found = "ships with the package" if loaded.packaged else printable(loaded.path)
             progress.remark(f"config      {loaded.config.name} ({found})")
             backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
             progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
@@ -128,7 +129,8 @@ def train(
                     downloads=downloading.policy(offline),
                 )
         except Interrupted as error:
-            progress.say(f"{error}\n{_again(where, reference, overrides, flags, resume)}")
+            progress.say(str(error))
+            progress.say(_again(where, reference, overrides, flags, resume))
             return stop.exit_status
         progress.say(progress.summary(done))
         if done.state == "interrupted":
@@ -171,7 +173,7 @@ def _again(
 
 
 def _command(title: str, *words: str) -> str:
-    return f"{title:<11} {shlex.join(['dnnstack', *words])}"
+    return f"{title:<11} {printable(shlex.join(['dnnstack', *words]))}"
 
 
 def _is_latest(run: Path) -> bool:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from ..common.printable import paragraph, printable
+
 _COMMANDS_ELSEWHERE = {
     "train": "fit",
     "train --resume": "resume continue",
@@ -81,8 +83,14 @@ def explained(error: click.UsageError, given: Sequence[str]) -> str:
     hint = _hint(error, given)
     message += f"; {hint}" if hint else ""
     if error.ctx is None:
-        return message
-    return f"{message}\n{error.ctx.get_usage()}\nSee '{error.ctx.command_path} --help'."
+        return printable(message)
+    return paragraph(
+        [
+            message,
+            *error.ctx.get_usage().splitlines(),
+            f"See '{error.ctx.command_path} --help'.",
+        ]
+    )
 
 
 def _hint(error: click.UsageError, given: Sequence[str]) -> str:

@@ -6,10 +6,28 @@ A message says what is wrong, where (file:line, layer, key), and what to do next
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .printable import paragraph
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class DnnstackError(Exception):
-    """Base of every error that is reported without a traceback."""
+    """Base of every error that is reported without a traceback.
+
+    Each argument is a line of the message. A name from outside may be a part of a line, but its
+    line breaks begin no other one: in the message it is made printable.
+    """
+
+    def __str__(self) -> str:
+        return paragraph(self.args)
+
+    def after(self, text: str) -> Self:
+        """The same error with ``text`` before its first line."""
+        first, *rest = self.args or ("",)
+        return type(self)(f"{text}{first}", *rest)
 
 
 class UsageError(DnnstackError):

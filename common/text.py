@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+from .printable import printable
+
 
 def shape_text(shape: Sequence[int]) -> str:
     """``20x24x24``."""
@@ -12,7 +14,8 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The text, with its end replaced by an ellipsis if it is longer than ``width``."""
+    """The text, made printable; its end is an ellipsis if it is longer than ``width``."""
+    text = printable(text)
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

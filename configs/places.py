@@ -31,7 +31,7 @@ def placed(loaded: LoadedConfig) -> Iterator[None]:
         place = place or layer_place(loaded.config.layers, str(error))
         if not place:
             raise
-        raise type(error)(f"{place}: {error}") from None
+        raise error.after(f"{place}: ") from None
 
 
 def layer_place(layers: Sequence[Any], message: str) -> str:

@@ -80,7 +80,7 @@ def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
     if len(lines) == 1:
         raise ConfigError(lines[0])
     rest = [f"... and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
-    raise ConfigError("\n".join([f"{label}: {len(lines)} errors", *lines[:_MOST_LINES], *rest]))
+    raise ConfigError(f"{label}: {len(lines)} errors", *lines[:_MOST_LINES], *rest)
 
 
 def safe_name(stem: str) -> str:

@@ -124,9 +124,10 @@ def obtain(
             for file in wanted:
                 answers = _fetch(file, folder, origin.mirrors, refused, downloads)
                 if answers is not None:
-                    told = "".join(f"\n  {mirror}: {why}" for mirror, why in answers.items())
                     raise DatasetError(
-                        f"{missing}. {file.name} could not be downloaded:{told}\n{advice}"
+                        f"{missing}. {file.name} could not be downloaded:",
+                        *(f"  {mirror}: {why}" for mirror, why in answers.items()),
+                        advice,
                     )
     except OSError as error:
         raise DatasetError(

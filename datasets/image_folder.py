@@ -20,6 +20,8 @@ import numpy as np
 
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes, sha256_file
+from ..common.machine import main_memory
+from ..common.printable import printable
 from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, list_pictures
 from .decoded import Arrays, Images, decoded, read_once
@@ -194,7 +196,7 @@ def _readable(path: Path) -> bool:
 
 def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
     for name, reason in list(reasons.items())[:_NAMED]:
-        why = reason.removeprefix(f"{folder / name}: ")
+        why = reason.removeprefix(f"{printable(folder / name)}: ")
         _LOG.warning("%s is left out: %s", folder / name, why)
     if len(reasons) > _NAMED:
         _LOG.warning("%s: %d more files are left out", folder, len(reasons) - _NAMED)
@@ -202,7 +204,7 @@ def _tell_left_out(folder: Path, reasons: dict[str, str]) -> None:
 
 def _check_room(folder: Path, count: int, shape: tuple[int, int, int]) -> None:
     wanted = count * int(np.prod(shape))
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = main_memory()
     if wanted > there:
         raise DatasetError(
             f"{folder}: {count} pictures of {shape_text(shape)} take {wanted / 2**30:.0f} "

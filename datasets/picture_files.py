@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import glob
 import os
 import warnings
@@ -95,6 +97,8 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
                     f"{path}: {image.width} x {image.height} pixels are more than the "
                     f"limit of {_MAX_PIXELS // 1_000_000} million; scale it down first"
                 )
+            if image.format == "TIFF":
+                _silence_libtiff()
             image.load()
             return _opaque(_eight_bits(_upright(image, steps), path, steps), steps)
     except DatasetError:
@@ -110,6 +114,26 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
     except Exception as error:
         # Decoders of damaged files raise OSError, SyntaxError, ValueError, struct.error and more.
         raise DatasetError(f"{path}: the picture is damaged or cannot be read ({error})") from None
+
+
+@functools.cache
+def _silence_libtiff() -> None:
+    """Keep libtiff from printing what is wrong with a file; Pillow raises an error for it anyway.
+
+    The handlers are those of the library that Pillow itself is linked with. Where its functions
+    cannot be found by name, it goes on printing.
+    """
+    import ctypes
+
+    from PIL import _imaging
+
+    with contextlib.suppress(OSError, AttributeError):
+        # Found through the libraries that this one needs.
+        loaded = ctypes.CDLL(_imaging.__file__)
+        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+            handler = getattr(loaded, name)
+            handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p
+            handler(None)
 
 
 def _upright(image: PilImage, steps: list[str]) -> PilImage:

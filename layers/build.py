@@ -73,7 +73,7 @@ class _Builder:
         try:
             return LAYERS[spec.kind](name, shape, **options)
         except ShapeError as error:
-            raise ShapeError(f"{shown}: {error}") from None
+            raise error.after(f"{shown}: ") from None
 
     def _built(self, value: Any, shape: Shape, prefix: str, where: str) -> Any:
         """The option with layers instead of their specifications."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common.printable import paragraph
 from ..common.text import shape_text
 from .data_report import DataReport
 from .units import table
@@ -47,7 +48,7 @@ def as_text(report: DataReport) -> str:
             "data:",
             f"  normalize: {{mean: {_value(report.mean)}, std: {_value(_usable(report.std))}}}",
         ]
-    return "\n".join(lines)
+    return paragraph(lines)
 
 
 def _is_standard(report: DataReport) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common.printable import paragraph
 from ..common.text import cut
 from ..training.augmentation import TEST_TIME
 from ..training.evaluate import Evaluation
@@ -37,7 +38,7 @@ def as_text(result: Evaluation) -> str:
     matrix = _matrix(result)
     if matrix is None:
         lines += ["", "(--json has the confusion matrix)"]
-    return "\n".join([*lines, *_confused(result), *(matrix or [])])
+    return paragraph([*lines, *_confused(result), *(matrix or [])])
 
 
 def _classes(result: Evaluation) -> list[str]:

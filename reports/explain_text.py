@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..common.printable import paragraph, printable
 from ..common.text import shape_text, versions_text
 from ..graph.graph import Op
 from ..layers.layer import Layer
@@ -55,7 +56,7 @@ def as_text(explanation: Explanation) -> str:
         )
     if explanation.whole is not None:
         lines += ["", *_closing(explanation, explanation.whole, page)]
-    return "\n".join(lines)
+    return paragraph(lines)
 
 
 def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str]:
@@ -86,7 +87,7 @@ def _introduction(explanation: Explanation) -> list[str]:
     versions = versions_text(explanation.versions)
     lines = [
         *textwrap.wrap(
-            f"A training step of {explanation.config}, batch {explanation.batch_size}",
+            f"A training step of {printable(explanation.config)}, batch {explanation.batch_size}",
             _WIDTH,
             break_long_words=False,
             break_on_hyphens=False,

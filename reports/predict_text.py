@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.printable import paragraph
 from ..common.text import cut
 from ..datasets import as_image
 from ..training.predict import Answer, Prediction
@@ -52,8 +55,16 @@ def as_text(
         lines.append(f"{picture:<{width}}{_GAP}{text}".rstrip())
     while not lines[-1]:
         lines.pop()
-    text = "\n".join(lines) + "\n"
+    text = paragraph([*lines, ""])
     return _to_ascii(text) if plain else text
+
+
+def csv_row(cells: Sequence[str]) -> str:
+    """A line of CSV without its end."""
+    line = io.StringIO()
+    # Without a line terminator, the writer would not quote a path that contains a line break.
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue()[:-1]
 
 
 def blocks(image: NDArray[np.uint8]) -> list[str]:

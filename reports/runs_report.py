@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ..common.files import read_regular
 from ..common.locks import is_locked
+from ..common.printable import paragraph
 from ..common.text import cut
 from ..common.typed_json import Count, Finite, Name, from_json
 from ..training.records.run_log import LOG, LONGEST
@@ -123,7 +124,7 @@ def as_text(reports: list[RunReport], width: int = 80) -> str:
     room = max(width - sum(widths[1:5]) - 2 * (len(head) - 1), 16)
     widths[5] = min(widths[5], max(room - widths[0], room // 3))
     widths[0] = min(widths[0], room - widths[5])
-    return "\n".join(table([list(map(cut, row, widths)) for row in rows], "<<>>><"))
+    return paragraph(table([list(map(cut, row, widths)) for row in rows], "<<>>><"))
 
 
 def _row(one: RunReport) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..common.printable import paragraph
 from ..common.text import shape_text
 from .summary import Memory, NetworkSummary, Row
 from .units import bytes_text, digits, quantity, table
@@ -65,7 +66,7 @@ def as_text(summary: NetworkSummary) -> str:
         f"a training step computes {quantity(summary.step_flops)}FLOP, of which forward "
         f"{quantity(summary.batch_size * summary.forward_flops)}FLOP",
     ]
-    return "\n".join(lines)
+    return paragraph(lines)
 
 
 def _pictures(count: int) -> str:

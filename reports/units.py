@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common.printable import printable
+
 
 def quantity(value: float) -> str:
     """A number with three digits and a prefix: 36.9 M."""
@@ -30,11 +32,14 @@ def digits(value: float) -> int:
 def table(rows: Sequence[Sequence[object]], align: str = "<>") -> list[str]:
     """The rows as lines, each column as wide as its widest cell, with two spaces between.
 
+    Cells are made printable.
+
     align: ``<`` or ``>`` for each column; the last sign holds for all columns that follow.
     """
-    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    cells = [list(map(printable, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     signs = align.ljust(len(widths), align[-1])
     return [
-        "  ".join(f"{c!s:{a}{w}}" for c, a, w in zip(row, signs, widths, strict=False)).rstrip()
-        for row in rows
+        "  ".join(f"{c:{a}{w}}" for c, a, w in zip(row, signs, widths, strict=False)).rstrip()
+        for row in cells
     ]

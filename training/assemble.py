@@ -78,7 +78,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     except (ShapeError, ConfigError) as error:
         # The messages of layers that were read from a file have their place already.
         placed = bool(config.layers[0].place)
-        raise type(error)(str(error) if placed else where + str(error)) from None
+        raise error.after("" if placed else where) from None
     loss = LOSSES[config.loss.type](**config.loss.options())
     place = config.layers[-1].place
     try:
@@ -87,7 +87,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         return Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
         place = place or layer_place(config.layers, str(error))
-        raise type(error)(f"{place}: {error}" if place else where + str(error)) from None
+        raise error.after(f"{place}: " if place else where) from None
 
 
 def preprocessing(

@@ -12,10 +12,13 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..common.errors import DatasetError
+from ..common.printable import printable
 from ..datasets import Picture, Preparation, as_image, read_picture
 from .records.trained import Trained
 
 _DIGITS = tuple("0123456789")
+# How a formula begins in one spreadsheet or another, also in full width.
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing")
 
 
@@ -54,11 +57,24 @@ class Prediction:
         }
 
     def to_row(self) -> tuple[str, ...]:
-        """The same under ``COLUMNS``: each list in one cell, its items separated by spaces."""
+        """The same under ``COLUMNS``: each list in one cell, its items separated by spaces.
+
+        No cell begins like a formula of a spreadsheet: such a path gets ``./`` before it, such a
+        label an apostrophe (OWASP, CSV Injection). Labels are printable.
+        """
         best = self.best
-        top = " ".join(f"{answer.label}={answer.probability:.6f}" for answer in self.top)
+        path = str(self.path)
+        path = f"./{path}" if path.startswith(_FORMULA) else path
+        labels = [printable(answer.label) for answer in self.top]
+        top = " ".join(
+            f"{label}={answer.probability:.6f}"
+            for label, answer in zip(labels, self.top, strict=True)
+        )
         figures = (str(best.index), f"{best.probability:.6f}")
-        return (str(self.path), best.label, *figures, top, " ".join(self.preprocessing))
+        label, top = (
+            f"'{text}" if text.startswith(_FORMULA) else text for text in (labels[0], top)
+        )
+        return (path, label, *figures, top, " ".join(self.preprocessing))
 
 
 def predict(

@@ -95,4 +95,4 @@ class Recovery:
             advice += "; train.on_nan: rollback lowers the rate automatically"
         else:
             advice = f"gave up after {self.saver.state.rollbacks} rollbacks; {advice}"
-        return NonFiniteError(f"{error}\n{kept}\n{advice}")
+        return NonFiniteError(error, kept, advice)

@@ -229,7 +229,7 @@ def test_a_name_that_is_no_text_is_shown_and_written(
         assert done.returncode == 0, done.stderr
         if not options:
             assert b"\x1b" not in done.stdout
-            assert b"/??5.png: " in done.stdout
+            assert b"/\\udcff\\x1b5.png: " in done.stdout
 
 
 def test_raw_and_invert_change_what_is_seen(

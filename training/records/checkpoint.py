@@ -28,9 +28,11 @@ from numpy.typing import NDArray
 
 from ...common.errors import CheckpointError
 from ...common.files import open_regular, read_regular, sha256_bytes
+from ...common.machine import main_memory
 from ...common.typed_json import Count, from_json
 from ...graph.graph import Shape
 from .provenance import Provenance
+from .settled import file_marks, settled
 from .state import State
 
 _LOG = logging.getLogger("dnnstack.training")
@@ -104,10 +106,10 @@ class Checkpoint:
                 found.append(f"has '{name}' {array.shape}, the network needs {shapes[name]}")
         if found:
             more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
-            listed = "\n".join(f"  {line}" for line in (*found[:_LISTED], *more))
             raise CheckpointError(
-                f"{self.path} does not fit the config's network or optimizer:\n{listed}\n"
-                "use the config with which it was made (config.yaml in its run's folder)"
+                f"{self.path} does not fit the config's network or optimizer:",
+                *(f"  {line}" for line in (*found[:_LISTED], *more)),
+                "use the config with which it was made (config.yaml in its run's folder)",
             )
 
 
@@ -134,9 +136,17 @@ def read_checkpoint(path: Path, named: bool = False) -> Checkpoint:
     """The checkpoint at ``path`` (the .safetensors file or its manifest), verified.
 
     The file must contain its own digest and, if it has a manifest, match its size and SHA-256; all
-    its numbers must be finite. ``named``: by the user, who may name a link. Raises CheckpointError.
+    its numbers must be finite. A training may replace both meanwhile. ``named``: by the user, who
+    may name a link. Raises CheckpointError.
     """
     tensors = path.with_suffix(".safetensors") if path.suffix == ".json" else path
+    both = (tensors, path.with_suffix(".json"))
+    return settled(
+        lambda: [*map(file_marks, both)], lambda tell: _read(*both, named), lambda text: None
+    )
+
+
+def _read(tensors: Path, manifest: Path, named: bool) -> Checkpoint:
     try:
         data = _content(tensors.resolve() if named else tensors)
     except FileNotFoundError:
@@ -145,7 +155,6 @@ def read_checkpoint(path: Path, named: bool = False) -> Checkpoint:
         ) from None
     except OSError as error:
         raise CheckpointError(f"{tensors}: cannot be read: {error.strerror}") from None
-    manifest = path.with_suffix(".json")
     if manifest.exists():
         _obey(manifest, tensors, data)
     at = _digest_place(data)
@@ -174,15 +183,10 @@ def _content(path: Path) -> bytes:
                 f"{path}: is damaged, or is not a checkpoint of dnnstack: its header is longer "
                 "than the file, or than any header"
             )
-        if size > _memory():
+        if size > main_memory():
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory")
         file.seek(0)
         return file.read()
-
-
-def _memory() -> int:
-    """Bytes of main memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _decode(path: Path, data: bytes) -> Checkpoint:

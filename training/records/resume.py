@@ -113,9 +113,9 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     fatal = [line for line in found if _under(line, _FIXED)]
     if fatal:
         raise CheckpointError(
-            f"{checkpoint.path} does not fit the config (checkpoint -> config):\n"
-            + "\n".join(f"  {line}" for line in fatal)
-            + "\nundo these changes, or start a new run without --resume"
+            f"{checkpoint.path} does not fit the config (checkpoint -> config):",
+            *(f"  {line}" for line in fatal),
+            "undo these changes, or start a new run without --resume",
         )
     if found:
         notice("resuming with a changed config: " + "; ".join(found))

@@ -30,6 +30,7 @@ from .checkpoint import (
     read_manifest,
 )
 from .provenance import Provenance
+from .settled import FileMarks, Tell, file_marks, settled
 from .state import State
 
 _LOG = logging.getLogger("dnnstack.training")
@@ -48,18 +49,26 @@ def tensors_path(folder: Path, step: int) -> Path:
 
 
 def newest_checkpoint(
-    folder: Path, notice: Callable[[str], None] = lambda text: None
+    folder: Path, notice: Tell = lambda text: None, is_live: Callable[[], bool] = lambda: False
 ) -> Checkpoint:
     """The newest valid checkpoint; ``notice`` is told of newer ones that are damaged.
 
-    Raises CheckpointError if there is none.
+    The folder may change while it is read, by a training of which ``is_live`` says whether it is
+    running. Raises CheckpointError if there is none.
     """
+    return settled(lambda: _marks(folder), lambda tell: _newest(folder, tell, is_live), notice)
+
+
+def _newest(folder: Path, notice: Tell, is_live: Callable[[], bool]) -> Checkpoint:
     committed = set(checkpoint_steps(folder))
     faults: list[str] = []
+    live = False
     for step in sorted({*committed, *_steps(folder, "safetensors")}, reverse=True):
         path = tensors_path(folder, step)
         if step not in committed:
-            faults.append(f"{path}: has no manifest: its save was interrupted")
+            live = live or is_live()
+            fault = "a training is saving it right now" if live else "its save was interrupted"
+            faults.append(f"{path}: has no manifest: {fault}")
             continue
         try:
             checkpoint = read_checkpoint(path)
@@ -69,24 +78,36 @@ def newest_checkpoint(
         for fault in faults:
             notice(f"{fault}; using {path.name} of step {step} instead")
         return checkpoint
-    if faults:
-        listed = "\n".join(f"  {fault}" for fault in faults)
+    if live:
         raise CheckpointError(
-            f"{folder}: no checkpoint can be used:\n{listed}\n"
+            f"{folder.parent}: its training is saving a checkpoint right now, and has no other "
+            "that can be used; try again in a moment"
+        )
+    if faults:
+        raise CheckpointError(
+            f"{folder}: no checkpoint can be used:",
+            *(f"  {fault}" for fault in faults),
             "name one to verify it separately: eval --checkpoint FILE, train --resume FILE; or "
-            "start a new run"
+            "start a new run",
         )
     raise CheckpointError(
         f"{folder.parent}: has no checkpoint yet; start a new run, or name another with --run"
     )
 
 
-def best_checkpoint(folder: Path, notice: Callable[[str], None] = lambda text: None) -> Checkpoint:
+def best_checkpoint(
+    folder: Path, notice: Tell = lambda text: None, is_live: Callable[[], bool] = lambda: False
+) -> Checkpoint:
     """The best checkpoint on validation, as named by the newest; without validation the newest.
 
-    Raises CheckpointError if there is none, or if the best is damaged.
+    ``notice`` and ``is_live`` as for ``newest_checkpoint``. Raises CheckpointError if there is
+    none, or if the best is damaged.
     """
-    newest = newest_checkpoint(folder, notice)
+    return settled(lambda: _marks(folder), lambda tell: _best(folder, tell, is_live), notice)
+
+
+def _best(folder: Path, notice: Tell, is_live: Callable[[], bool]) -> Checkpoint:
+    newest = _newest(folder, notice, is_live)
     best = newest.state.best
     if best is None or best.step == newest.state.step:
         return newest
@@ -165,6 +186,15 @@ def _prune(folder: Path, wanted: set[int]) -> None:
     for path in folder.glob(".step-*.tmp"):
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _marks(folder: Path) -> dict[str, FileMarks]:
+    """What changes if a file of the folder is replaced, added or deleted."""
+    try:
+        paths = [path for path in folder.iterdir() if _FILE.fullmatch(path.name)]
+    except OSError:
+        return {}
+    return {path.name: file_marks(path) for path in paths}
 
 
 def _steps(folder: Path, kind: str) -> list[int]:

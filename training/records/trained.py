@@ -10,13 +10,14 @@ from pathlib import Path
 from ...backends.base import Backend, Executable, Options
 from ...backends.select import precision_or_fp32
 from ...common.errors import CheckpointError
+from ...common.locks import is_locked
 from ...configs import RunConfig, parse_config
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ..assemble import build_network
 from ..network import Network
 from .checkpoint import Checkpoint
-from .runs import find_run, list_runs, run_of_checkpoint
+from .runs import LOCK, find_run, list_runs, run_of_checkpoint
 from .store import FOLDER, best_checkpoint, checkpoint_steps, named_checkpoint
 
 
@@ -124,7 +125,7 @@ def find_trained(
         if earlier is not None:
             latest = f", since {folder}, the latest run, has no checkpoint"
             folder = earlier
-    found = best_checkpoint(folder / FOLDER, notice)
+    found = best_checkpoint(folder / FOLDER, notice, lambda: is_locked(folder / LOCK))
     best = found.state.best
     why = "the newest" if best is None or best.step != found.state.step else "best on validation"
     notice(f"using {folder}{latest}: {found.path.name} ({why})")

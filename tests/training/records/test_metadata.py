@@ -134,7 +134,7 @@ def test_a_header_longer_than_the_file(tmp_path: Path, size: int) -> None:
 def test_a_file_larger_than_the_memory_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_memory", lambda: 10_000)
+    monkeypatch.setattr(module, "main_memory", lambda: 10_000)
     path = tmp_path / "x.safetensors"
     path.write_bytes(bytes(10_001))
     with pytest.raises(CheckpointError, match="10,001 bytes, more than this machine's memory"):
