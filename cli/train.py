@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..reports.machine_load import Others, Watch
+from ..common.machine_load import Others, Watch
 from . import completion, console, options
 from .signals import StopSignals
 
