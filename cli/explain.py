@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..reports.machine_load import Others
+from ..common.machine_load import Others
 from . import console, options
 
 if TYPE_CHECKING:

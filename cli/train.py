@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..common.machine_load import Others, Watch
 from ..common.printable import printable
-from ..reports.machine_load import Others, Watch
 from . import completion, console, options
 from .signals import StopSignals
 

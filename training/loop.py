@@ -67,10 +67,12 @@ class Loop:
             self._failed(error)
             raise
         summary = self._summary(ended)
+        saved = self._saver.unlogged()
         self._log.event(
             "end",
             summary.step,
             state=ended,
+            **({} if saved is None else {"checkpoint": saved}),
             early=summary.early,
             **({} if summary.goal is None else {"goal": summary.goal}),
             time=time(),
@@ -122,7 +124,8 @@ class Loop:
             ended = self._steps(stop_requested)
             self._tell()
             if self._saver.needs_saving(self._session.step):
-                self._save()
+                # A training that nobody stops saves nothing here, and its log has no such line.
+                self._save(logged=ended != "interrupted")
             return ended
         except Diverged as error:
             self._recovery.roll_back(error)
@@ -140,7 +143,7 @@ class Loop:
                 return "finished"
             if stop_requested():
                 return "interrupted"
-            self._saver.check()
+            self._saver.keep_up()
             # Short chunks keep the answer to a stop and the moving bar within a fraction of a
             # second; how the steps are cut changes no bit of what they compute.
             steps = min(plan.next_stop(session.step) - session.step, pace.chunk)
@@ -232,12 +235,12 @@ class Loop:
             self._save()
         return True
 
-    def _save(self) -> None:
-        """Save, after checking that every value is finite."""
+    def _save(self, logged: bool = True) -> None:
+        """Save, after checking that every value is finite; ``logged``: with a line of its own."""
         self._tell()
         if not self._watch.look():
             raise self._recovery.diverged(lambda: False)
-        self._saver.save(self._watch.good)
+        self._saver.save(self._watch.good, logged)
 
     def _failed(self, error: BaseException) -> None:
         """Wait for the writer and log the failure; the first error is the one to show."""

@@ -65,7 +65,7 @@ class Recovery:
         state = saver.go_back(good, saver.state.rate_factor * RATE_FACTOR)
         self.session.begin(good)
         self.session.set_rate_factor(state.rate_factor)
-        self.log.cut(state.step, state.window_start, count)
+        self.log.cut(state.step, state.window_start, count, state.validation_due)
         found = error.finding
         self.log.event(
             "rollback",
@@ -82,7 +82,7 @@ class Recovery:
         )
         self.watch.start()
         # A resume must use the lower rate.
-        saver.save(self.watch.good)
+        saver.save(self.watch.good, logged=not state.validation_due)
 
     def _explained(self, error: Diverged) -> NonFiniteError:
         path = self.saver.last_path()

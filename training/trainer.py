@@ -171,5 +171,6 @@ def _go_on_in(
     # At the end of training nothing will write the line of an open window again.
     ended = state.step == setup.plan.total_steps or state.ends_early(train)
     window_start = state.step if ended else state.window_start
-    cut_log(run.path, state.step if checkpoint else -1, window_start, state.rollbacks)
+    step = state.step if checkpoint else -1
+    cut_log(run.path, step, window_start, state.rollbacks, state.validation_due)
     write_config(run, provenance.config)

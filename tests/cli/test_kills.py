@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint
 
 Child = Callable[..., Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -139,6 +139,26 @@ def test_kills_of_onednn(run_in: Run, tmp_path: Path, environment: dict[str, str
     ended = run_in(killed, *TRAIN, "cpu", *_resume(killed))
     assert ended.returncode == 0, ended.stderr
     _assert_equal(whole, killed)
+
+
+def test_a_kill_loses_one_interval_and_one_chunk_at_most(child: Child, tmp_path: Path) -> None:
+    """With a disk on which a checkpoint takes longer than the steps up to the next one."""
+    chosen = random.Random(3)
+    every, count = 12, tmp_path / "steps"
+    lost = []
+    for attempt in range(max(4, KILLS // 4)):
+        folder = _folder(tmp_path, f"killed-{attempt}", 10_000, every)
+        count.write_text("0")
+        slow = {"save_seconds": 0.15, "steps_file": str(count)}
+        delay = chosen.uniform(0.8, 1.6)
+        argv = (*TRAIN, "numpy", "--set", "data.validation=0")
+        ended = child(folder, *argv, kill_after=delay, **slow)
+        assert ended.status == -signal.SIGKILL, ended.text
+        saved = checkpoint_steps(folder / "runs" / "net" / "checkpoints")
+        lost.append(int(count.read_text()) - max(saved, default=0))
+    # Here a chunk is a step, and one more may be done before it is counted.
+    assert max(lost) <= every + 1 + 1
+    assert max(lost) > every // 2
 
 
 @pytest.mark.parametrize("case", ["saving", "rollback"])

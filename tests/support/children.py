@@ -27,7 +27,7 @@ from dnnstack.backends.reference.kernels import KERNELS, Kernel
 from dnnstack.cli.main import main
 from dnnstack.common import files
 from dnnstack.graph.ops import SgdUpdate
-from dnnstack.training import divergence, trainer
+from dnnstack.training import divergence, pace, trainer
 from dnnstack.training.loop import Loop
 from dnnstack.training.records import store as checkpoint_store
 from dnnstack.training.session import Session
@@ -141,6 +141,25 @@ def _nan_at(step_wanted: int, above: float) -> None:
     divergence._SHARE = 1e-9
 
 
+def _slow_disk(seconds: float, steps_file: str) -> None:
+    """Let every checkpoint take so long, and the file say how many steps are done."""
+    pace.CHUNK_SECONDS = 0.0
+    file = os.open(steps_file, os.O_WRONLY)
+
+    def count(real: Call, args: Any, kwargs: Any) -> Any:
+        result = real(*args, **kwargs)
+        # In one call: a kill leaves the old number or the new one.
+        os.pwrite(file, f"{args[0].step:9}".encode(), 0)
+        return result
+
+    def wait(real: Call, args: Any, kwargs: Any) -> Any:
+        time.sleep(seconds)
+        return real(*args, **kwargs)
+
+    _around(Session, "run", count)
+    _around(checkpoint_store, "write_checkpoint", wait)
+
+
 def _arm(job: dict[str, Any]) -> None:
     if "signal" in job:
         _signal_in(
@@ -152,6 +171,8 @@ def _arm(job: dict[str, Any]) -> None:
         )
     if "kill_at" in job:
         _count_calls(job["kill_at"], job.get("count_file"))
+    if "save_seconds" in job:
+        _slow_disk(job["save_seconds"], job["steps_file"])
     if "nan_at" in job:
         _nan_at(job["nan_at"], job["nan_above"])
 

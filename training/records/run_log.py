@@ -75,10 +75,10 @@ class RunLog:
         for name, descriptor in self._files.items():
             atomic_write(folder / name, os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
-    def cut(self, step: int, window_start: int, rollbacks: int) -> None:
+    def cut(self, step: int, window_start: int, rollbacks: int, validation_due: bool) -> None:
         """Drop later lines: see ``cut_log``."""
         self.close()
-        cut_log(self._folder, step, window_start, rollbacks)
+        cut_log(self._folder, step, window_start, rollbacks, validation_due)
         self._open()
 
     def close(self) -> None:
@@ -98,19 +98,29 @@ class RunLog:
             raise _unwritable(self._folder / name, error) from None
 
 
-def cut_log(folder: Path, step: int, window_start: int, rollbacks: int = 0) -> None:
+def cut_log(
+    folder: Path,
+    step: int,
+    window_start: int,
+    rollbacks: int = 0,
+    validation_due: bool = False,
+) -> None:
     """Drop from both files what continuing from a checkpoint of ``step`` will write again.
 
     These are: everything of later steps; training metrics later than ``window_start`` (the line of
-    an unfinished window at the end of a run); rollbacks after the checkpoint; and an incomplete
-    last line.
+    an unfinished window at the end of a run); where ``validation_due``, the validation of ``step``
+    and the checkpoint after it; rollbacks after the checkpoint; and an incomplete last line.
     """
+    # The last step of which the lines of a kind stay.
+    last = {"train": window_start}
+    if validation_due:
+        last |= {"validation": step - 1, "checkpoint": step - 1}
 
     def in_log(line: str) -> bool:
         entry = from_json(line, dict[str, Any])
         if entry["event"] == "rollback" and int(entry["rollback"]) > rollbacks:
             return False
-        return int(entry["step"]) <= (window_start if entry["event"] == "train" else step)
+        return int(entry["step"]) <= last.get(entry["event"], step)
 
     def in_csv(line: str) -> bool:
         if line == HEADER:
@@ -119,7 +129,7 @@ def cut_log(folder: Path, step: int, window_start: int, rollbacks: int = 0) -> N
         if len(values) != 3 or split not in ("train", "validation"):
             raise ValueError(line)
         _ = [float(value) for value in (epoch, *values)]
-        return int(at) <= (window_start if split == "train" else step)
+        return int(at) <= last.get(split, step)
 
     _filter(folder / LOG, in_log)
     _filter(folder / CSV, in_csv)

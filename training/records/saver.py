@@ -37,35 +37,54 @@ class Saver:
         self._log = log
         self._writer = writer
         self._saving = saving
-        self._noted = -1
+        self._noted = self._unlogged = -1
+        self._behind = False
         self._saved: State | None = None
         if source is not None and source.path.parent.resolve() == self._folder.resolve():
-            self._noted = source.state.step
             self._saved = source.state
+            if not source.state.validation_due:
+                self._noted = source.state.step
 
     def note(self, **changes: Any) -> None:
         """Change the state of the next checkpoint."""
         self.state = replace(self.state, **changes)
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Pass a snapshot, known to be finite, to the writer."""
+    def save(self, snapshot: Snapshot, logged: bool = True) -> None:
+        """Pass a snapshot, known to be finite, to the writer.
+
+        ``logged``: with a line in the log, at the first save of a step.
+        """
         step = snapshot.step
         self.note(step=step, sums=tuple(snapshot.sums.tolist()))
         path = tensors_path(self._folder, step)
         # Log it first: a process killed right after the commit could not.
-        if self._noted != step:
+        if logged and self._noted != step:
             self._log.event("checkpoint", step, file=path.name)
             self._noted = step
+        self._unlogged = -1 if logged else step
         self._writer.save(snapshot.arrays, self.state)
+        self._behind = False
         self._saved = self.state
         self._saving(step, path)
 
-    def check(self) -> None:
-        """Raise the CheckpointError of a save that has failed; does not wait."""
-        self._writer.check()
+    def unlogged(self) -> str | None:
+        """The file of the last save if that has no line in the log."""
+        return tensors_path(self._folder, self._unlogged).name if self._unlogged >= 0 else None
+
+    def keep_up(self) -> None:
+        """To be called before every chunk of steps: wait for a save that lasts longer than one.
+
+        So a kill loses what was done since the last save that was due, and at most a chunk of steps
+        before it. Raises the CheckpointError of a save that has failed.
+        """
+        if self._behind:
+            self._writer.wait()
+        else:
+            self._writer.check()
+        self._behind = True
 
     def wait(self) -> None:
-        """The same once the outstanding save is done."""
+        """Wait for the outstanding save; raise its CheckpointError."""
         self._writer.wait()
 
     def needs_saving(self, step: int) -> bool:
@@ -95,5 +114,6 @@ class Saver:
         state = self._first if good is None else good.state
         rollbacks = self.state.rollbacks + 1
         self.state = replace(state, rate_factor=rate_factor, rollbacks=rollbacks)
-        self._noted = state.step if good is not None else -1
+        noted = good is not None and not state.validation_due
+        self._noted = state.step if noted else -1
         return self.state

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from dnnstack.cli.progress import Lines
-from dnnstack.reports import machine_load
-from dnnstack.reports.machine_load import Others, Watch
+from dnnstack.common import machine_load
+from dnnstack.common.machine_load import Others, Watch
 from dnnstack.training.listener import Progress
 from dnnstack.training.metrics import Metrics
 
