@@ -107,9 +107,13 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: Path | str, most: int) -> bytes:
-    """The content of a regular file. Raises OSError, also for more than ``most`` bytes."""
+    """The content of a regular file. Raises OSError, also for more than ``most`` bytes.
+
+    What is appended meanwhile is left out.
+    """
     with os.fdopen(open_regular(path), "rb") as file:
-        content = file.read(most + 1)
+        # Python sets aside as much memory as it is asked to read, whatever the file's size.
+        content = file.read(min(os.fstat(file.fileno()).st_size, most + 1))
     if len(content) > most:
         raise OSError(errno.EFBIG, f"is larger than {most:,} bytes", str(path))
     return content

@@ -1,8 +1,9 @@
-"""One file over https, going on where an earlier attempt has ended. Standard library alone."""
+"""One file over https, going on where an earlier attempt has ended, with the standard library."""
 
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import socket
 import ssl
@@ -12,6 +13,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
+
+from ..common.files import open_regular
 
 _PIECE = 1 << 16
 _MOST_REDIRECTS = 5
@@ -75,7 +78,8 @@ def _receive(
     advanced: Callable[[int], None],
 ) -> None:
     held, marked, since = start, start, time.monotonic()
-    with open(part, "ab" if start else "wb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if start else os.O_TRUNC)
+    with os.fdopen(open_regular(part, flags), "ab" if start else "wb") as file:
         advanced(held)
         while whole is None or held < whole:
             try:

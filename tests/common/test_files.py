@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,6 +156,16 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
     assert files.read_regular(tmp_path / "c", 5) == b"12345"
     with pytest.raises(OSError, match="larger than 4 bytes"):
         files.read_regular(tmp_path / "c", 4)
+
+
+def test_reading_takes_memory_for_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"a line\n")
+    tracemalloc.start()
+    try:
+        assert files.read_regular(tmp_path / "log", 1 << 32) == b"a line\n"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_line_is_appended_whole_or_not_at_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,3 +138,22 @@ def test_without_a_length_the_sum_decides(folder: Path, length: dict[str, str]) 
     with serving(answer) as server:
         fetch(folder, server.url)
     check(folder)
+
+
+def test_a_part_that_is_a_link_is_not_written_through(
+    folder: Path, part: Path, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"theirs")
+    folder.mkdir(exist_ok=True)
+    part.symlink_to(theirs)
+    with serving(whole) as server:
+        assert "set.bin.part: is a symbolic link" in failure(folder, server.url)
+    assert theirs.read_bytes() == b"theirs"
+
+
+def test_a_part_that_is_a_pipe_is_not_waited_for(folder: Path, part: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    os.mkfifo(part)
+    with serving(whole) as server:
+        assert "set.bin.part: " in failure(folder, server.url)
