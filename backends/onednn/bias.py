@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...graph.ops import BiasAdd, BiasGrad
 from .bind import BOTH, Binder, binds
-from .constants import BINARY_ADD, DST, SRC, SRC_1, WEIGHTS
+from .constants import BINARY_ADD
 from .memory import Descriptor, channel_shape
 from .primitive import first_fast, needed
 from .sums import sum_into
@@ -22,11 +22,11 @@ def bias_add(b: Binder, op: BiasAdd) -> None:
         layouts += [b.layout(op.x.shape, tag) for tag in ("nhwc", "nchw") if len(op.x.shape) == 4]
     candidates = [(BINARY_ADD, layout, spread, layout, None) for layout in layouts]
     desc = needed(first_fast("binary", candidates, {"src": layouts[0]}))
-    layout = desc.descriptor(SRC)
+    layout = desc.descriptor("src")
     memories = {
-        SRC: b.want(op.x, layout),
-        SRC_1: b.home(op.b).view(spread),
-        DST: b.output(op.y, layout),
+        "src": b.want(op.x, layout),
+        "src_1": b.home(op.b).view(spread),
+        "dst": b.output(op.y, layout),
     }
     b.primitive(op, desc, memories)
 
@@ -44,8 +44,8 @@ def bias_grad(b: Binder, op: BiasGrad) -> None:
     shown = {"M": 1, "N": channels, "K": rows}
     desc = needed(first_fast("matmul", [(ones, matrix, None, target, None)], shown))
     memories = {
-        SRC: b.constant(ones, 1.0),
-        WEIGHTS: b.want(op.dy, b.layout(op.dy.shape, layout)).view(matrix),
-        DST: b.output(op.db).view(target),
+        "src": b.constant(ones, 1.0),
+        "weights": b.want(op.dy, b.layout(op.dy.shape, layout)).view(matrix),
+        "dst": b.output(op.db).view(target),
     }
     return b.primitive(op, desc, memories, shown)

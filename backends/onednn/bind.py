@@ -15,7 +15,6 @@ from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
 from ...graph.ops import Reshape
 from ..base import BoundCall
 from ..registry import Registry
-from .constants import DST, SRC
 from .library import library
 from .memory import Descriptor, Memory
 from .places import Places
@@ -206,7 +205,7 @@ class Binder:
             self._entered.append(copied)
             steps = self.prologue
         op, desc = self.graph.ops[self._position], reorder_desc(home.descriptor, descriptor)
-        self.primitive(op, desc, {SRC: home, DST: copied}, {"tensor": tensor.name}, steps)
+        self.primitive(op, desc, {"src": home, "dst": copied}, {"tensor": tensor.name}, steps)
         return copied
 
     def plain(self, tensor: Tensor) -> Memory:
@@ -332,7 +331,7 @@ class Binder:
         self,
         op: Op,
         desc: PrimitiveDesc,
-        arguments: Mapping[int, Memory],
+        arguments: Mapping[str, Memory],
         details: Mapping[str, object] | None = None,
         steps: list[Step] | None = None,
     ) -> None:
@@ -347,11 +346,11 @@ class Binder:
         self,
         op: Op,
         desc: PrimitiveDesc,
-        inputs: Mapping[int, Tensor],
-        outputs: Mapping[int, Tensor],
+        inputs: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor],
         details: Mapping[str, object] | None = None,
-        further: Mapping[int, Memory | None] | None = None,
-    ) -> dict[int, Memory]:
+        further: Mapping[str, Memory | None] | None = None,
+    ) -> dict[str, Memory]:
         """Append a library call on tensors, all of them in the layouts that the primitive wants.
 
         further: arguments that are no such tensors, None for those that are left out. Returns all.

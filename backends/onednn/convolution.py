@@ -9,18 +9,7 @@ from ...graph.graph import Op, Shape, Tensor
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import (
-    BIAS,
-    CONVOLUTION_DIRECT,
-    DIFF_BIAS,
-    DIFF_DST,
-    DIFF_SRC,
-    DIFF_WEIGHTS,
-    DST,
-    FORWARD_TRAINING,
-    SRC,
-    WEIGHTS,
-)
+from .constants import CONVOLUTION_DIRECT, FORWARD_TRAINING
 from .library import Dims, library
 from .memory import Descriptor
 from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind, needed
@@ -136,10 +125,10 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     kind, post = forward_kind(b.graph), post_ops(op, written)
     types, bias = (b.dtype, b.dtype, written), op.bias is not None
     desc = needed(_forward_desc(op, layouts, types, kind, bias, post))
-    further = {BIAS: None if op.bias is None else b.home(op.bias)}
-    inputs = {SRC: op.x, WEIGHTS: op.w}
-    arguments = b.tensors(op, desc, inputs, {DST: op.y}, _details(op), further)
-    activate_behind(b, op, arguments[DST])
+    further = {"bias": None if op.bias is None else b.home(op.bias)}
+    inputs = {"src": op.x, "weights": op.w}
+    arguments = b.tensors(op, desc, inputs, {"dst": op.y}, _details(op), further)
+    activate_behind(b, op, arguments["dst"])
 
 
 @binds(Conv2dBackwardData, dtypes=BOTH)
@@ -153,7 +142,7 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
         (CONVOLUTION_DIRECT, d.src, d.weights, d.dst, *_slide(op), hint, None) for d in every
     ]
     desc = needed(first_fast("convolution_backward_data", candidates, _details(op)))
-    b.tensors(op, desc, {DIFF_DST: op.dy, WEIGHTS: op.w}, {DIFF_SRC: op.dx}, _details(op))
+    b.tensors(op, desc, {"diff_dst": op.dy, "weights": op.w}, {"diff_src": op.dx}, _details(op))
 
 
 def filter_gradient_desc(
@@ -206,6 +195,6 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     details = _details(op)
     if b.dtype != b.activations:
         details["reason"] = "oneDNN has no correct bfloat16 kernel for it"
-    further = {DIFF_BIAS: None if op.bias_grad is None else b.output(op.bias_grad)}
-    inputs = {SRC: op.x, DIFF_DST: op.dy}
-    b.tensors(op, desc, inputs, {DIFF_WEIGHTS: op.dw}, details, further)
+    further = {"diff_bias": None if op.bias_grad is None else b.output(op.bias_grad)}
+    inputs = {"src": op.x, "diff_dst": op.dy}
+    b.tensors(op, desc, inputs, {"diff_weights": op.dw}, details, further)

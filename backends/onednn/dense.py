@@ -5,18 +5,7 @@ from __future__ import annotations
 from ...graph.ops import MatMul
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import (
-    BIAS,
-    DIFF_BIAS,
-    DIFF_DST,
-    DIFF_SRC,
-    DIFF_WEIGHTS,
-    DST,
-    FORWARD_TRAINING,
-    MULTIPLE_SRC,
-    SRC,
-    WEIGHTS,
-)
+from .constants import FORWARD_TRAINING
 from .memory import Descriptor, Memory
 from .primitive import (
     Attributes,
@@ -91,17 +80,17 @@ def matmul(b: Binder, op: MatMul) -> None:
     if op.transpose_b:
         prop, bias, post = forward_kind(b.graph), op.bias is not None, post_ops(op, written)
         desc = _inner_forward(m, n, k, prop, bias, post, b.dtype, written)
-        source, target = SRC, DST
+        source, target = "src", "dst"
     elif op.bias is None and op.activation is None:
         hint = _inner_forward(m, k, n, FORWARD_TRAINING, False, None, b.dtype, b.dtype)
         dx, dy = _rows(m, n, dtype=written), _rows(m, k, dtype=b.dtype)
         arguments = (dx, b.layout((k, n), "any"), dy, hint, None)
         desc = first_fast("inner_product_backward_data", [arguments], _mnk(op))
-        source, target = DIFF_DST, DIFF_SRC
+        source, target = "diff_dst", "diff_src"
     else:
         raise NoFastKernel
-    further = {BIAS: None if op.bias is None else b.home(op.bias)}
-    inputs = {source: op.a, WEIGHTS: op.b}
+    further = {"bias": None if op.bias is None else b.home(op.bias)}
+    inputs = {source: op.a, "weights": op.b}
     memories = b.tensors(op, needed(desc), inputs, {target: op.c}, _mnk(op), further)
     return activate_behind(b, op, memories[target])
 
@@ -118,23 +107,23 @@ def short_rows(op: MatMul, dtype: str) -> int:
 def _weight_gradient(b: Binder, op: MatMul) -> None:
     desc = needed(weight_gradient_desc(op, b.dtype))
     x, dy = b.want(op.b, b.layout(op.b.shape)), b.want(op.a, b.layout(op.a.shape))
-    layout = desc.descriptor(DIFF_WEIGHTS)
+    layout = desc.descriptor("diff_weights")
     result = b.output(op.c, layout)
     rows, each = op.a.shape[0], short_rows(op, b.dtype)
     parts = [result] if each == rows else [b.scratch(layout) for _ in range(rows // each)]
     for at, part in enumerate(parts):
         memories = {
-            SRC: _piece(x, desc.descriptor(SRC), at),
-            DIFF_DST: _piece(dy, desc.descriptor(DIFF_DST), at),
-            DIFF_WEIGHTS: part,
+            "src": _piece(x, desc.descriptor("src"), at),
+            "diff_dst": _piece(dy, desc.descriptor("diff_dst"), at),
+            "diff_weights": part,
         }
         if op.bias_grad is not None and b.dtype != "float32":
-            memories[DIFF_BIAS] = b.output(op.bias_grad)
+            memories["diff_bias"] = b.output(op.bias_grad)
         b.primitive(op, desc, memories, _mnk(op))
     if len(parts) > 1:
         total = PrimitiveDesc("sum", *sum_arguments(layout, len(parts)))
-        sources = {MULTIPLE_SRC + at: part for at, part in enumerate(parts)}
-        b.primitive(op, total, {**sources, DST: result})
+        sources = {f"multiple_src_{at}": part for at, part in enumerate(parts)}
+        b.primitive(op, total, {**sources, "dst": result})
     if op.bias_grad is not None and b.dtype == "float32":
         sum_into(b, op, dy, b.output(op.bias_grad))
 

@@ -13,23 +13,12 @@ from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, Conv2
 from .bind import BOTH, Binder, binds
 from .constants import (
     BACKWARD,
-    DIFF_DST,
-    DIFF_SCALE,
-    DIFF_SHIFT,
-    DIFF_SRC,
-    DST,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
     FUSE_RELU,
-    MEAN,
-    NORM_SCALE,
-    NORM_SHIFT,
-    SRC,
     USE_GLOBAL_STATS,
     USE_SCALE,
     USE_SHIFT,
-    VARIANCE,
-    WORKSPACE,
 )
 from .convolution import candidate_layouts, wanted_layout
 from .fallback import reference
@@ -111,22 +100,22 @@ def by_library(b: Binder, op: BatchNorm) -> None:
     desc = _forward_desc(b, op, FORWARD_TRAINING, flags)
     if desc is None:
         return reference(b, op)
-    layout = desc.descriptor(SRC)
+    layout = desc.descriptor("src")
     channels = Descriptor.of(op.mean.shape)
     mean, variance = b.output(op.mean, channels), b.scratch(channels)
     arguments = {
-        SRC: _input(b, op.x, layout),
-        DST: _output(b, op.y, layout),
-        MEAN: mean,
-        VARIANCE: variance,
+        "src": _input(b, op.x, layout),
+        "dst": _output(b, op.y, layout),
+        "mean": mean,
+        "variance": variance,
     }
     if op.weight is not None:
-        arguments[NORM_SCALE] = b.home(op.weight)
+        arguments["scale"] = b.home(op.weight)
     if op.bias is not None:
-        arguments[NORM_SHIFT] = b.home(op.bias)
-    workspace = b.scratch(desc.descriptor(WORKSPACE)) if op.activation else None
+        arguments["shift"] = b.home(op.bias)
+    workspace = b.scratch(desc.descriptor("workspace")) if op.activation else None
     if workspace is not None:
-        arguments[WORKSPACE] = workspace
+        arguments["workspace"] = workspace
     b.forwards[op.mean] = (desc, workspace)
     b.variances[op.mean] = variance
     b.primitive(op, desc, arguments, _details(op))
@@ -162,7 +151,7 @@ def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, _blocked_behind(b, op))
     if desc is None:
         return reference(b, op)
-    layout = desc.descriptor(SRC)
+    layout = desc.descriptor("src")
     x = _input(b, op.x, layout)
     if not forward(b, op, x, lambda: _output(b, op.y, layout)):
         return reference(b, op)
@@ -175,18 +164,18 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags)
     if desc is None:
         return reference(b, op)
-    layout = desc.descriptor(SRC)
+    layout = desc.descriptor("src")
     x = _input(b, op.x, layout)
     arguments = {
-        SRC: x,
-        DST: _over(b, op.x, x, op.y) or _output(b, op.y, layout),
-        MEAN: b.home(op.running_mean),
-        VARIANCE: b.home(op.running_var),
+        "src": x,
+        "dst": _over(b, op.x, x, op.y) or _output(b, op.y, layout),
+        "mean": b.home(op.running_mean),
+        "variance": b.home(op.running_var),
     }
     if op.weight is not None:
-        arguments[NORM_SCALE] = b.home(op.weight)
+        arguments["scale"] = b.home(op.weight)
     if op.bias is not None:
-        arguments[NORM_SHIFT] = b.home(op.bias)
+        arguments["shift"] = b.home(op.bias)
     return b.primitive(op, desc, arguments, _details(op))
 
 
@@ -207,7 +196,7 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
     hint = known[0] if known is not None else _forward_desc(b, op, FORWARD_TRAINING, flags)
     if hint is None:
         return reference(b, op)
-    layout = hint.descriptor(SRC)
+    layout = hint.descriptor("src")
     backward = (BACKWARD, layout, layout, layout, op.eps, flags, hint, None)
     kind = "batch_normalization_backward"
     desc = first_fast(kind, [backward], {"src": layout})
@@ -216,20 +205,20 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
     channels = Descriptor.of(op.mean.shape)
     dy = _input(b, op.dy, layout)
     arguments = {
-        SRC: _input(b, op.x, layout),
-        DIFF_DST: dy,
-        DIFF_SRC: _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout),
-        MEAN: b.plain(op.mean),
-        VARIANCE: b.variances.get(op.mean) or _variance(b, op),
+        "src": _input(b, op.x, layout),
+        "diff_dst": dy,
+        "diff_src": _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout),
+        "mean": b.plain(op.mean),
+        "variance": b.variances.get(op.mean) or _variance(b, op),
     }
     if op.weight is not None:
-        arguments[NORM_SCALE] = b.home(op.weight)
+        arguments["scale"] = b.home(op.weight)
         dw = op.dw
-        arguments[DIFF_SCALE] = b.scratch(channels) if dw is None else b.output(dw, channels)
+        arguments["diff_scale"] = b.scratch(channels) if dw is None else b.output(dw, channels)
     if op.db is not None:
-        arguments[DIFF_SHIFT] = b.output(op.db, channels)
+        arguments["diff_shift"] = b.output(op.db, channels)
     if known is not None and known[1] is not None:
-        arguments[WORKSPACE] = known[1]
+        arguments["workspace"] = known[1]
     return b.primitive(op, desc, arguments, _details(op))
 
 
@@ -240,7 +229,7 @@ def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, first)
     if desc is None:
         return reference(b, op)
-    layout = desc.descriptor(SRC)
+    layout = desc.descriptor("src")
     x, dy = _input(b, op.x, layout), _input(b, op.dy, layout)
     y = _input(b, op.y, layout) if op.activation and op.y is not None else None
 

@@ -20,20 +20,10 @@ from .bind import Binder
 from .constants import (
     BACKWARD,
     BINARY_ADD,
-    DIFF_DST,
-    DIFF_SCALE,
-    DIFF_SHIFT,
-    DIFF_SRC,
-    DST,
     FORWARD_TRAINING,
-    MEAN,
-    NORM_SCALE,
-    SRC,
-    SRC_1,
     USE_GLOBAL_STATS,
     USE_SCALE,
     USE_SHIFT,
-    VARIANCE,
 )
 from .library import library
 from .memory import Descriptor, Memory
@@ -156,26 +146,26 @@ class Runs:
         assert self.rest
         for desc in (*self.groups, self.last):
             assert desc
-            size, source = desc.descriptor(MEAN), desc.descriptor(SRC)
+            size, source = desc.descriptor("mean"), desc.descriptor("src")
             averages, terms = (self.b.scratch(Descriptor.of((2, *size.shape))) for _ in (0, 1))
             average, term = halves(averages, size), halves(terms, size)
             values = halves(numbers, source)
             for kind in (0, 1):
                 # The variance of means is a term of the other kind, the average of variances.
-                results = {MEAN: average[kind], VARIANCE: term[1 - kind]}
-                ends = {SRC: values[kind], DST: self.discarded(source)}
+                results = {"mean": average[kind], "variance": term[1 - kind]}
+                ends = {"src": values[kind], "dst": self.discarded(source)}
                 self.b.primitive(self.op, desc, {**ends, **results})
             if variance and desc is not self.last:
                 self._add(average[1], term[1])
             numbers = averages
         # As good as float64 has it is an average once that of all differences from it is added: the
         # sum times the inverse root of the variance, which makes nothing of a sum of 0.
-        ends = {DIFF_DST: self.b.constant(source, 1.0), DIFF_SRC: self.discarded(source)}
-        ends[VARIANCE] = self.b.constant(size, float(self.left**2))
-        ends[NORM_SCALE] = self.b.constant(size, 1.0)
+        ends = {"diff_dst": self.b.constant(source, 1.0), "diff_src": self.discarded(source)}
+        ends["variance"] = self.b.constant(size, float(self.left**2))
+        ends["scale"] = self.b.constant(size, 1.0)
         for kind in (0,) if variance else (0, 1):
-            results = {DIFF_SCALE: term[kind], DIFF_SHIFT: self.b.scratch(size)}
-            given = {SRC: values[kind], MEAN: average[kind]}
+            results = {"diff_scale": term[kind], "diff_shift": self.b.scratch(size)}
+            given = {"src": values[kind], "mean": average[kind]}
             self.b.primitive(self.op, self.rest, {**ends, **given, **results})
         self._add(averages, terms)
         return averages
@@ -183,7 +173,7 @@ class Runs:
     def _add(self, to: Memory, term: Memory) -> None:
         size = to.descriptor
         add = PrimitiveDesc("binary", BINARY_ADD, size, size, size, None)
-        self.b.primitive(self.op, add, {SRC: to, SRC_1: term, DST: to})
+        self.b.primitive(self.op, add, {"src": to, "src_1": term, "dst": to})
 
     def discarded(self, layout: Descriptor) -> Memory:
         """Memory for what nobody reads.

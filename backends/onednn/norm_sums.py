@@ -14,26 +14,13 @@ from .constants import (
     BINARY_ADD,
     BINARY_MUL,
     BINARY_SUB,
-    DIFF_DST,
-    DIFF_SCALE,
-    DIFF_SHIFT,
-    DIFF_SRC,
-    DST,
     ELTWISE_FROM_OUTPUT,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
     FUSE_RELU,
-    MEAN,
-    NORM_SCALE,
-    NORM_SHIFT,
-    SRC,
-    SRC_1,
     USE_GLOBAL_STATS,
     USE_SCALE,
     USE_SHIFT,
-    VARIANCE,
-    WORKSPACE,
-    post_op,
 )
 from .memory import Descriptor, Memory
 from .norm_runs import Norm, Runs, halves, normalization, sums_of
@@ -53,14 +40,14 @@ def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) ->
     normalize = _normalize(runs, op, noted)
     if normalize is None or normalization(runs.piece) is None or not runs.usable:
         return False
-    mask = b.scratch(normalize.descriptor(WORKSPACE)) if noted else None
+    mask = b.scratch(normalize.descriptor("workspace")) if noted else None
     if mask is not None and not _fits(runs, mask):
         return False
     mean, variance = _measure(b, op, runs, x)
     given, y = _given(b, op, runs, mean, variance), place()
     if mask is not None:
-        given[WORKSPACE] = mask
-    ends = {SRC: x.view(runs.normal), DST: y.view(runs.normal)}
+        given["workspace"] = mask
+    ends = {"src": x.view(runs.normal), "dst": y.view(runs.normal)}
     b.primitive(op, normalize, {**ends, **given}, {"fused": op.activation} if op.activation else {})
     _statistics(b, op, mean.array(), variance.array(), late=bool(readers))
     if readers:
@@ -73,7 +60,7 @@ def _fits(runs: Runs, mask: Memory) -> bool:
     gradient = sums_of(runs.piece, FUSE_RELU)
     if gradient is None:
         return False
-    return runs.count * gradient.descriptor(WORKSPACE).nbytes == mask.descriptor.nbytes
+    return runs.count * gradient.descriptor("workspace").nbytes == mask.descriptor.nbytes
 
 
 def _measure(b: Binder, op: BatchNorm, runs: Runs, x: Memory) -> tuple[Memory, Memory]:
@@ -83,8 +70,8 @@ def _measure(b: Binder, op: BatchNorm, runs: Runs, x: Memory) -> tuple[Memory, M
     found, means, variances = runs.found()
     # The last piece first: it may still be in the cache.
     for at in reversed(range(runs.count)):
-        results = {MEAN: means[at], VARIANCE: variances[at]}
-        ends = {SRC: runs.of(x, at), DST: runs.discarded(runs.piece)}
+        results = {"mean": means[at], "variance": variances[at]}
+        ends = {"src": runs.of(x, at), "dst": runs.discarded(runs.piece)}
         b.primitive(op, measure, {**ends, **results})
     mean, variance = halves(runs.averages(found, variance=True), channels)
     b.alias(op.mean, mean)
@@ -104,12 +91,12 @@ def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc | None:
 
 def _given(
     b: Binder, op: BatchNorm, runs: Runs, mean: Memory, variance: Memory
-) -> dict[int, Memory]:
+) -> dict[str, Memory]:
     """What ``_normalize`` takes beside x."""
-    affine = {NORM_SCALE: op.weight, NORM_SHIFT: op.bias}
+    affine = {"scale": op.weight, "shift": op.bias}
     known = {key: b.home(tensor) for key, tensor in affine.items() if tensor is not None}
     if runs.even:
-        return {MEAN: mean, VARIANCE: variance, **known}
+        return {"mean": mean, "variance": variance, **known}
     (run_mean, run_scale, run_shift), table, fill = runs.by_run(3)
     means, variances = mean.array(), variance.array()
     weight, bias = (known[key].array() if key in known else None for key in affine)
@@ -124,7 +111,7 @@ def _given(
 
     b.host(op, run, "sqrt, divide", {"channels": str(len(means))})
     one = b.constant(runs.numbers, 1.0)
-    return {MEAN: run_mean, VARIANCE: one, NORM_SCALE: run_scale, NORM_SHIFT: run_shift}
+    return {"mean": run_mean, "variance": one, "scale": run_scale, "shift": run_shift}
 
 
 def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bool) -> None:
@@ -207,29 +194,31 @@ def backward(
         known = _for_gradient(b, op, runs, x.descriptor, None)
     found, products, sums = runs.found()
     dx, one = place(), b.constant(runs.numbers, 1.0)
-    statistics = {MEAN: known.mean, VARIANCE: one, NORM_SCALE: one}
+    statistics = {"mean": known.mean, "variance": one, "scale": one}
     # The last piece first: it may still be in the cache.
     for at in reversed(range(runs.count)):
         passed, result = runs.of(dy, at), runs.of(dx, at)
-        given = {SRC: runs.of(x, at), **statistics}
+        given = {"src": runs.of(x, at), **statistics}
         if noted is not None:
-            bits = gradient.descriptor(WORKSPACE)
-            given[WORKSPACE] = Memory(bits, noted.buffer[at * bits.nbytes :])
+            bits = gradient.descriptor("workspace")
+            given["workspace"] = Memory(bits, noted.buffer[at * bits.nbytes :])
         else:
             if y is not None:
-                b.primitive(op, mask, {DST: runs.of(y, at), DIFF_DST: passed, DIFF_SRC: result})
+                b.primitive(
+                    op, mask, {"dst": runs.of(y, at), "diff_dst": passed, "diff_src": result}
+                )
                 passed = result
             result = runs.discarded(runs.piece)
-        results = {DIFF_SCALE: products[at], DIFF_SHIFT: sums[at]}
-        b.primitive(op, gradient, {**given, DIFF_DST: passed, DIFF_SRC: result, **results})
+        results = {"diff_scale": products[at], "diff_shift": sums[at]}
+        b.primitive(op, gradient, {**given, "diff_dst": passed, "diff_src": result, **results})
     totals = runs.averages(found)
     mean, (slope, offset) = _moves(b, op, runs, known, totals)
     _gradients(b, op, runs, known, totals.array((2, -1)))
     thin = [memory.view(runs.thin) for memory in (mean, slope, offset, known.scale)]
     g = (dy if y is None else dx).view(runs.wide)
     links = {0: thin[1], 1: g, 2: thin[2], 3: thin[3]}
-    rest = {post_op(link) | SRC_1: memory for link, memory in links.items()}
-    ends = {SRC: x.view(runs.wide), SRC_1: thin[0], DST: dx.view(runs.wide)}
+    rest = {f"post_op_{link}_src_1": memory for link, memory in links.items()}
+    ends = {"src": x.view(runs.wide), "src_1": thin[0], "dst": dx.view(runs.wide)}
     b.primitive(op, correct, {**ends, **rest})
     return True
 
@@ -241,7 +230,7 @@ def _moves(
     pair, channels = totals.descriptor, Descriptor.of(op.mean.shape)
     moves, factors = b.scratch(pair), known.factors
     multiply = PrimitiveDesc("binary", BINARY_MUL, pair, pair, pair, None)
-    b.primitive(op, multiply, {SRC: totals, SRC_1: factors, DST: moves})
+    b.primitive(op, multiply, {"src": totals, "src_1": factors, "dst": moves})
     if runs.by_channel:
         return b.plain(op.mean), halves(moves, channels)
     (slope, offset), numbers, fill = runs.by_run(2)

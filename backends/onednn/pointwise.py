@@ -21,17 +21,12 @@ from .activations import WITHOUT_AVX2, apply, eltwise, inexact, softplus_backwar
 from .bind import BOTH, Binder, binds
 from .classic import scaled_tanh, scaled_tanh_backward
 from .constants import (
-    DIFF_DST,
-    DIFF_SRC,
-    DST,
     ELTWISE_FROM_OUTPUT,
     ELTWISE_LINEAR,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
     POOLING,
     SOFTMAX_ACCURATE,
-    SRC,
-    WORKSPACE,
 )
 from .fallback import reference
 from .library import Dims
@@ -60,20 +55,22 @@ def pool2d(b: Binder, op: Pool2d) -> None:
     desc = needed(_pool_desc(op, b.source(op.x).descriptor, op.y, bool(readers)))
     workspace = None
     if readers:
-        workspace = b.scratch(desc.descriptor(WORKSPACE)) if op.kind == "max" else None
+        workspace = b.scratch(desc.descriptor("workspace")) if op.kind == "max" else None
         b.forwards[op.y] = (desc, workspace)
-    b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, {"window": op.window}, {WORKSPACE: workspace})
+    b.tensors(
+        op, desc, {"src": op.x}, {"dst": op.y}, {"window": op.window}, {"workspace": workspace}
+    )
 
 
 @binds(Pool2dBackward, dtypes=BOTH)
 def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     known = b.forwards.get(op.y) if op.y is not None else None
     hint, workspace = known if known is not None else _pool_again(b, op)
-    source, target = hint.descriptor(SRC), hint.descriptor(DST)
+    source, target = hint.descriptor("src"), hint.descriptor("dst")
     details = {"window": op.window}
     backward = (POOLING[op.kind], source, target, *_slide(op), hint, None)
     desc = needed(first_fast("pooling_backward", [backward], details))
-    b.tensors(op, desc, {DIFF_DST: op.dy}, {DIFF_SRC: op.dx}, details, {WORKSPACE: workspace})
+    b.tensors(op, desc, {"diff_dst": op.dy}, {"diff_src": op.dx}, details, {"workspace": workspace})
 
 
 def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc, Memory | None]:
@@ -86,9 +83,9 @@ def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc, Memory | 
         return needed(_pool_desc(op, layout, op.dy, True)), None
     x = b.source(op.x)
     desc = needed(_pool_desc(op, x.descriptor, op.dy, True))
-    workspace = b.scratch(desc.descriptor(WORKSPACE))
-    pooled = b.scratch(desc.descriptor(DST))
-    arguments = {SRC: x, DST: pooled, WORKSPACE: workspace}
+    workspace = b.scratch(desc.descriptor("workspace"))
+    pooled = b.scratch(desc.descriptor("dst"))
+    arguments = {"src": x, "dst": pooled, "workspace": workspace}
     b.primitive(op, desc, arguments, {"window": op.window})
     return desc, workspace
 
@@ -115,7 +112,7 @@ def activation(b: Binder, op: Activation) -> None:
         return apply(b, op, op.kind, op.alpha, source, b.output(op.y, source.descriptor))
     details = {"kind": op.kind}
     desc = _eltwise_desc(b, op.x, FORWARD_TRAINING, eltwise(op.kind, op.alpha), details)
-    b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, details)
+    b.tensors(op, desc, {"src": op.x}, {"dst": op.y}, details)
     return None
 
 
@@ -132,7 +129,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     details = {"kind": op.kind}
     algorithm, alpha = eltwise(op.kind, op.alpha)
     hint = _eltwise_desc(b, op.value, FORWARD_TRAINING, (algorithm, alpha), details)
-    layout = hint.descriptor(SRC)
+    layout = hint.descriptor("src")
     algorithm = ELTWISE_FROM_OUTPUT.get(op.kind, algorithm)
     backward = (algorithm, layout, layout, layout, alpha, 0.0, hint, None)
     desc = needed(first_fast("eltwise_backward", [backward], details))
@@ -144,7 +141,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
         b.alias(op.dx, dx)
     else:
         dx = b.output(op.dx, layout)
-    memories = {DST if op.kind in FROM_OUTPUT else SRC: value, DIFF_DST: dy, DIFF_SRC: dx}
+    memories = {"dst" if op.kind in FROM_OUTPUT else "src": value, "diff_dst": dy, "diff_src": dx}
     return b.primitive(op, desc, memories, details)
 
 
@@ -152,7 +149,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
 def scale(b: Binder, op: Scale) -> None:
     details = {"alpha": op.factor}
     desc = _eltwise_desc(b, op.x, FORWARD_INFERENCE, (ELTWISE_LINEAR, op.factor), details)
-    b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, details)
+    b.tensors(op, desc, {"src": op.x}, {"dst": op.y}, details)
 
 
 @binds(Reshape, dtypes=BOTH)
@@ -165,7 +162,7 @@ def reshape(b: Binder, op: Reshape) -> None:
         # A gradient's place in the arena is fixed: it is copied there.
         target = b.memories[op.y]
         desc = reorder_desc(source.descriptor, target.descriptor)
-        return b.primitive(op, desc, {SRC: source, DST: target})
+        return b.primitive(op, desc, {"src": source, "dst": target})
     return b.alias(op.y, source)
 
 
@@ -173,7 +170,7 @@ def reshape(b: Binder, op: Reshape) -> None:
 def softmax(b: Binder, op: Softmax) -> None:
     if len(op.x.shape) == 2 or op.log:
         return reference(b, op, "oneDNN's exponentials lose digits far below the largest")
-    b.tensors(op, _softmax_desc(op.x), {SRC: op.x}, {DST: op.y}, {"axis": 1})
+    b.tensors(op, _softmax_desc(op.x), {"src": op.x}, {"dst": op.y}, {"axis": 1})
     return None
 
 
@@ -190,4 +187,4 @@ def softmax_backward(b: Binder, op: SoftmaxBackward) -> None:
     layout = Descriptor.of(op.y.shape)
     backward = (SOFTMAX_ACCURATE, layout, layout, layout, 1, _softmax_desc(op.y), None)
     desc = needed(first_fast("softmax_backward", [backward], {"src": layout}))
-    b.tensors(op, desc, {DST: op.y, DIFF_DST: op.dy}, {DIFF_SRC: op.dx}, {"axis": 1})
+    b.tensors(op, desc, {"dst": op.y, "diff_dst": op.dy}, {"diff_src": op.dx}, {"axis": 1})
