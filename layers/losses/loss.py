@@ -10,16 +10,8 @@ from typing import ClassVar
 from typing_extensions import dataclass_transform
 
 from ...common.errors import ShapeError
+from ...graph import ops
 from ...graph.graph import Graph, Shape, Tensor
-from ...graph.ops import (
-    Metrics,
-    Reduction,
-    RowFormula,
-    RowLoss,
-    RowLossBackward,
-    Softmax,
-    SoftmaxBackward,
-)
 from ..layer import Layer
 
 
@@ -39,14 +31,14 @@ class Loss(ABC):
     softmax: ClassVar[bool] = False
     unbounded: ClassVar[bool] = False
     gradient: ClassVar[str] = "loss.dx"
-    reduction: Reduction = "mean"
+    reduction: ops.Reduction = "mean"
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, kw_only=True)(cls)
 
     @property
     @abstractmethod
-    def formula(self) -> RowFormula:
+    def formula(self) -> ops.RowFormula:
         """The formula with the options of the loss."""
 
     def check(self, output_shape: Shape, classes: int) -> None:
@@ -72,11 +64,11 @@ class Loss(ABC):
         x, of = scores, self.formula.of
         if of != "scores":
             x = graph.tensor(f"loss.{of}", scores.shape)
-            graph.add(Softmax(x=scores, y=x, log=of == "log_p"))
+            graph.add(ops.Softmax(x=scores, y=x, log=of == "log_p"))
         graph.keep("loss", x=x, target=target)
         loss, formula = graph.tensor("loss", (1,)), self.formula
         return graph.add(
-            RowLoss(x=x, target=target, loss=loss, formula=formula, reduction=self.reduction)
+            ops.RowLoss(x=x, target=target, loss=loss, formula=formula, reduction=self.reduction)
         )
 
     def backward(self, graph: Graph) -> Tensor:
@@ -85,9 +77,9 @@ class Loss(ABC):
         x = kept["x"]
         dx = graph.tensor(self.gradient, x.shape)
         slopes = dx if of == "scores" else graph.tensor(f"loss.d{of}", x.shape)
-        graph.add(RowLossBackward(**kept, dx=slopes, formula=formula, reduction=self.reduction))
+        graph.add(ops.RowLossBackward(**kept, dx=slopes, formula=formula, reduction=self.reduction))
         if of != "scores":
-            graph.add(SoftmaxBackward(y=x, dy=slopes, dx=dx, log=of == "log_p"))
+            graph.add(ops.SoftmaxBackward(y=x, dy=slopes, dx=dx, log=of == "log_p"))
         return dx
 
     def metrics(self, graph: Graph, scores: Tensor, target: Tensor, loss: Tensor) -> Tensor:
@@ -96,5 +88,7 @@ class Loss(ABC):
         owner = "train" if graph.training else graph.name
         sums = graph.tensor(f"{owner}.sums", (3,), "float64", "state")
         return graph.add(
-            Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction)
+            ops.Metrics(
+                scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction
+            )
         )
