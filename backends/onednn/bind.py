@@ -24,7 +24,6 @@ from .primitive import (
     PrimitiveDesc,
     Step,
     copy,
-    on_host,
     reorder_desc,
 )
 from .store import Store
@@ -367,24 +366,19 @@ class Binder:
         function: Callable[[], None],
         name: str,
         details: Mapping[str, str] | None = None,
+        late: Sequence[Tensor] | None = None,
     ) -> None:
-        """Append work that NumPy does on the host."""
-        self.steps.append(on_host(op, function, name, details))
+        """Append work that NumPy does on the host.
 
-    def late(
-        self,
-        op: Op,
-        written: Sequence[Tensor],
-        function: Callable[[], None],
-        name: str,
-        details: Mapping[str, str] | None = None,
-    ) -> None:
-        """The same, but before an operation that touches what is written, or at the end.
-
-        There it stands beside its like, whose code is still in the cache: the first of them takes
-        many times as long as the others.
+        ``late``: what it writes, if it may come later, before an operation that touches that, or at
+        the end. There it stands beside its like, whose code is still in the cache: the first of
+        them takes many times as long as the others.
         """
-        self._late.append((set(written), on_host(op, function, name, details)))
+        step = Step(function, (), BoundCall(op, "numpy", name, "", details or {}))
+        if late is None:
+            self.steps.append(step)
+        else:
+            self._late.append((set(late), step))
 
     def _flush(self, touched: set[Tensor] | None = None) -> None:
         """Append what is late: all of it, in order, where any of these tensors is touched."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...graph.graph import Shape, Tensor
+from ...graph.graph import Tensor
 from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, Conv2d
 from .bind import BOTH, Binder, binds
 from .constants import (
@@ -21,20 +21,14 @@ from .constants import (
     USE_SHIFT,
 )
 from .convolution import candidate_layouts, wanted_layout
-from .fallback import reference
 from .library import library
 from .memory import Descriptor, Memory
 from .norm_sums import backward, forward
-from .primitive import PrimitiveDesc, first_fast
+from .primitive import NoFastKernel, PrimitiveDesc, first_fast, needed
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
 # The library's own knows ReLU alone.
 KNOWN = (None, "relu")
-
-
-def _picture(shape: Shape) -> Shape:
-    """Flat samples as pictures of one pixel."""
-    return shape if len(shape) == 4 else (*shape, 1, 1)
 
 
 def _input(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
@@ -69,20 +63,26 @@ def _flags(op: Norm, shift: bool) -> int:
 
 def _forward_desc(
     b: Binder, op: Norm, prop: int, flags: int, first: Descriptor | None = None
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     """Forward in the ``first`` layout or the one that x has, else in one of the favourites."""
     if op.activation not in KNOWN:
-        return None
-    shape = _picture(op.x.shape)
+        raise NoFastKernel
+    shape = op.x.shape if len(op.x.shape) == 4 else (*op.x.shape, 1, 1)
     layouts = [b.layout(shape, name) for name in (*candidate_layouts(), "nchw")]
     if len(op.x.shape) == 4:
         layouts.insert(0, b.source(op.x).descriptor if first is None else first)
     else:
-        # A layout whose bytes are those of the flat samples.
+        # Pictures of one pixel, in a layout whose bytes are those of the flat samples.
         layouts = [b.layout(shape, "nhwc")]
-
     candidates = [(prop, layout, layout, op.eps, flags, None) for layout in layouts]
-    return first_fast("batch_normalization_forward", candidates, {"src": op.x.shape})
+    return needed(first_fast("batch_normalization_forward", candidates, {"src": op.x.shape}))
+
+
+def _affine(b: Binder, op: Norm) -> dict[str, Memory]:
+    """Scale and shift, as far as the operation has them."""
+    shift = None if isinstance(op, BatchNormBackward) else op.bias
+    given = {"scale": op.weight, "shift": shift}
+    return {name: b.home(tensor) for name, tensor in given.items() if tensor is not None}
 
 
 def _details(op: Norm) -> dict[str, object]:
@@ -98,8 +98,6 @@ def by_library(b: Binder, op: BatchNorm) -> None:
     """Bind the library's primitive as it is, in the type of the binder."""
     flags = _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_TRAINING, flags)
-    if desc is None:
-        return reference(b, op)
     layout = desc.descriptor("src")
     channels = Descriptor.of(op.mean.shape)
     mean, variance = b.output(op.mean, channels), b.scratch(channels)
@@ -108,11 +106,8 @@ def by_library(b: Binder, op: BatchNorm) -> None:
         "dst": _output(b, op.y, layout),
         "mean": mean,
         "variance": variance,
+        **_affine(b, op),
     }
-    if op.weight is not None:
-        arguments["scale"] = b.home(op.weight)
-    if op.bias is not None:
-        arguments["shift"] = b.home(op.bias)
     workspace = b.scratch(desc.descriptor("workspace")) if op.activation else None
     if workspace is not None:
         arguments["workspace"] = workspace
@@ -133,7 +128,7 @@ def by_library(b: Binder, op: BatchNorm) -> None:
         running_var[:] = kept * running_var + unbiased * variances
         np.divide(1.0, np.sqrt(variances + eps), out=inverse_std)
 
-    return b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
+    b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
 
 
 def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:
@@ -149,21 +144,14 @@ def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:
 def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
     flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, _blocked_behind(b, op))
-    if desc is None:
-        return reference(b, op)
     layout = desc.descriptor("src")
-    x = _input(b, op.x, layout)
-    if not forward(b, op, x, lambda: _output(b, op.y, layout)):
-        return reference(b, op)
-    return None
+    forward(b, op, _input(b, op.x, layout), lambda: _output(b, op.y, layout))
 
 
 @binds(BatchNormInference, dtypes=BOTH)
 def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags)
-    if desc is None:
-        return reference(b, op)
     layout = desc.descriptor("src")
     x = _input(b, op.x, layout)
     arguments = {
@@ -171,12 +159,9 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
         "dst": _over(b, op.x, x, op.y) or _output(b, op.y, layout),
         "mean": b.home(op.running_mean),
         "variance": b.home(op.running_var),
+        **_affine(b, op),
     }
-    if op.weight is not None:
-        arguments["scale"] = b.home(op.weight)
-    if op.bias is not None:
-        arguments["shift"] = b.home(op.bias)
-    return b.primitive(op, desc, arguments, _details(op))
+    b.primitive(op, desc, arguments, _details(op))
 
 
 @binds(BatchNormBackward, dtypes=BOTH)
@@ -192,16 +177,11 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
     known = b.forwards.get(op.mean)
     if op.activation not in KNOWN or (known is None and op.activation):
         # The mask of forward lies in its workspace alone.
-        return reference(b, op)
+        raise NoFastKernel
     hint = known[0] if known is not None else _forward_desc(b, op, FORWARD_TRAINING, flags)
-    if hint is None:
-        return reference(b, op)
     layout = hint.descriptor("src")
     backward = (BACKWARD, layout, layout, layout, op.eps, flags, hint, None)
-    kind = "batch_normalization_backward"
-    desc = first_fast(kind, [backward], {"src": layout})
-    if desc is None:
-        return reference(b, op)
+    desc = needed(first_fast("batch_normalization_backward", [backward], {"src": layout}))
     channels = Descriptor.of(op.mean.shape)
     dy = _input(b, op.dy, layout)
     arguments = {
@@ -210,16 +190,16 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
         "diff_src": _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout),
         "mean": b.plain(op.mean),
         "variance": b.variances.get(op.mean) or _variance(b, op),
+        **_affine(b, op),
     }
     if op.weight is not None:
-        arguments["scale"] = b.home(op.weight)
         dw = op.dw
         arguments["diff_scale"] = b.scratch(channels) if dw is None else b.output(dw, channels)
     if op.db is not None:
         arguments["diff_shift"] = b.output(op.db, channels)
     if known is not None and known[1] is not None:
         arguments["workspace"] = known[1]
-    return b.primitive(op, desc, arguments, _details(op))
+    b.primitive(op, desc, arguments, _details(op))
 
 
 def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
@@ -227,8 +207,6 @@ def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     first = None if known is None else known.layout
     flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, first)
-    if desc is None:
-        return reference(b, op)
     layout = desc.descriptor("src")
     x, dy = _input(b, op.x, layout), _input(b, op.dy, layout)
     y = _input(b, op.y, layout) if op.activation and op.y is not None else None
@@ -236,9 +214,7 @@ def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     def target() -> Memory:
         return _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout)
 
-    if not backward(b, op, x, dy, y, target):
-        return reference(b, op)
-    return None
+    backward(b, op, x, dy, y, target)
 
 
 def _variance(b: Binder, op: BatchNormBackward) -> Memory:

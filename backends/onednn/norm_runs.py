@@ -27,7 +27,7 @@ from .constants import (
 )
 from .library import library
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast
+from .primitive import PrimitiveDesc, first_fast, needed
 from .sums import layout_name
 
 Norm = BatchNorm | BatchNormBackward
@@ -44,7 +44,8 @@ class Runs:
     last, some rows of pixels.
 
     A piece's runs, in the order of memory, are (rows, blocks, runs side by side, lanes); blocks and
-    lanes together are the channels, those included that only fill up a block.
+    lanes together are the channels, those included that only fill up a block. Raises NoFastKernel
+    where the library lacks what ``averages`` takes.
     """
 
     def __init__(self, b: Binder, op: Norm, layout: Descriptor) -> None:
@@ -88,7 +89,7 @@ class Runs:
         # How runs of a channel are averaged: in groups of rows, then all that are left.
         _, blocks, beside, lanes = self.shape
         rows, row = self.count * self.shape[0], blocks * beside * lanes
-        self.groups: list[PrimitiveDesc | None] = []
+        self.groups: list[PrimitiveDesc] = []
         # The last chain may be as long as one sum: without AVX-512 the library has one, not four.
         chain = BESIDE if library().has_avx512() else 2 * GROUP
         while rows * beside > chain and 1 < (group := _length(rows, row, GROUP)) <= GROUP:
@@ -96,11 +97,6 @@ class Runs:
             self.groups.append(normalization(Descriptor.of((1, rows * row, group, 1), "nhwc")))
         left = Descriptor.of((rows, c, beside, 1), self.layout)
         self.last, self.rest, self.left = normalization(left), sums_of(left), rows * beside
-
-    @property
-    def usable(self) -> bool:
-        """Whether the library has all that ``averages`` takes."""
-        return None not in (*self.groups, self.last, self.rest)
 
     def of(self, memory: Memory, at: int) -> Memory:
         """Piece number ``at`` of a memory in the layout."""
@@ -142,10 +138,7 @@ class Runs:
         of the variances and the variance of the means (Chan et al., "Algorithms for computing the
         sample variance", 1983).
         """
-        assert self.last
-        assert self.rest
         for desc in (*self.groups, self.last):
-            assert desc
             size, source = desc.descriptor("mean"), desc.descriptor("src")
             averages, terms = (self.b.scratch(Descriptor.of((2, *size.shape))) for _ in (0, 1))
             average, term = halves(averages, size), halves(terms, size)
@@ -193,20 +186,18 @@ def halves(pair: Memory, each: Descriptor) -> tuple[Memory, Memory]:
 
 def normalization(
     layout: Descriptor, prop: int = FORWARD_TRAINING, eps: float = 1.0, flags: int = 0
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     """Batch norm of the library; where statistics alone are wanted, eps = 1 keeps all finite."""
     arguments = (prop, layout, layout, eps, flags, None)
-    return first_fast("batch_normalization_forward", [arguments], {"src": layout})
+    return needed(first_fast("batch_normalization_forward", [arguments], {"src": layout}))
 
 
-def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc | None:
+def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc:
     """The sums over (x - mean) g by channel and over g, with variance 1 and scale 1."""
     flags |= USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
     hint = normalization(layout, FORWARD_TRAINING, 0.0, flags)
-    if hint is None:
-        return None
     arguments = (BACKWARD, layout, layout, layout, 0.0, flags, hint, None)
-    return first_fast("batch_normalization_backward", [arguments], {"src": layout})
+    return needed(first_fast("batch_normalization_backward", [arguments], {"src": layout}))
 
 
 def _rows(rows: int, channels: int) -> tuple[int, int]:

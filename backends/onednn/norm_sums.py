@@ -24,26 +24,24 @@ from .constants import (
 )
 from .memory import Descriptor, Memory
 from .norm_runs import Norm, Runs, halves, normalization, sums_of
-from .primitive import Attributes, PrimitiveDesc, first_fast
+from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast, needed
 
 Array = NDArray[Any]
 
 
-def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) -> bool:
-    """Append batch norm with its statistics; y is ``place()``'s memory. False: it cannot.
+def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) -> None:
+    """Append batch norm with its statistics; y is ``place()``'s memory.
 
-    What a ReLU lets pass is noted if its gradient will be needed.
+    What a ReLU lets pass is noted if its gradient will be needed. Raises NoFastKernel.
     """
     runs = Runs(b, op, x.descriptor)
     readers = [r for r in b.graph.consumers(op.mean) if isinstance(r, BatchNormBackward)]
     noted = any(reader.activation for reader in readers)
-    normalize = _normalize(runs, op, noted)
-    if normalize is None or normalization(runs.piece) is None or not runs.usable:
-        return False
+    normalize, measure = _normalize(runs, op, noted), normalization(runs.piece)
     mask = b.scratch(normalize.descriptor("workspace")) if noted else None
     if mask is not None and not _fits(runs, mask):
-        return False
-    mean, variance = _measure(b, op, runs, x)
+        raise NoFastKernel
+    mean, variance = _measure(b, op, runs, measure, x)
     given, y = _given(b, op, runs, mean, variance), place()
     if mask is not None:
         given["workspace"] = mask
@@ -52,21 +50,19 @@ def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) ->
     _statistics(b, op, mean.array(), variance.array(), late=bool(readers))
     if readers:
         b.normalized[op.mean] = _for_gradient(b, op, runs, x.descriptor, mask)
-    return True
 
 
 def _fits(runs: Runs, mask: Memory) -> bool:
     """Whether the pieces' gradients can read what the ReLU of the whole let pass."""
-    gradient = sums_of(runs.piece, FUSE_RELU)
-    if gradient is None:
-        return False
-    return runs.count * gradient.descriptor("workspace").nbytes == mask.descriptor.nbytes
+    bits = sums_of(runs.piece, FUSE_RELU).descriptor("workspace")
+    return runs.count * bits.nbytes == mask.descriptor.nbytes
 
 
-def _measure(b: Binder, op: BatchNorm, runs: Runs, x: Memory) -> tuple[Memory, Memory]:
+def _measure(
+    b: Binder, op: BatchNorm, runs: Runs, measure: PrimitiveDesc, x: Memory
+) -> tuple[Memory, Memory]:
     """Append mean and variance; each: (channels,)."""
-    measure, channels = normalization(runs.piece), Descriptor.of(op.mean.shape)
-    assert measure
+    channels = Descriptor.of(op.mean.shape)
     found, means, variances = runs.found()
     # The last piece first: it may still be in the cache.
     for at in reversed(range(runs.count)):
@@ -78,7 +74,7 @@ def _measure(b: Binder, op: BatchNorm, runs: Runs, x: Memory) -> tuple[Memory, M
     return mean, variance
 
 
-def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc | None:
+def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc:
     """(x - mean) scale + shift, by channel where the layout allows it, else by run."""
     flags = USE_GLOBAL_STATS | (FUSE_RELU if op.activation else 0)
     if op.weight is not None or not runs.even:
@@ -127,10 +123,7 @@ def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bo
 
     written = (op.inverse_std, op.running_mean, op.running_var)
     details = {"channels": str(len(mean))}
-    if late:
-        b.late(op, written, run, "multiply, sqrt", details)
-    else:
-        b.host(op, run, "multiply, sqrt", details)
+    b.host(op, run, "multiply, sqrt", details, written if late else None)
 
 
 def _for_gradient(
@@ -159,11 +152,8 @@ def _for_gradient(
         shares[0] *= share
         shares[1] = share
 
-    details = {"channels": str(len(mean))}
-    if isinstance(op, BatchNorm):
-        b.late(op, (op.inverse_std,), run, "multiply", details)
-    else:
-        b.host(op, run, "multiply", details)
+    late = (op.inverse_std,) if isinstance(op, BatchNorm) else None
+    b.host(op, run, "multiply", {"channels": str(len(mean))}, late)
     return Normalized(layout, run_mean, scale, factors, kept, mask)
 
 
@@ -174,22 +164,17 @@ def backward(
     dy: Memory,
     y: Memory | None,
     place: Callable[[], Memory],
-) -> bool:
-    """Append dx and the sums behind it; its memory, ``place()``, may be dy's. False: it cannot.
+) -> None:
+    """Append dx and the sums behind it; its memory, ``place()``, may be dy's.
 
     With g = dy where y > 0 and d = x - mean: dw = inverse_std sum of g d, and
-    dx = weight inverse_std (g - inverse_std^2 d (mean of g d) - mean of g).
+    dx = weight inverse_std (g - inverse_std^2 d (mean of g d) - mean of g). Raises NoFastKernel.
     """
     runs = Runs(b, op, x.descriptor)
     known = b.normalized.get(op.mean)
     noted = known.mask if known is not None and y is not None else None
     gradient = sums_of(runs.piece, 0 if noted is None else FUSE_RELU)
     mask, correct = _masking(runs), _correction(runs)
-    if None in (gradient, mask, correct) or not runs.usable:
-        return False
-    assert gradient
-    assert mask
-    assert correct
     if known is None:
         known = _for_gradient(b, op, runs, x.descriptor, None)
     found, products, sums = runs.found()
@@ -220,7 +205,6 @@ def backward(
     rest = {f"post_op_{link}_src_1": memory for link, memory in links.items()}
     ends = {"src": x.view(runs.wide), "src_1": thin[0], "dst": dx.view(runs.wide)}
     b.primitive(op, correct, {**ends, **rest})
-    return True
 
 
 def _moves(
@@ -260,23 +244,21 @@ def _gradients(
         if db is not None:
             db[:] = sums * number
 
-    b.late(op, written, run, "multiply", {"channels": str(len(inverse_std))})
+    b.host(op, run, "multiply", {"channels": str(len(inverse_std))}, written)
 
 
-def _masking(runs: Runs) -> PrimitiveDesc | None:
+def _masking(runs: Runs) -> PrimitiveDesc:
     """dy where y is above 0, else 0."""
     relu, layout = ELTWISE_FROM_OUTPUT["relu"], runs.piece
     forward = (FORWARD_TRAINING, relu, layout, layout, 0.0, 0.0, None)
-    hint = first_fast("eltwise_forward", [forward], {})
-    if hint is None:
-        return None
+    hint = needed(first_fast("eltwise_forward", [forward], {}))
     backward = (relu, layout, layout, layout, 0.0, 0.0, hint, None)
-    return first_fast("eltwise_backward", [backward], {})
+    return needed(first_fast("eltwise_backward", [backward], {}))
 
 
-def _correction(runs: Runs) -> PrimitiveDesc | None:
+def _correction(runs: Runs) -> PrimitiveDesc:
     """((x - mean) slope + g + offset) scale."""
     wide, thin = runs.wide, runs.thin
     links = ((BINARY_MUL, thin), (BINARY_ADD, wide), (BINARY_ADD, thin), (BINARY_MUL, thin))
     arguments = (BINARY_SUB, wide, thin, wide, Attributes(chain=links))
-    return first_fast("binary", [arguments], {})
+    return needed(first_fast("binary", [arguments], {}))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ...common.errors import DnnlError
 from ...common.native import Owned
-from ...graph.graph import Graph, Op
+from ...graph.graph import Graph
 from ..base import BoundCall
 from .constants import (
     ARGUMENTS,
@@ -174,13 +174,6 @@ class Step:
     arguments: tuple[Any, ...]
     call: BoundCall
     primitive: Primitive | None = None
-
-
-def on_host(
-    op: Op, function: Callable[[], None], name: str, details: Mapping[str, str] | None
-) -> Step:
-    """What NumPy does, by a function without arguments."""
-    return Step(function, (), BoundCall(op, "numpy", name, "", details or {}))
 
 
 def reorder_desc(source: Descriptor, target: Descriptor) -> PrimitiveDesc:
