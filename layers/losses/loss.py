@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from typing_extensions import dataclass_transform
@@ -17,17 +16,18 @@ from ..layer import Layer
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 @dataclass(eq=False, kw_only=True)
-class Loss(ABC):
+class Loss:
     """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph.
 
     Every class that derives from this one is a dataclass, with its options as fields.
-    ``formula``: the loss of a sample. ``softmax``: the loss applies a softmax to the scores,
-    so that a softmax at the end of the network is merged with it, and the softmax of the scores
-    gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is shown
-    as probabilities. ``gradient`` names what backward returns.
+    ``rule``: the formula of the loss of a sample. ``softmax``: the loss applies a softmax to the
+    scores, so that a softmax at the end of the network is merged with it, and the softmax of the
+    scores gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is
+    shown as probabilities. ``gradient`` names what backward returns.
     """
 
     kind: ClassVar[str]
+    rule: ClassVar[type[ops.RowFormula]]
     softmax: ClassVar[bool] = False
     unbounded: ClassVar[bool] = False
     gradient: ClassVar[str] = "loss.dx"
@@ -37,9 +37,9 @@ class Loss(ABC):
         dataclass(eq=False, kw_only=True)(cls)
 
     @property
-    @abstractmethod
     def formula(self) -> ops.RowFormula:
-        """The formula with the options of the loss."""
+        """The formula with those options of the loss that have the names of its own."""
+        return self.rule(**{each.name: getattr(self, each.name) for each in fields(self.rule)})
 
     def check(self, output_shape: Shape, classes: int) -> None:
         """Raise ShapeError if the network's output is not one score per class."""
