@@ -13,7 +13,7 @@ from ...graph.graph import SHARED, Graph, Tensor
 from ...graph.ops import Accumulate, Average, Conv2dBackwardFilter, MatMul
 from ...graph.ops.updates import ParameterUpdate
 from .convolution import filter_gradient_desc
-from .dense import weight_gradient_desc
+from .linear import weight_gradient_desc
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc
 from .store import Store

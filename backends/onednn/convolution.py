@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...graph.graph import Op, Shape, Tensor
+from ...graph.graph import Op, Tensor
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
@@ -34,23 +34,6 @@ def default_layout(channels: int) -> str:
     return "nhwc" if channels == 1 else candidate_layouts()[0]
 
 
-class ConvDescriptors:
-    """The descriptors of one convolution for a layout: source, weights, bias, destination.
-
-    ``types``: of source, weights and destination.
-    """
-
-    def __init__(self, op: Convolution, layout: str, types: Types) -> None:
-        x, w, y = tensors_of(op)
-        blocked = layout.startswith("nChw")
-        # Oihw16o kernels read pictures of 1 or 3 channels unblocked.
-        source = "nchw" if blocked and x.shape[1] < 8 else layout
-        self.src = Descriptor.of(x.shape, source, types[0])
-        self.weights = Descriptor.of(filter_shape(w, op.groups), "any", types[1])
-        self.dst = Descriptor.of(y.shape, layout, types[2])
-        self.bias = Descriptor.of((w.shape[0],))
-
-
 def tensors_of(op: Convolution) -> tuple[Tensor, Tensor, Tensor]:
     """Pictures, filters and outputs, or their gradients."""
     if isinstance(op, Conv2d):
@@ -58,9 +41,23 @@ def tensors_of(op: Convolution) -> tuple[Tensor, Tensor, Tensor]:
     return (op.dx, op.w, op.dy) if isinstance(op, Conv2dBackwardData) else (op.x, op.dw, op.dy)
 
 
-def filter_shape(w: Tensor, groups: int) -> Shape:
-    """(O, I, kh, kw), or (groups, O / groups, I, kh, kw)."""
-    return w.shape if groups == 1 else (groups, w.shape[0] // groups, *w.shape[1:])
+def _operands(
+    op: Convolution, layout: str, types: Types, *bias: bool
+) -> tuple[Descriptor | None, ...]:
+    """Source, weights, bias, if that is asked for, and destination, for a layout.
+
+    ``types``: of source, weights and destination. ``bias``: whether there is one.
+    """
+    x, w, y = tensors_of(op)
+    # Oihw16o kernels read pictures of 1 or 3 channels unblocked.
+    source = "nchw" if layout.startswith("nChw") and x.shape[1] < 8 else layout
+    filters = w.shape if op.groups == 1 else (op.groups, w.shape[0] // op.groups, *w.shape[1:])
+    return (
+        Descriptor.of(x.shape, source, types[0]),
+        Descriptor.of(filters, "any", types[1]),
+        *(Descriptor.of((w.shape[0],)) if there else None for there in bias),
+        Descriptor.of(y.shape, layout, types[2]),
+    )
 
 
 def _slide(op: Convolution) -> tuple[Any, ...]:
@@ -87,20 +84,8 @@ def _forward_desc(
     bias: bool = False,
     post: Attributes | None = None,
 ) -> PrimitiveDesc | None:
-    every = [ConvDescriptors(op, layout, types) for layout in layouts]
-    candidates = [
-        (
-            prop,
-            CONVOLUTION_DIRECT,
-            d.src,
-            d.weights,
-            d.bias if bias else None,
-            d.dst,
-            *_slide(op),
-            post,
-        )
-        for d in every
-    ]
+    every = [_operands(op, layout, types, bias) for layout in layouts]
+    candidates = [(prop, CONVOLUTION_DIRECT, *each, *_slide(op), post) for each in every]
     return first_fast("convolution_forward", candidates, _details(op))
 
 
@@ -137,10 +122,8 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     forward = _forward_layouts(op, b.choices)
     hint = needed(_forward_desc(op, forward, (b.dtype,) * 3))
     types = (b.written_type(op.dx), b.dtype, b.dtype)
-    every = [ConvDescriptors(op, layout, types) for layout in layouts]
-    candidates = [
-        (CONVOLUTION_DIRECT, d.src, d.weights, d.dst, *_slide(op), hint, None) for d in every
-    ]
+    every = [_operands(op, layout, types) for layout in layouts]
+    candidates = [(CONVOLUTION_DIRECT, *each, *_slide(op), hint, None) for each in every]
     desc = needed(first_fast("convolution_backward_data", candidates, _details(op)))
     b.tensors(op, desc, {"diff_dst": op.dy, "weights": op.w}, {"diff_src": op.dx}, _details(op))
 
@@ -182,10 +165,8 @@ def _filter_gradient(
     hint = _forward_desc(op, forward, (dtype,) * 3)
     if hint is None:
         return None
-
-    d = ConvDescriptors(op, layout, (dtype, "float32", dtype))
-    shapes = (d.src, d.weights, op.bias_grad and d.bias, d.dst)
-    arguments = (CONVOLUTION_DIRECT, *shapes, *_slide(op), hint, attributes)
+    operands = _operands(op, layout, (dtype, "float32", dtype), op.bias_grad is not None)
+    arguments = (CONVOLUTION_DIRECT, *operands, *_slide(op), hint, attributes)
     return first_fast("convolution_backward_weights", [arguments], _details(op))
 
 

@@ -1,12 +1,22 @@
-"""Dense layers: inner products, their gradients, and the sums of these."""
+"""Dense layers: inner products, their gradients, and the sums of these; biases of any layer, and
+pictures unrolled to rows of windows.
+
+NumPy unrolls by a gather with indices worked out beforehand. A window of a single pixel needs
+neither: rows of pixels are the layout NHWC under another shape.
+"""
 
 from __future__ import annotations
 
-from ...graph.ops import MatMul
+import numpy as np
+from numpy.typing import NDArray
+
+from ...graph.geometry import Window
+from ...graph.graph import Shape
+from ...graph.ops import BiasAdd, BiasGrad, Col2im, Im2col, MatMul
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import FORWARD_TRAINING
-from .memory import Descriptor, Memory
+from .constants import BINARY_ADD, FORWARD_TRAINING
+from .memory import Descriptor, Memory, channel_shape
 from .primitive import (
     Attributes,
     NoFastKernel,
@@ -131,3 +141,86 @@ def _weight_gradient(b: Binder, op: MatMul) -> None:
 def _piece(memory: Memory, layout: Descriptor, at: int) -> Memory:
     """The at-th rows of a row-major memory."""
     return Memory(layout, memory.buffer[at * layout.nbytes : (at + 1) * layout.nbytes])
+
+
+@binds(BiasAdd, dtypes=BOTH)
+def bias_add(b: Binder, op: BiasAdd) -> None:
+    spread = Descriptor.of(channel_shape(op.x))
+    if op.x.shape == spread.shape:
+        # In bfloat16 oneDNN 3.2 adds two of one shape in different layouts by a gather under a mask
+        # that it has not set: only what an earlier call left in that register is added.
+        layouts = [b.layout(op.x.shape)]
+    else:
+        layouts = [b.source(op.x).descriptor]
+        layouts += [b.layout(op.x.shape, tag) for tag in ("nhwc", "nchw") if len(op.x.shape) == 4]
+    candidates = [(BINARY_ADD, layout, spread, layout, None) for layout in layouts]
+    desc = needed(first_fast("binary", candidates, {"src": layouts[0]}))
+    layout = desc.descriptor("src")
+    memories = {
+        "src": b.want(op.x, layout),
+        "src_1": b.home(op.b).view(spread),
+        "dst": b.output(op.y, layout),
+    }
+    b.primitive(op, desc, memories)
+
+
+@binds(BiasGrad, dtypes=BOTH)
+def bias_grad(b: Binder, op: BiasGrad) -> None:
+    """db = 1^T dy: in bfloat16 a product with a row of ones over dy as (N H W, C)."""
+    if b.dtype == "float32":
+        return sum_into(b, op, b.home(op.dy), b.output(op.db))
+    channels = op.dy.shape[1]
+    rows = op.dy.size // channels
+    layout = "nhwc" if len(op.dy.shape) == 4 else "plain"
+    ones, target = b.layout((1, rows)), Descriptor.of((1, channels))
+    matrix = b.layout((rows, channels))
+    shown = {"M": 1, "N": channels, "K": rows}
+    desc = needed(first_fast("matmul", [(ones, matrix, None, target, None)], shown))
+    memories = {
+        "src": b.constant(ones, 1.0),
+        "weights": b.want(op.dy, b.layout(op.dy.shape, layout)).view(matrix),
+        "dst": b.output(op.db).view(target),
+    }
+    return b.primitive(op, desc, memories, shown)
+
+
+@binds(Im2col)
+def im2col(b: Binder, op: Im2col) -> None:
+    n, c, h, w = op.x.shape
+    if op.window == Window((1, 1)):
+        last = b.want(op.x, Descriptor.of(op.x.shape, "nhwc"))
+        return b.alias(op.columns, last.view(Descriptor.of(op.columns.shape)))
+    places = gather_indices((c, h, w), op.window)
+    x = b.plain(op.x).array((n, c * h * w))
+    columns = b.output(op.columns).array((n, places.size))
+    # One more than the pixels: the zero that stands for all outside the picture.
+    pixels = b.scratch_array((n, c * h * w + 1))
+
+    def gather() -> None:
+        pixels[:, :-1], pixels[:, -1] = x, 0.0
+        pixels.take(places, axis=1, out=columns, mode="clip")
+
+    return b.host(op, gather, "take", {"window": str(op.window)})
+
+
+@binds(Col2im)
+def col2im(b: Binder, op: Col2im) -> None:
+    if op.window != Window((1, 1)):
+        raise NoFastKernel
+    layout = Descriptor.of(op.x.shape, "nhwc")
+    b.alias(op.x, b.plain(op.columns).view(layout))
+
+
+def gather_indices(picture: Shape, window: Window) -> NDArray[np.intp]:
+    """Where each number of a picture's columns comes from, C H W for zero: (P Q C kh kw,)."""
+    c, h, w = picture
+    top, _, left, _ = window.padding
+    rows, across = window.output(h, w)
+    (down, right), (dy, dx) = window.stride, window.dilation
+    y = np.arange(rows)[:, None] * down + np.arange(window.kernel[0]) * dy - top
+    x = np.arange(across)[:, None] * right + np.arange(window.kernel[1]) * dx - left
+    # Axes: p, q, c, i, j.
+    y, x = y[:, None, None, :, None], x[None, :, None, None, :]
+    inside = (y >= 0) & (y < h) & (x >= 0) & (x < w)
+    place = np.arange(c)[None, None, :, None, None] * (h * w) + y * w + x
+    return np.where(inside, place, c * h * w).ravel()
