@@ -82,17 +82,14 @@ class Executable(Protocol):
     @property
     def tuning(self) -> Tuning:
         """Everything that was decided by timing; compile with it again for equal bits."""
-        ...
 
     @property
     def graphs(self) -> Mapping[str, Graph]:
         """The sections that run: after rewrites."""
-        ...
 
     @property
     def notices(self) -> Sequence[str]:
         """What the user should know about compiling, such as a tuning that could not be applied."""
-        ...
 
     def run(self, section: str, steps: int = 1, wait: bool = True) -> None:
         """Run a section ``steps`` times. Raises LibraryError with the failing call.
@@ -100,26 +97,21 @@ class Executable(Protocol):
         Without ``wait`` it may return before the device is done; ``read`` and ``write`` then wait,
         and raise its errors.
         """
-        ...
 
     def write(self, tensor: Tensor, array: Array) -> None:
         """Set a tensor that comes from outside: input, data, parameter, state, scalar."""
-        ...
 
     def read(self, tensor: Tensor) -> Array:
         """A copy of a tensor's value. Raises KeyError for a tensor that is not stored."""
-        ...
 
     def calls(self, section: str) -> Sequence[BoundCall]:
         """The section's calls in order."""
-        ...
 
     def measure(self, section: str, repeats: int) -> list[float]:
         """Median seconds of every call of the section over ``repeats`` runs, in the order of calls.
 
         Parameters and state are restored afterwards.
         """
-        ...
 
     def poison(self) -> None:
         """Overwrite memory that no run may rely on with bytes of 0xFF, NaN in every float type.
@@ -127,11 +119,9 @@ class Executable(Protocol):
         That is all memory except constants, inputs, parameters, state, data sets, and valid copies
         of these. Results are lost too. This exposes a run that reads what it has not written.
         """
-        ...
 
     def close(self) -> None:
         """Free everything; the executable is unusable afterwards."""
-        ...
 
 
 class Backend(Protocol):
@@ -146,31 +136,25 @@ class Backend(Protocol):
 
         Another program that keeps one of their cores busy delays all of them.
         """
-        ...
 
     @property
     def rewrites(self) -> Mapping[str, Rewrite]:
         """The rewrites whose results this backend can run, in the order of their application."""
-        ...
 
     def compile(self, sections: Mapping[str, Graph], options: Options | None = None) -> Executable:
         """Choose engines and layouts, allocate all memory, bind every call.
 
         Raises ShapeError or LibraryError for an operation that cannot be bound.
         """
-        ...
 
     def precision(self, wanted: Precision) -> Precision:
         """The precision that is used for ``wanted``, which may be ``auto``.
 
         Raises BackendUnavailableError for one that this device does not have.
         """
-        ...
 
     def limits(self) -> Limits:
         """Measure the machine, which takes about a second."""
-        ...
 
     def versions(self) -> Mapping[str, str]:
         """Everything that equal bits depend on: library versions, instruction set, threads."""
-        ...

@@ -51,7 +51,6 @@ def explain(
     from ..backends.select import open_backend
     from ..configs import load_config, placed
     from ..reports import explain as explaining
-    from ..reports.explain_json import as_json as to_json
     from ..reports.explain_text import as_text
 
     loaded = load_config(reference, overrides)
@@ -65,6 +64,6 @@ def explain(
     if measure and backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
     if as_json:
-        console.say(json.dumps(to_json(explanation), indent=1))
+        console.say(json.dumps(explanation.to_json(), indent=1))
     else:
         console.say(as_text(replace(explanation, config=loaded.title)))

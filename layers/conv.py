@@ -8,21 +8,9 @@ from typing import Annotated, Any, Literal
 
 from ..common.errors import ShapeError
 from ..common.options import Check, Count, OptionError, Padding, Size
+from ..graph import ops
 from ..graph.geometry import Window, fit_window
 from ..graph.graph import Graph, Shape, Tensor
-from ..graph.ops import (
-    BiasAdd,
-    BiasGrad,
-    Col2im,
-    ConnectFilters,
-    ConnectFiltersBackward,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Im2col,
-    MatMul,
-    Reshape,
-)
 from .connections import Connections, connected
 from .initializers import GLOROT_UNIFORM, ZEROS, FanIn
 from .layer import BiasInitializer, KernelInitializer, Layer, UseBias
@@ -125,14 +113,14 @@ class Conv2dLayer(Layer):
         w = self.weight
         if self.pairs:
             filters = graph.tensor(f"{self.name}.filters", self.filters_shape)
-            w = graph.add(ConnectFilters(weights=w, filters=filters, pairs=self.pairs))
+            w = graph.add(ops.ConnectFilters(weights=w, filters=filters, pairs=self.pairs))
         y = self.output(graph, x)
         if self.algorithm == "im2col":
             return self._forward_unrolled(graph, x, w, y)
         graph.keep(self.name, x=x, w=w)
         filtered = y if self.bias is None else graph.tensor(f"{self.name}.filtered", y.shape)
-        graph.add(Conv2d(x=x, w=w, y=filtered, window=self.window, groups=self.groups))
-        return y if self.bias is None else graph.add(BiasAdd(x=filtered, b=self.bias, y=y))
+        graph.add(ops.Conv2d(x=x, w=w, y=filtered, window=self.window, groups=self.groups))
+        return y if self.bias is None else graph.add(ops.BiasAdd(x=filtered, b=self.bias, y=y))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         kept = graph.kept(self.name)
@@ -143,12 +131,16 @@ class Conv2dLayer(Layer):
             self._backward_unrolled(graph, dy, dw, dx)
         else:
             window, groups = self.window, self.groups
-            graph.add(Conv2dBackwardFilter(x=kept["x"], dy=dy, dw=dw, window=window, groups=groups))
+            graph.add(
+                ops.Conv2dBackwardFilter(x=kept["x"], dy=dy, dw=dw, window=window, groups=groups)
+            )
             if self.bias is not None:
-                graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias)))
-            graph.add(Conv2dBackwardData(dy=dy, w=kept["w"], dx=dx, window=window, groups=groups))
+                graph.add(ops.BiasGrad(dy=dy, db=graph.gradient(self.bias)))
+            graph.add(
+                ops.Conv2dBackwardData(dy=dy, w=kept["w"], dx=dx, window=window, groups=groups)
+            )
         if self.pairs:
-            graph.add(ConnectFiltersBackward(dfilters=dw, dweights=weights, pairs=self.pairs))
+            graph.add(ops.ConnectFiltersBackward(dfilters=dw, dweights=weights, pairs=self.pairs))
         return dx
 
     def _forward_unrolled(self, graph: Graph, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
@@ -158,26 +150,26 @@ class Conv2dLayer(Layer):
         columns = graph.tensor(f"{self.name}.columns", (pixels, inputs))
         matrix = graph.tensor(f"{self.name}.matrix", (filters, inputs))
         graph.keep(self.name, columns=columns, matrix=matrix)
-        graph.add(Im2col(x=x, columns=columns, window=self.window))
-        graph.add(Reshape(x=w, y=matrix))
+        graph.add(ops.Im2col(x=x, columns=columns, window=self.window))
+        graph.add(ops.Reshape(x=w, y=matrix))
         rows = product = graph.tensor(f"{self.name}.product", (pixels, filters))
-        graph.add(MatMul(a=columns, b=matrix, transpose_b=True, c=product))
+        graph.add(ops.MatMul(a=columns, b=matrix, transpose_b=True, c=product))
         if self.bias is not None:
             rows = graph.tensor(f"{self.name}.rows", product.shape)
-            graph.add(BiasAdd(x=product, b=self.bias, y=rows))
-        return graph.add(Col2im(columns=rows, x=y, window=PIXEL))
+            graph.add(ops.BiasAdd(x=product, b=self.bias, y=rows))
+        return graph.add(ops.Col2im(columns=rows, x=y, window=PIXEL))
 
     def _backward_unrolled(self, graph: Graph, dy: Tensor, dw: Tensor, dx: Tensor) -> None:
         """dW = dy^T columns, dcolumns = dy W, dy as rows of pixels."""
         kept = graph.kept(self.name)
         columns, matrix = kept["columns"], kept["matrix"]
         drows = graph.tensor(f"{self.name}.drows", (columns.shape[0], matrix.shape[0]))
-        graph.add(Im2col(x=dy, columns=drows, window=PIXEL))
+        graph.add(ops.Im2col(x=dy, columns=drows, window=PIXEL))
         dmatrix = graph.tensor(f"{self.name}.dmatrix", matrix.shape)
-        graph.add(MatMul(a=drows, transpose_a=True, b=columns, c=dmatrix))
-        graph.add(Reshape(x=dmatrix, y=dw))
+        graph.add(ops.MatMul(a=drows, transpose_a=True, b=columns, c=dmatrix))
+        graph.add(ops.Reshape(x=dmatrix, y=dw))
         if self.bias is not None:
-            graph.add(BiasGrad(dy=drows, db=graph.gradient(self.bias)))
+            graph.add(ops.BiasGrad(dy=drows, db=graph.gradient(self.bias)))
         dcolumns = graph.tensor(f"{self.name}.dcolumns", columns.shape)
-        graph.add(MatMul(a=drows, b=matrix, c=dcolumns))
-        graph.add(Col2im(columns=dcolumns, x=dx, window=self.window))
+        graph.add(ops.MatMul(a=drows, b=matrix, c=dcolumns))
+        graph.add(ops.Col2im(columns=dcolumns, x=dx, window=self.window))

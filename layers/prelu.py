@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from ..graph import ops
 from ..graph.graph import Graph, Shape, Tensor
-from ..graph.ops import (
-    Activation,
-    ActivationBackward,
-    Add,
-    ChannelScale,
-    ChannelScaleBackward,
-    Scale,
-)
 from .initializers import Initializer
 from .layer import Layer
 
@@ -34,21 +27,23 @@ class Prelu(Layer):
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         above, minus, below, sloped = self._tensors(graph, x.shape, "above minus below sloped")
         graph.keep(self.name, above=above, below=below)
-        graph.add(Activation(x=x, y=above, kind="relu"))
-        graph.add(Scale(x=x, y=minus, factor=-1.0))
-        graph.add(Activation(x=minus, y=below, kind="relu"))
-        graph.add(ChannelScale(x=below, s=self.slope, y=sloped, factor=-1.0))
-        return graph.add(Add(terms=(above, sloped), y=self.output(graph, x)))
+        graph.add(ops.Activation(x=x, y=above, kind="relu"))
+        graph.add(ops.Scale(x=x, y=minus, factor=-1.0))
+        graph.add(ops.Activation(x=minus, y=below, kind="relu"))
+        graph.add(ops.ChannelScale(x=below, s=self.slope, y=sloped, factor=-1.0))
+        return graph.add(ops.Add(terms=(above, sloped), y=self.output(graph, x)))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         above, below = graph.kept(self.name)["above"], graph.kept(self.name)["below"]
         ds = graph.gradient(self.slope)
         left, right, kinked, inner = self._tensors(graph, dy.shape, "left right kinked inner")
-        graph.add(ActivationBackward(value=above, dy=dy, dx=right, kind="relu"))
-        graph.add(ChannelScaleBackward(x=below, s=self.slope, dy=dy, dx=inner, ds=ds, factor=-1.0))
-        graph.add(ActivationBackward(value=below, dy=inner, dx=kinked, kind="relu"))
-        graph.add(Scale(x=kinked, y=left, factor=-1.0))
-        return graph.add(Add(terms=(right, left), y=self.input_gradient(graph, dy)))
+        graph.add(ops.ActivationBackward(value=above, dy=dy, dx=right, kind="relu"))
+        graph.add(
+            ops.ChannelScaleBackward(x=below, s=self.slope, dy=dy, dx=inner, ds=ds, factor=-1.0)
+        )
+        graph.add(ops.ActivationBackward(value=below, dy=inner, dx=kinked, kind="relu"))
+        graph.add(ops.Scale(x=kinked, y=left, factor=-1.0))
+        return graph.add(ops.Add(terms=(right, left), y=self.input_gradient(graph, dy)))
 
     def _tensors(self, graph: Graph, shape: Shape, names: str) -> list[Tensor]:
         return [graph.tensor(f"{self.name}.{name}", shape) for name in names.split()]

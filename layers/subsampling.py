@@ -5,18 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ..common.options import Border
+from ..graph import ops
 from ..graph.geometry import fit_window, pair
 from ..graph.graph import Graph, Tensor
-from ..graph.ops import (
-    BiasAdd,
-    BiasGrad,
-    ChannelScale,
-    ChannelScaleBackward,
-    Pad2d,
-    Pad2dBackward,
-    Pool2d,
-    Pool2dBackward,
-)
 from .conv import WindowSize, picture_shape
 from .initializers import ONES, ZEROS, Initializer
 from .layer import BiasInitializer, Layer
@@ -56,17 +47,17 @@ class ScaledSubsampling(Layer):
         mean = graph.tensor(f"{self.name}.mean", y.shape)
         scaled = graph.tensor(f"{self.name}.scaled", y.shape)
         graph.keep(self.name, x=mean)
-        graph.add(Pool2d(x=x, y=mean, window=self.window, kind="avg"))
-        graph.add(ChannelScale(x=mean, s=self.weight, y=scaled, factor=self.factor))
-        return graph.add(BiasAdd(x=scaled, b=self.bias, y=y))
+        graph.add(ops.Pool2d(x=x, y=mean, window=self.window, kind="avg"))
+        graph.add(ops.ChannelScale(x=mean, s=self.weight, y=scaled, factor=self.factor))
+        return graph.add(ops.BiasAdd(x=scaled, b=self.bias, y=y))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
-        graph.add(BiasGrad(dy=dy, db=graph.gradient(self.bias)))
+        graph.add(ops.BiasGrad(dy=dy, db=graph.gradient(self.bias)))
         dmean, ds = graph.tensor(f"{self.name}.dmean", dy.shape), graph.gradient(self.weight)
         fields = {"s": self.weight, "factor": self.factor, **graph.kept(self.name)}
-        graph.add(ChannelScaleBackward(**fields, dy=dy, dx=dmean, ds=ds))
+        graph.add(ops.ChannelScaleBackward(**fields, dy=dy, dx=dmean, ds=ds))
         dx = self.input_gradient(graph, dy)
-        return graph.add(Pool2dBackward(dy=dmean, dx=dx, window=self.window, kind="avg"))
+        return graph.add(ops.Pool2dBackward(dy=dmean, dx=dx, window=self.window, kind="avg"))
 
 
 class Pad2dLayer(Layer):
@@ -89,8 +80,8 @@ class Pad2dLayer(Layer):
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         y = self.output(graph, x)
-        return graph.add(Pad2d(x=x, y=y, padding=self.ends, value=self.value))
+        return graph.add(ops.Pad2d(x=x, y=y, padding=self.ends, value=self.value))
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         dx = self.input_gradient(graph, dy)
-        return graph.add(Pad2dBackward(dy=dy, dx=dx, padding=self.ends))
+        return graph.add(ops.Pad2dBackward(dy=dy, dx=dx, padding=self.ends))

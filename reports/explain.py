@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,10 @@ class Call:
 
     bound: BoundCall
     seconds: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        shown = ("library", "function", "implementation", "arguments")
+        return {**{key: getattr(self.bound, key) for key in shown}, "seconds": self.seconds}
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,28 @@ class Operation:
             self.op.flops() / (self.limits.gflops * 1e9),
             self.op.bytes() / (self.limits.gbytes * 1e9),
         )
+
+    def to_json(self) -> dict[str, Any]:
+        op = self.op
+        tensors = {"inputs": op.reads(), "outputs": op.writes()}
+        return {
+            "op": op.name,
+            "phase": self.origin.phase,
+            "origins": [vars(origin) for origin in op.origin],
+            "replaces": [
+                {"op": source.name, "layer": source.origin[0].layer} for source in self.replaced
+            ],
+            **{
+                key: [{"name": t.name, "shape": t.shape, "dtype": t.dtype} for t in found]
+                for key, found in tensors.items()
+            },
+            "flops": op.flops(),
+            "bytes": op.bytes(),
+            "seconds": self.seconds,
+            "limit_seconds": self.limit_seconds,
+            "fraction_of_limit": ratio(self.limit_seconds, self.seconds),
+            "calls": [call.to_json() for call in self.calls],
+        }
 
 
 @dataclass(frozen=True)
@@ -140,6 +167,23 @@ class Explanation:
         ranked = sorted(known, key=lambda pair: -pair[0])[:count]
         return [operation for gain, operation in ranked if gain > 0]
 
+    def to_json(self) -> dict[str, Any]:
+        """Layers in the order of forward, and totals by phase; unmeasured seconds are None."""
+        limits, step = self.limits, self.whole
+        return {
+            "config": self.config,
+            "backend": self.backend,
+            "versions": dict(self.versions),
+            "batch_size": self.batch_size,
+            "limits": limits and {"gflops": limits.gflops, "gbytes_per_second": limits.gbytes},
+            "layers": [
+                {"name": layer, "operations": [member.to_json() for member in members]}
+                for layer, members in self.by_layer().items()
+            ],
+            "totals": {name: _with_share(part) for name, part in self.totals().items()},
+            "whole_step": step and _with_share(step, gap_seconds=step.gaps),
+        }
+
 
 def explain(
     config: RunConfig, file: Path, backend: Backend, measured: bool, notice: Callable[[str], None]
@@ -191,6 +235,11 @@ def explain(
 def ratio(limit: float | None, seconds: float | None) -> float | None:
     """The share of the limit that is reached; above 1 if the data was still in a cache."""
     return None if limit is None or not seconds else limit / seconds
+
+
+def _with_share(part: Total | WholeStep, **more: float) -> dict[str, Any]:
+    share = ratio(part.limit_seconds, part.seconds)
+    return {**vars(part), **more, "fraction_of_limit": share}
 
 
 def _operations(

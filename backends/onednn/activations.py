@@ -96,11 +96,16 @@ def _elu(x: Array, y: Array, t: Array, rest: Array, alpha: np.float32) -> None:
     np.add(y, t, out=y)
 
 
-def _softplus(x: Array, y: Array, e: Array, u: Array, alpha: np.float32) -> None:
-    """max(x, 0) + log u + (e - (u - 1)) / u, with e = e^-|x|, u = 1 + e as rounded."""
+def _decay(x: Array, e: Array) -> None:
+    """e = e^-|x|."""
     np.abs(x, out=e)
     np.negative(e, out=e)
     np.exp(e, out=e)
+
+
+def _softplus(x: Array, y: Array, e: Array, u: Array, alpha: np.float32) -> None:
+    """max(x, 0) + log u + (e - (u - 1)) / u, with e = e^-|x|, u = 1 + e as rounded."""
+    _decay(x, e)
     np.add(e, 1.0, out=u)
     np.maximum(x, 0.0, out=y)
     # e becomes e - (u - 1), which is exact.
@@ -133,9 +138,7 @@ def _gelu(x: Array, y: Array, a: Array, q: Array, tail: Array, alpha: np.float32
 
 def _sigmoid(x: Array, y: Array, e: Array, alpha: np.float32) -> None:
     """1 / (1 + e^-x) for x >= 0, else e^x / (1 + e^x)."""
-    np.abs(x, out=e)
-    np.negative(e, out=e)
-    np.exp(e, out=e)
+    _decay(x, e)
     np.maximum(e, x >= 0, out=y)
     np.add(e, 1.0, out=e)
     np.divide(y, e, out=y)
@@ -168,9 +171,7 @@ def softplus_backward(b: Binder, op: Op, x: Memory, dy: Memory, dx: Memory) -> N
 
     def run() -> None:
         for v, given, result, e, rest in parts:
-            np.abs(v, out=e)
-            np.negative(e, out=e)
-            np.exp(e, out=e)
+            _decay(v, e)
             np.add(e, 1.0, out=rest)
             np.maximum(e, v >= 0, out=e)
             np.divide(e, rest, out=e)

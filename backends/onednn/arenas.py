@@ -12,9 +12,8 @@ from itertools import product
 from ...graph.graph import SHARED, Graph, Tensor
 from ...graph.ops import Accumulate, Average, Conv2dBackwardFilter, MatMul
 from ...graph.ops.updates import ParameterUpdate
-from .constants import DIFF_WEIGHTS
 from .convolution import filter_gradient_desc
-from .dense import weight_gradient_desc
+from .linear import weight_gradient_desc
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc
 from .store import Store
@@ -149,5 +148,5 @@ def planned_layouts(
         elif isinstance(op, MatMul) and op.c.role == "gradient" and op.c not in planned:
             desc, gradient = weight_gradient_desc(op, dtype), op.c
         if desc is not None:
-            planned[gradient] = desc.descriptor(DIFF_WEIGHTS)
+            planned[gradient] = desc.descriptor("diff_weights")
     return planned

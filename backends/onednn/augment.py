@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ...graph.augmentations import stages
@@ -23,32 +25,21 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     else:
         pictures = raw.array(op.x.shape, np.uint8)
     images, order, step = b.data(op.images), b.data(op.order), b.array(op.step)
-    chosen, plan = rows_of_step(b, op), _Plan(op)
+    chosen = rows_of_step(b, op)
+
+    @lru_cache(1)
+    def drawn_in(epoch: int, count: int) -> list[Array]:
+        """What is drawn for all samples, at once: NumPy's calls cost more than numbers."""
+        return decisions(op, np.arange(count), epoch)
 
     def gather() -> None:
         rows = np.maximum(chosen(), 0)
         epoch = int(step[0]) // (len(order()) // n)
         source = images()
-        drawn = plan.decisions(rows, epoch, len(source))
+        drawn = [each[rows] for each in drawn_in(epoch, len(source))]
         augmented(op, source, rows, epoch, drawn, pictures)
 
     kinds = ", ".join(each.kind for each in op.augment)
     details = {"augment": kinds, "pictures": f"{'u8' if raw else 'f32'} {n}x{op.x.size // n}"}
     b.host(op, gather, "take", details)
     scale_pixels(b, op, raw)
-
-
-class _Plan:
-    """What is drawn for every sample of an epoch, at once: NumPy's calls cost more than numbers."""
-
-    def __init__(self, op: GatherAugmented) -> None:
-        self._op = op
-        self._known: tuple[int, int] = (-1, -1)
-        self._drawn: list[Array] = []
-
-    def decisions(self, rows: Array, epoch: int, count: int) -> list[Array]:
-        """Those of ``rows`` out of ``count`` samples."""
-        if self._known != (epoch, count):
-            self._drawn = decisions(self._op, np.arange(count), epoch)
-            self._known = epoch, count
-        return [drawn[rows] for drawn in self._drawn]

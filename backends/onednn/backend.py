@@ -12,7 +12,6 @@ from ...graph.rewrites import LIBRARY_REWRITES
 from ..base import Limits, Options, Precision
 from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
 from ..tuning import Tuning, code_digest
-from .constants import DST, SRC, WEIGHTS
 from .executable import OneDnnExecutable
 from .library import library
 from .memory import LAYOUTS, Descriptor, Memory
@@ -97,12 +96,12 @@ class OneDnnBackend:
         n = 2048
         square, blocked = Descriptor.of((n, n)), Descriptor.of((n, n), "any")
         desc = PrimitiveDesc("matmul", square, blocked, None, square, None)
-        memories = {i: Memory(desc.descriptor(i)) for i in (SRC, WEIGHTS, DST)}
-        memories[SRC].array()[:], memories[WEIGHTS].array()[:] = 1.0, 0.5
+        memories = {i: Memory(desc.descriptor(i)) for i in ("src", "weights", "dst")}
+        memories["src"].array()[:], memories["weights"].array()[:] = 1.0, 0.5
         gemm = Primitive(desc, memories)
         large = Descriptor.of((1 << 24,))
         source, target = Memory(large), Memory(large)
-        move = Primitive(reorder_desc(large, large), {SRC: source, DST: target})
+        move = Primitive(reorder_desc(large, large), {"src": source, "dst": target})
         return Limits(2 * n**3 / _fastest(gemm) / 1e9, 2 * large.nbytes / _fastest(move) / 1e9)
 
     def versions(self) -> Mapping[str, str]:

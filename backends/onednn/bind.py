@@ -15,7 +15,6 @@ from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
 from ...graph.ops import Reshape
 from ..base import BoundCall
 from ..registry import Registry
-from .constants import DST, SRC
 from .library import library
 from .memory import Descriptor, Memory
 from .places import Places
@@ -25,7 +24,6 @@ from .primitive import (
     PrimitiveDesc,
     Step,
     copy,
-    on_host,
     reorder_desc,
 )
 from .store import Store
@@ -206,7 +204,7 @@ class Binder:
             self._entered.append(copied)
             steps = self.prologue
         op, desc = self.graph.ops[self._position], reorder_desc(home.descriptor, descriptor)
-        self.primitive(op, desc, {SRC: home, DST: copied}, {"tensor": tensor.name}, steps)
+        self.primitive(op, desc, {"src": home, "dst": copied}, {"tensor": tensor.name}, steps)
         return copied
 
     def plain(self, tensor: Tensor) -> Memory:
@@ -332,7 +330,7 @@ class Binder:
         self,
         op: Op,
         desc: PrimitiveDesc,
-        arguments: Mapping[int, Memory],
+        arguments: Mapping[str, Memory],
         details: Mapping[str, object] | None = None,
         steps: list[Step] | None = None,
     ) -> None:
@@ -347,11 +345,11 @@ class Binder:
         self,
         op: Op,
         desc: PrimitiveDesc,
-        inputs: Mapping[int, Tensor],
-        outputs: Mapping[int, Tensor],
+        inputs: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor],
         details: Mapping[str, object] | None = None,
-        further: Mapping[int, Memory | None] | None = None,
-    ) -> dict[int, Memory]:
+        further: Mapping[str, Memory | None] | None = None,
+    ) -> dict[str, Memory]:
         """Append a library call on tensors, all of them in the layouts that the primitive wants.
 
         further: arguments that are no such tensors, None for those that are left out. Returns all.
@@ -368,24 +366,19 @@ class Binder:
         function: Callable[[], None],
         name: str,
         details: Mapping[str, str] | None = None,
+        late: Sequence[Tensor] | None = None,
     ) -> None:
-        """Append work that NumPy does on the host."""
-        self.steps.append(on_host(op, function, name, details))
+        """Append work that NumPy does on the host.
 
-    def late(
-        self,
-        op: Op,
-        written: Sequence[Tensor],
-        function: Callable[[], None],
-        name: str,
-        details: Mapping[str, str] | None = None,
-    ) -> None:
-        """The same, but before an operation that touches what is written, or at the end.
-
-        There it stands beside its like, whose code is still in the cache: the first of them takes
-        many times as long as the others.
+        ``late``: what it writes, if it may come later, before an operation that touches that, or at
+        the end. There it stands beside its like, whose code is still in the cache: the first of
+        them takes many times as long as the others.
         """
-        self._late.append((set(written), on_host(op, function, name, details)))
+        step = Step(function, (), BoundCall(op, "numpy", name, "", details or {}))
+        if late is None:
+            self.steps.append(step)
+        else:
+            self._late.append((set(late), step))
 
     def _flush(self, touched: set[Tensor] | None = None) -> None:
         """Append what is late: all of it, in order, where any of these tensors is touched."""

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from ...graph.ops import Activation, ActivationBackward, ChannelScale, Pad2d
 from .bind import Binder, binds
-from .constants import (
-    ATTR_SCALES,
-    BINARY_ADD,
-    BINARY_MUL,
-    DST,
-    ELTWISE_ABS,
-    ELTWISE_LINEAR,
-    SCALED_TANH,
-    SRC,
-    SRC_1,
-    post_op,
-)
+from .constants import BINARY_ADD, BINARY_MUL, ELTWISE_ABS, ELTWISE_LINEAR, SCALED_TANH
 from .memory import Descriptor, channel_shape
 from .primitive import Attributes, first_fast, needed
 
@@ -25,13 +14,13 @@ def channel_scale(b: Binder, op: ChannelScale) -> None:
     spread = Descriptor.of(channel_shape(op.x))
     layout = b.home(op.x).descriptor
     factor = b.constant(Descriptor.of((1,)), op.factor)
-    arguments = (BINARY_MUL, layout, spread, layout, Attributes(scales=(SRC,)))
+    arguments = (BINARY_MUL, layout, spread, layout, Attributes(scales=("src",)))
     desc = needed(first_fast("binary", [arguments], {"src": layout}))
     memories = {
-        SRC: b.home(op.x),
-        SRC_1: b.home(op.s).view(spread),
-        DST: b.output(op.y, layout),
-        ATTR_SCALES | SRC: factor,
+        "src": b.home(op.x),
+        "src_1": b.home(op.s).view(spread),
+        "dst": b.output(op.y, layout),
+        "scale_src": factor,
     }
     b.primitive(op, desc, memories, {"factor": op.factor})
 
@@ -62,7 +51,7 @@ def scaled_tanh(b: Binder, op: Activation) -> None:
     arguments = (BINARY_MUL, layout, single, layout, Attributes(chain=rest))
     desc = needed(first_fast("binary", [arguments], {"src": layout}))
     factor = b.constant(single, slope)
-    memories = {SRC: b.home(op.x), SRC_1: factor, DST: b.output(op.y, layout)}
+    memories = {"src": b.home(op.x), "src_1": factor, "dst": b.output(op.y, layout)}
     b.primitive(op, desc, memories, {"kind": op.kind})
 
 
@@ -91,7 +80,7 @@ def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
     )
     y, dx, sums = b.home(op.value), b.output(op.dx, layout), b.scratch(layout)
     dy, zero = b.want(op.dy, layout), b.constant(single, 0.0)
-    b.primitive(op, first, {SRC: y, SRC_1: zero, DST: sums}, {"kind": op.kind})
-    factors = {post_op(2) | SRC_1: sums, post_op(3) | SRC_1: dy}
-    memories = {SRC: y, SRC_1: zero, **factors, DST: dx}
+    b.primitive(op, first, {"src": y, "src_1": zero, "dst": sums}, {"kind": op.kind})
+    factors = {"post_op_2_src_1": sums, "post_op_3_src_1": dy}
+    memories = {"src": y, "src_1": zero, **factors, "dst": dx}
     b.primitive(op, second, memories, {"kind": op.kind})

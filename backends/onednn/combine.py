@@ -10,7 +10,7 @@ from ...graph.graph import Shape, Tensor
 from ...graph.ops import Add, Concat, PadChannels, Slice
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import BINARY_ADD, DST, MULTIPLE_SRC, SRC, SRC_1
+from .constants import BINARY_ADD
 from .memory import Descriptor, Memory
 from .primitive import (
     NoFastKernel,
@@ -29,15 +29,15 @@ def add(b: Binder, op: Add) -> None:
     post, count = post_ops(op, b.dtype), len(op.terms)
     layouts = _layouts(b, op.terms[0])
     if count == 2:
-        kind, places = "binary", [SRC, SRC_1]
+        kind, places = "binary", ["src", "src_1"]
         candidates: list[tuple[Any, ...]] = [
             (BINARY_ADD, layout, layout, layout, post) for layout in layouts
         ]
     else:
-        kind, places = "sum", list(range(MULTIPLE_SRC, MULTIPLE_SRC + count))
+        kind, places = "sum", [f"multiple_src_{at}" for at in range(count)]
         candidates = [sum_arguments(layout, count) for layout in layouts]
     desc = needed(first_fast(kind, candidates, {"terms": count}))
-    layout = desc.descriptor(DST)
+    layout = desc.descriptor("dst")
     terms = (
         sorted(op.terms, key=lambda term: not _free(b, term, layout)) if count == 2 else op.terms
     )
@@ -45,12 +45,12 @@ def add(b: Binder, op: Add) -> None:
     if count == 2 and _free(b, terms[0], layout):
         # In place it touches a quarter less memory.
         b.overwritten.add(terms[0])
-        memories[DST] = memories[SRC].view(layout)
-        b.alias(op.y, memories[DST])
+        memories["dst"] = memories["src"].view(layout)
+        b.alias(op.y, memories["dst"])
     else:
-        memories[DST] = b.output(op.y, layout)
+        memories["dst"] = b.output(op.y, layout)
     b.primitive(op, desc, memories, {"post_op": op.activation} if post is not None else {})
-    return activate_behind(b, op, memories[DST])
+    return activate_behind(b, op, memories["dst"])
 
 
 def _free(b: Binder, term: Tensor, layout: Descriptor) -> bool:
@@ -91,8 +91,8 @@ def _joined(b: Binder, shapes: Sequence[Shape], y: Tensor, name: str) -> Primiti
 def _join(
     b: Binder, op: Concat | PadChannels, desc: PrimitiveDesc, parts: Sequence[Memory]
 ) -> None:
-    sources = {MULTIPLE_SRC + at: part for at, part in enumerate(parts)}
-    b.primitive(op, desc, {**sources, DST: b.output(op.y, desc.descriptor(DST))}, {"axis": 1})
+    sources = {f"multiple_src_{at}": part for at, part in enumerate(parts)}
+    b.primitive(op, desc, {**sources, "dst": b.output(op.y, desc.descriptor("dst"))}, {"axis": 1})
 
 
 @binds(Slice, dtypes=BOTH)
@@ -109,7 +109,7 @@ def slice_channels(b: Binder, op: Slice) -> None:
         source = b.want(op.x, layout).view(part)
         target = b.output(op.y, b.layout(op.y.shape, name))
         desc = reorder_desc(part, target.descriptor)
-        return b.primitive(op, desc, {SRC: source, DST: target}, {"begin": op.begin})
+        return b.primitive(op, desc, {"src": source, "dst": target}, {"begin": op.begin})
     raise NoFastKernel
 
 

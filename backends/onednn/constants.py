@@ -20,7 +20,6 @@ ENGINE_CPU = 1
 STREAM_IN_ORDER = 1
 
 DATA_TYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "uint8": 6}
-F32 = DATA_TYPES["float32"]
 DATA_TYPE_NAMES = {2: "bf16", 3: "f32", 4: "s32", 5: "s8", 6: "u8"}
 
 TAG_ANY = 1
@@ -59,45 +58,35 @@ SCALED_TANH = (
 QUERY_IMPL_INFO = 8
 QUERY_STRIDES = 14
 QUERY_EXEC_ARG_MD = 255
-QUERY_NDIMS, QUERY_DIMS, QUERY_DATA_TYPE, QUERY_PADDED_DIMS = 256, 257, 258, 260
+QUERY_NDIMS, QUERY_DIMS, QUERY_DATA_TYPE = 256, 257, 258
 QUERY_INNER_NBLKS, QUERY_INNER_BLKS, QUERY_INNER_IDXS = 263, 264, 265
 
-SRC, SRC_1, DST, WEIGHTS, BIAS, WORKSPACE, SCRATCHPAD = 1, 2, 17, 33, 41, 64, 80
 SCRATCHPAD_USER = 1
-DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
-MEAN, VARIANCE, NORM_SCALE, NORM_SHIFT = 49, 50, 51, 52
-DIFF_SCALE, DIFF_SHIFT = 255, 256
-MULTIPLE_SRC = 1024  # plus the number of the source
-ATTR_SCALES = 4096
-POST_OP_0 = 32768  # DNNL_ARG_ATTR_MULTIPLE_POST_OP(0)
 
-
-def post_op(at: int) -> int:
-    """The arguments of the post-operation of this number: DNNL_ARG_ATTR_MULTIPLE_POST_OP(at)."""
-    return POST_OP_0 * (at + 1)
-
-
-ARGUMENT_NAMES = {
-    SRC: "src",
-    SRC_1: "src_1",
-    DST: "dst",
-    WEIGHTS: "weights",
-    BIAS: "bias",
-    WORKSPACE: "workspace",
-    DIFF_SRC: "diff_src",
-    DIFF_DST: "diff_dst",
-    DIFF_WEIGHTS: "diff_weights",
-    DIFF_BIAS: "diff_bias",
-    MEAN: "mean",
-    VARIANCE: "variance",
-    NORM_SCALE: "scale",
-    NORM_SHIFT: "shift",
-    DIFF_SCALE: "diff_scale",
-    DIFF_SHIFT: "diff_shift",
-    **{post_op(at) | SRC_1: f"post_op_{at}_src_1" for at in range(8)},
-    ATTR_SCALES | SRC: "scale_src",
-    ATTR_SCALES | SRC_1: "scale_src_1",
-    **{MULTIPLE_SRC + at: f"src_{at}" for at in range(64)},
+# The arguments of primitives by name. Post-operations, and the sources of sums and concatenations,
+# are numbered.
+ARGUMENTS = {
+    "src": 1,
+    "src_1": 2,
+    "dst": 17,
+    "weights": 33,
+    "bias": 41,
+    "workspace": 64,
+    "scratchpad": 80,
+    "diff_src": 129,
+    "diff_dst": 145,
+    "diff_weights": 161,
+    "diff_bias": 169,
+    "mean": 49,
+    "variance": 50,
+    "scale": 51,
+    "shift": 52,
+    "diff_scale": 255,
+    "diff_shift": 256,
+    "scale_src": 4096 | 1,
+    "scale_src_1": 4096 | 2,
+    **{f"post_op_{at}_src_1": 32768 * (at + 1) | 2 for at in range(32)},
+    **{f"multiple_src_{at}": 1024 + at for at in range(1024)},
 }
 
 ISA_NAMES = {

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...graph.graph import Op, Shape, Tensor
+from ...graph.graph import Op, Tensor
 from ...graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import (
-    BIAS,
-    CONVOLUTION_DIRECT,
-    DIFF_BIAS,
-    DIFF_DST,
-    DIFF_SRC,
-    DIFF_WEIGHTS,
-    DST,
-    FORWARD_TRAINING,
-    SRC,
-    WEIGHTS,
-)
+from .constants import CONVOLUTION_DIRECT, FORWARD_TRAINING
 from .library import Dims, library
 from .memory import Descriptor
 from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind, needed
@@ -45,23 +34,6 @@ def default_layout(channels: int) -> str:
     return "nhwc" if channels == 1 else candidate_layouts()[0]
 
 
-class ConvDescriptors:
-    """The descriptors of one convolution for a layout: source, weights, bias, destination.
-
-    ``types``: of source, weights and destination.
-    """
-
-    def __init__(self, op: Convolution, layout: str, types: Types) -> None:
-        x, w, y = tensors_of(op)
-        blocked = layout.startswith("nChw")
-        # Oihw16o kernels read pictures of 1 or 3 channels unblocked.
-        source = "nchw" if blocked and x.shape[1] < 8 else layout
-        self.src = Descriptor.of(x.shape, source, types[0])
-        self.weights = Descriptor.of(filter_shape(w, op.groups), "any", types[1])
-        self.dst = Descriptor.of(y.shape, layout, types[2])
-        self.bias = Descriptor.of((w.shape[0],))
-
-
 def tensors_of(op: Convolution) -> tuple[Tensor, Tensor, Tensor]:
     """Pictures, filters and outputs, or their gradients."""
     if isinstance(op, Conv2d):
@@ -69,9 +41,23 @@ def tensors_of(op: Convolution) -> tuple[Tensor, Tensor, Tensor]:
     return (op.dx, op.w, op.dy) if isinstance(op, Conv2dBackwardData) else (op.x, op.dw, op.dy)
 
 
-def filter_shape(w: Tensor, groups: int) -> Shape:
-    """(O, I, kh, kw), or (groups, O / groups, I, kh, kw)."""
-    return w.shape if groups == 1 else (groups, w.shape[0] // groups, *w.shape[1:])
+def _operands(
+    op: Convolution, layout: str, types: Types, *bias: bool
+) -> tuple[Descriptor | None, ...]:
+    """Source, weights, bias, if that is asked for, and destination, for a layout.
+
+    ``types``: of source, weights and destination. ``bias``: whether there is one.
+    """
+    x, w, y = tensors_of(op)
+    # Oihw16o kernels read pictures of 1 or 3 channels unblocked.
+    source = "nchw" if layout.startswith("nChw") and x.shape[1] < 8 else layout
+    filters = w.shape if op.groups == 1 else (op.groups, w.shape[0] // op.groups, *w.shape[1:])
+    return (
+        Descriptor.of(x.shape, source, types[0]),
+        Descriptor.of(filters, "any", types[1]),
+        *(Descriptor.of((w.shape[0],)) if there else None for there in bias),
+        Descriptor.of(y.shape, layout, types[2]),
+    )
 
 
 def _slide(op: Convolution) -> tuple[Any, ...]:
@@ -98,20 +84,8 @@ def _forward_desc(
     bias: bool = False,
     post: Attributes | None = None,
 ) -> PrimitiveDesc | None:
-    every = [ConvDescriptors(op, layout, types) for layout in layouts]
-    candidates = [
-        (
-            prop,
-            CONVOLUTION_DIRECT,
-            d.src,
-            d.weights,
-            d.bias if bias else None,
-            d.dst,
-            *_slide(op),
-            post,
-        )
-        for d in every
-    ]
+    every = [_operands(op, layout, types, bias) for layout in layouts]
+    candidates = [(prop, CONVOLUTION_DIRECT, *each, *_slide(op), post) for each in every]
     return first_fast("convolution_forward", candidates, _details(op))
 
 
@@ -136,10 +110,10 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     kind, post = forward_kind(b.graph), post_ops(op, written)
     types, bias = (b.dtype, b.dtype, written), op.bias is not None
     desc = needed(_forward_desc(op, layouts, types, kind, bias, post))
-    further = {BIAS: None if op.bias is None else b.home(op.bias)}
-    inputs = {SRC: op.x, WEIGHTS: op.w}
-    arguments = b.tensors(op, desc, inputs, {DST: op.y}, _details(op), further)
-    activate_behind(b, op, arguments[DST])
+    further = {"bias": None if op.bias is None else b.home(op.bias)}
+    inputs = {"src": op.x, "weights": op.w}
+    arguments = b.tensors(op, desc, inputs, {"dst": op.y}, _details(op), further)
+    activate_behind(b, op, arguments["dst"])
 
 
 @binds(Conv2dBackwardData, dtypes=BOTH)
@@ -148,12 +122,10 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     forward = _forward_layouts(op, b.choices)
     hint = needed(_forward_desc(op, forward, (b.dtype,) * 3))
     types = (b.written_type(op.dx), b.dtype, b.dtype)
-    every = [ConvDescriptors(op, layout, types) for layout in layouts]
-    candidates = [
-        (CONVOLUTION_DIRECT, d.src, d.weights, d.dst, *_slide(op), hint, None) for d in every
-    ]
+    every = [_operands(op, layout, types) for layout in layouts]
+    candidates = [(CONVOLUTION_DIRECT, *each, *_slide(op), hint, None) for each in every]
     desc = needed(first_fast("convolution_backward_data", candidates, _details(op)))
-    b.tensors(op, desc, {DIFF_DST: op.dy, WEIGHTS: op.w}, {DIFF_SRC: op.dx}, _details(op))
+    b.tensors(op, desc, {"diff_dst": op.dy, "weights": op.w}, {"diff_src": op.dx}, _details(op))
 
 
 def filter_gradient_desc(
@@ -193,10 +165,8 @@ def _filter_gradient(
     hint = _forward_desc(op, forward, (dtype,) * 3)
     if hint is None:
         return None
-
-    d = ConvDescriptors(op, layout, (dtype, "float32", dtype))
-    shapes = (d.src, d.weights, op.bias_grad and d.bias, d.dst)
-    arguments = (CONVOLUTION_DIRECT, *shapes, *_slide(op), hint, attributes)
+    operands = _operands(op, layout, (dtype, "float32", dtype), op.bias_grad is not None)
+    arguments = (CONVOLUTION_DIRECT, *operands, *_slide(op), hint, attributes)
     return first_fast("convolution_backward_weights", [arguments], _details(op))
 
 
@@ -206,6 +176,6 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     details = _details(op)
     if b.dtype != b.activations:
         details["reason"] = "oneDNN has no correct bfloat16 kernel for it"
-    further = {DIFF_BIAS: None if op.bias_grad is None else b.output(op.bias_grad)}
-    inputs = {SRC: op.x, DIFF_DST: op.dy}
-    b.tensors(op, desc, inputs, {DIFF_WEIGHTS: op.dw}, details, further)
+    further = {"diff_bias": None if op.bias_grad is None else b.output(op.bias_grad)}
+    inputs = {"src": op.x, "diff_dst": op.dy}
+    b.tensors(op, desc, inputs, {"diff_weights": op.dw}, details, further)

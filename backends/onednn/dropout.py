@@ -10,7 +10,7 @@ from ...common import random
 from ...graph.graph import Op, Tensor
 from ...graph.ops import Dropout, DropoutBackward
 from .bind import BOTH, Binder, binds
-from .constants import ATTR_SCALES, BINARY_MUL, DST, SRC, SRC_1
+from .constants import BINARY_MUL
 from .memory import Descriptor, Memory
 from .primitive import Attributes, first_fast, needed
 
@@ -39,13 +39,13 @@ def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: floa
     """y = scale x mask in row-major order, in which the mask was drawn."""
     layout = b.layout(x.shape)
     chosen = Descriptor.of(x.shape, "plain", "uint8")
-    arguments = (BINARY_MUL, layout, chosen, layout, Attributes(scales=(SRC,)))
+    arguments = (BINARY_MUL, layout, chosen, layout, Attributes(scales=("src",)))
     desc = needed(first_fast("binary", [arguments], {"src": layout}))
     factor = b.constant(Descriptor.of((1,)), scale)
     memories = {
-        SRC: b.want(x, layout),
-        SRC_1: Memory(chosen, b.array(mask).reshape(-1).view(np.uint8)),
-        DST: b.output(y, layout),
-        ATTR_SCALES | SRC: factor,
+        "src": b.want(x, layout),
+        "src_1": Memory(chosen, b.array(mask).reshape(-1).view(np.uint8)),
+        "dst": b.output(y, layout),
+        "scale_src": factor,
     }
     b.primitive(op, desc, memories, {"scale": scale})

@@ -17,12 +17,11 @@ from ..tuning import Tuning
 # Their import enters their kernels into the table.
 from . import (  # noqa: F401
     augment,
-    bias,
     classic,
     combine,
     dropout,
     fallback,
-    im2col,
+    linear,
     losses,
     lrn,
     muon,

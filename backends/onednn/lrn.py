@@ -8,17 +8,7 @@ from typing import Any
 from ...graph.graph import Tensor
 from ...graph.ops import DivisiveNorm, DivisiveNormBackward, Lrn, LrnBackward
 from .bind import BOTH, Binder, binds
-from .constants import (
-    DIFF_DST,
-    DIFF_SRC,
-    DST,
-    FORWARD_INFERENCE,
-    FORWARD_TRAINING,
-    LRN_ACROSS_CHANNELS,
-    LRN_WITHIN_CHANNEL,
-    SRC,
-    WORKSPACE,
-)
+from .constants import FORWARD_INFERENCE, FORWARD_TRAINING, LRN_ACROSS_CHANNELS, LRN_WITHIN_CHANNEL
 from .convolution import candidate_layouts
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, first_fast, needed
@@ -59,7 +49,7 @@ def _pair(b: Binder, op: Backward) -> tuple[PrimitiveDesc, PrimitiveDesc] | None
             continue
         hint = _forward_desc(op, FORWARD_TRAINING, [layout])
         if hint is not None:
-            backward = (*_arguments(op, hint.descriptor(SRC), 3), hint, None)
+            backward = (*_arguments(op, hint.descriptor("src"), 3), hint, None)
             if desc := first_fast("lrn_backward", [backward], {"size": op.size}):
                 return hint, desc
     return None
@@ -89,7 +79,7 @@ def lrn(b: Binder, op: Forward) -> None:
         b.forwards[op.y] = (desc, workspace)
     else:
         desc = needed(_forward_desc(op, FORWARD_INFERENCE, _layouts(b, op.x, op.size)))
-    b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, {"size": op.size}, {WORKSPACE: workspace})
+    b.tensors(op, desc, {"src": op.x}, {"dst": op.y}, {"size": op.size}, {"workspace": workspace})
 
 
 @binds(DivisiveNormBackward, dtypes=BOTH)
@@ -97,13 +87,13 @@ def lrn(b: Binder, op: Forward) -> None:
 def lrn_backward(b: Binder, op: Backward) -> None:
     hint, desc = needed(_pair(b, op))
     known = b.forwards.get(op.y)
-    further = {WORKSPACE: known[1] if known is not None else _forward_again(b, op, hint)}
-    inputs = {SRC: op.x, DIFF_DST: op.dy}
-    b.tensors(op, desc, inputs, {DIFF_SRC: op.dx}, {"size": op.size}, further)
+    further = {"workspace": known[1] if known is not None else _forward_again(b, op, hint)}
+    inputs = {"src": op.x, "diff_dst": op.dy}
+    b.tensors(op, desc, inputs, {"diff_src": op.dx}, {"size": op.size}, further)
 
 
 def _workspace(b: Binder, desc: PrimitiveDesc) -> Memory | None:
-    layout = desc.descriptor(WORKSPACE)
+    layout = desc.descriptor("workspace")
     return b.scratch(layout) if layout.nbytes else None
 
 
@@ -112,7 +102,7 @@ def _forward_again(b: Binder, op: Backward, hint: PrimitiveDesc) -> Memory | Non
     b.home(op.y)  # what was written is held, needed or not
     workspace = _workspace(b, hint)
     if workspace is not None:
-        layout = hint.descriptor(SRC)
-        arguments = {SRC: b.want(op.x, layout), DST: b.scratch(layout), WORKSPACE: workspace}
+        layout = hint.descriptor("src")
+        arguments = {"src": b.want(op.x, layout), "dst": b.scratch(layout), "workspace": workspace}
         b.primitive(op, hint, arguments, {"size": op.size})
     return workspace

@@ -11,7 +11,6 @@ from ...graph.graph import Tensor
 from ...graph.ops import MuonUpdate
 from .arenas import flats, stretches
 from .bind import Binder, binds
-from .constants import DST, SRC, WEIGHTS
 from .memory import Descriptor, Memory
 from .primitive import PrimitiveDesc, reorder_desc
 from .store import tensor_dims
@@ -41,13 +40,15 @@ def _step(b: Binder, op: MuonUpdate, index: int, direction: NDArray[np.uint8]) -
     factor, decay = op.factor(index), op.weight_decay[index]
     u = Memory(b.home(parameter).descriptor, direction)
     plain = b.scratch(Descriptor.of(tensor_dims(parameter, u)))
-    b.primitive(op, reorder_desc(u.descriptor, plain.descriptor), {SRC: u, DST: plain})
+    b.primitive(op, reorder_desc(u.descriptor, plain.descriptor), {"src": u, "dst": plain})
     _newton_schulz(b, op, plain, parameter)
     # As long as the parameter with its padding, which stays zero.
     p = b.store.flat([parameter])
     direct = b.constant(p.descriptor, 0.0)
     turned = b.scratch(u.descriptor, direct.buffer)
-    b.primitive(op, reorder_desc(plain.descriptor, turned.descriptor), {SRC: plain, DST: turned})
+    b.primitive(
+        op, reorder_desc(plain.descriptor, turned.descriptor), {"src": plain, "dst": turned}
+    )
     values = p.array()
     keep, minus_lr = scalar(b), scalar(b)
 
@@ -89,5 +90,5 @@ def _newton_schulz(b: Binder, op: MuonUpdate, u: Memory, parameter: Tensor) -> N
 
 def _product(b: Binder, op: MuonUpdate, left: Memory, right: Memory, target: Memory) -> None:
     arguments = (left.descriptor, right.descriptor, None, target.descriptor, None)
-    memories = {SRC: left, WEIGHTS: right, DST: target}
+    memories = {"src": left, "weights": right, "dst": target}
     b.primitive(op, PrimitiveDesc("matmul", *arguments), memories)

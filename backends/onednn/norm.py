@@ -8,44 +8,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...graph.graph import Shape, Tensor
+from ...graph.graph import Tensor
 from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, Conv2d
 from .bind import BOTH, Binder, binds
 from .constants import (
     BACKWARD,
-    DIFF_DST,
-    DIFF_SCALE,
-    DIFF_SHIFT,
-    DIFF_SRC,
-    DST,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
     FUSE_RELU,
-    MEAN,
-    NORM_SCALE,
-    NORM_SHIFT,
-    SRC,
     USE_GLOBAL_STATS,
     USE_SCALE,
     USE_SHIFT,
-    VARIANCE,
-    WORKSPACE,
 )
 from .convolution import candidate_layouts, wanted_layout
-from .fallback import reference
 from .library import library
 from .memory import Descriptor, Memory
 from .norm_sums import backward, forward
-from .primitive import PrimitiveDesc, first_fast
+from .primitive import NoFastKernel, PrimitiveDesc, first_fast, needed
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
 # The library's own knows ReLU alone.
 KNOWN = (None, "relu")
-
-
-def _picture(shape: Shape) -> Shape:
-    """Flat samples as pictures of one pixel."""
-    return shape if len(shape) == 4 else (*shape, 1, 1)
 
 
 def _input(b: Binder, tensor: Tensor, layout: Descriptor) -> Memory:
@@ -80,20 +63,26 @@ def _flags(op: Norm, shift: bool) -> int:
 
 def _forward_desc(
     b: Binder, op: Norm, prop: int, flags: int, first: Descriptor | None = None
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     """Forward in the ``first`` layout or the one that x has, else in one of the favourites."""
     if op.activation not in KNOWN:
-        return None
-    shape = _picture(op.x.shape)
+        raise NoFastKernel
+    shape = op.x.shape if len(op.x.shape) == 4 else (*op.x.shape, 1, 1)
     layouts = [b.layout(shape, name) for name in (*candidate_layouts(), "nchw")]
     if len(op.x.shape) == 4:
         layouts.insert(0, b.source(op.x).descriptor if first is None else first)
     else:
-        # A layout whose bytes are those of the flat samples.
+        # Pictures of one pixel, in a layout whose bytes are those of the flat samples.
         layouts = [b.layout(shape, "nhwc")]
-
     candidates = [(prop, layout, layout, op.eps, flags, None) for layout in layouts]
-    return first_fast("batch_normalization_forward", candidates, {"src": op.x.shape})
+    return needed(first_fast("batch_normalization_forward", candidates, {"src": op.x.shape}))
+
+
+def _affine(b: Binder, op: Norm) -> dict[str, Memory]:
+    """Scale and shift, as far as the operation has them."""
+    shift = None if isinstance(op, BatchNormBackward) else op.bias
+    given = {"scale": op.weight, "shift": shift}
+    return {name: b.home(tensor) for name, tensor in given.items() if tensor is not None}
 
 
 def _details(op: Norm) -> dict[str, object]:
@@ -109,24 +98,19 @@ def by_library(b: Binder, op: BatchNorm) -> None:
     """Bind the library's primitive as it is, in the type of the binder."""
     flags = _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_TRAINING, flags)
-    if desc is None:
-        return reference(b, op)
-    layout = desc.descriptor(SRC)
+    layout = desc.descriptor("src")
     channels = Descriptor.of(op.mean.shape)
     mean, variance = b.output(op.mean, channels), b.scratch(channels)
     arguments = {
-        SRC: _input(b, op.x, layout),
-        DST: _output(b, op.y, layout),
-        MEAN: mean,
-        VARIANCE: variance,
+        "src": _input(b, op.x, layout),
+        "dst": _output(b, op.y, layout),
+        "mean": mean,
+        "variance": variance,
+        **_affine(b, op),
     }
-    if op.weight is not None:
-        arguments[NORM_SCALE] = b.home(op.weight)
-    if op.bias is not None:
-        arguments[NORM_SHIFT] = b.home(op.bias)
-    workspace = b.scratch(desc.descriptor(WORKSPACE)) if op.activation else None
+    workspace = b.scratch(desc.descriptor("workspace")) if op.activation else None
     if workspace is not None:
-        arguments[WORKSPACE] = workspace
+        arguments["workspace"] = workspace
     b.forwards[op.mean] = (desc, workspace)
     b.variances[op.mean] = variance
     b.primitive(op, desc, arguments, _details(op))
@@ -144,7 +128,7 @@ def by_library(b: Binder, op: BatchNorm) -> None:
         running_var[:] = kept * running_var + unbiased * variances
         np.divide(1.0, np.sqrt(variances + eps), out=inverse_std)
 
-    return b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
+    b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
 
 
 def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:
@@ -160,34 +144,24 @@ def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:
 def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
     flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, _blocked_behind(b, op))
-    if desc is None:
-        return reference(b, op)
-    layout = desc.descriptor(SRC)
-    x = _input(b, op.x, layout)
-    if not forward(b, op, x, lambda: _output(b, op.y, layout)):
-        return reference(b, op)
-    return None
+    layout = desc.descriptor("src")
+    forward(b, op, _input(b, op.x, layout), lambda: _output(b, op.y, layout))
 
 
 @binds(BatchNormInference, dtypes=BOTH)
 def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags)
-    if desc is None:
-        return reference(b, op)
-    layout = desc.descriptor(SRC)
+    layout = desc.descriptor("src")
     x = _input(b, op.x, layout)
     arguments = {
-        SRC: x,
-        DST: _over(b, op.x, x, op.y) or _output(b, op.y, layout),
-        MEAN: b.home(op.running_mean),
-        VARIANCE: b.home(op.running_var),
+        "src": x,
+        "dst": _over(b, op.x, x, op.y) or _output(b, op.y, layout),
+        "mean": b.home(op.running_mean),
+        "variance": b.home(op.running_var),
+        **_affine(b, op),
     }
-    if op.weight is not None:
-        arguments[NORM_SCALE] = b.home(op.weight)
-    if op.bias is not None:
-        arguments[NORM_SHIFT] = b.home(op.bias)
-    return b.primitive(op, desc, arguments, _details(op))
+    b.primitive(op, desc, arguments, _details(op))
 
 
 @binds(BatchNormBackward, dtypes=BOTH)
@@ -203,34 +177,29 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
     known = b.forwards.get(op.mean)
     if op.activation not in KNOWN or (known is None and op.activation):
         # The mask of forward lies in its workspace alone.
-        return reference(b, op)
+        raise NoFastKernel
     hint = known[0] if known is not None else _forward_desc(b, op, FORWARD_TRAINING, flags)
-    if hint is None:
-        return reference(b, op)
-    layout = hint.descriptor(SRC)
+    layout = hint.descriptor("src")
     backward = (BACKWARD, layout, layout, layout, op.eps, flags, hint, None)
-    kind = "batch_normalization_backward"
-    desc = first_fast(kind, [backward], {"src": layout})
-    if desc is None:
-        return reference(b, op)
+    desc = needed(first_fast("batch_normalization_backward", [backward], {"src": layout}))
     channels = Descriptor.of(op.mean.shape)
     dy = _input(b, op.dy, layout)
     arguments = {
-        SRC: _input(b, op.x, layout),
-        DIFF_DST: dy,
-        DIFF_SRC: _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout),
-        MEAN: b.plain(op.mean),
-        VARIANCE: b.variances.get(op.mean) or _variance(b, op),
+        "src": _input(b, op.x, layout),
+        "diff_dst": dy,
+        "diff_src": _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout),
+        "mean": b.plain(op.mean),
+        "variance": b.variances.get(op.mean) or _variance(b, op),
+        **_affine(b, op),
     }
     if op.weight is not None:
-        arguments[NORM_SCALE] = b.home(op.weight)
         dw = op.dw
-        arguments[DIFF_SCALE] = b.scratch(channels) if dw is None else b.output(dw, channels)
+        arguments["diff_scale"] = b.scratch(channels) if dw is None else b.output(dw, channels)
     if op.db is not None:
-        arguments[DIFF_SHIFT] = b.output(op.db, channels)
+        arguments["diff_shift"] = b.output(op.db, channels)
     if known is not None and known[1] is not None:
-        arguments[WORKSPACE] = known[1]
-    return b.primitive(op, desc, arguments, _details(op))
+        arguments["workspace"] = known[1]
+    b.primitive(op, desc, arguments, _details(op))
 
 
 def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
@@ -238,18 +207,14 @@ def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     first = None if known is None else known.layout
     flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, first)
-    if desc is None:
-        return reference(b, op)
-    layout = desc.descriptor(SRC)
+    layout = desc.descriptor("src")
     x, dy = _input(b, op.x, layout), _input(b, op.dy, layout)
     y = _input(b, op.y, layout) if op.activation and op.y is not None else None
 
     def target() -> Memory:
         return _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout)
 
-    if not backward(b, op, x, dy, y, target):
-        return reference(b, op)
-    return None
+    backward(b, op, x, dy, y, target)
 
 
 def _variance(b: Binder, op: BatchNormBackward) -> Memory:

@@ -20,24 +20,14 @@ from .bind import Binder
 from .constants import (
     BACKWARD,
     BINARY_ADD,
-    DIFF_DST,
-    DIFF_SCALE,
-    DIFF_SHIFT,
-    DIFF_SRC,
-    DST,
     FORWARD_TRAINING,
-    MEAN,
-    NORM_SCALE,
-    SRC,
-    SRC_1,
     USE_GLOBAL_STATS,
     USE_SCALE,
     USE_SHIFT,
-    VARIANCE,
 )
 from .library import library
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast
+from .primitive import PrimitiveDesc, first_fast, needed
 from .sums import layout_name
 
 Norm = BatchNorm | BatchNormBackward
@@ -54,7 +44,8 @@ class Runs:
     last, some rows of pixels.
 
     A piece's runs, in the order of memory, are (rows, blocks, runs side by side, lanes); blocks and
-    lanes together are the channels, those included that only fill up a block.
+    lanes together are the channels, those included that only fill up a block. Raises NoFastKernel
+    where the library lacks what ``averages`` takes.
     """
 
     def __init__(self, b: Binder, op: Norm, layout: Descriptor) -> None:
@@ -98,7 +89,7 @@ class Runs:
         # How runs of a channel are averaged: in groups of rows, then all that are left.
         _, blocks, beside, lanes = self.shape
         rows, row = self.count * self.shape[0], blocks * beside * lanes
-        self.groups: list[PrimitiveDesc | None] = []
+        self.groups: list[PrimitiveDesc] = []
         # The last chain may be as long as one sum: without AVX-512 the library has one, not four.
         chain = BESIDE if library().has_avx512() else 2 * GROUP
         while rows * beside > chain and 1 < (group := _length(rows, row, GROUP)) <= GROUP:
@@ -106,11 +97,6 @@ class Runs:
             self.groups.append(normalization(Descriptor.of((1, rows * row, group, 1), "nhwc")))
         left = Descriptor.of((rows, c, beside, 1), self.layout)
         self.last, self.rest, self.left = normalization(left), sums_of(left), rows * beside
-
-    @property
-    def usable(self) -> bool:
-        """Whether the library has all that ``averages`` takes."""
-        return None not in (*self.groups, self.last, self.rest)
 
     def of(self, memory: Memory, at: int) -> Memory:
         """Piece number ``at`` of a memory in the layout."""
@@ -152,30 +138,27 @@ class Runs:
         of the variances and the variance of the means (Chan et al., "Algorithms for computing the
         sample variance", 1983).
         """
-        assert self.last
-        assert self.rest
         for desc in (*self.groups, self.last):
-            assert desc
-            size, source = desc.descriptor(MEAN), desc.descriptor(SRC)
+            size, source = desc.descriptor("mean"), desc.descriptor("src")
             averages, terms = (self.b.scratch(Descriptor.of((2, *size.shape))) for _ in (0, 1))
             average, term = halves(averages, size), halves(terms, size)
             values = halves(numbers, source)
             for kind in (0, 1):
                 # The variance of means is a term of the other kind, the average of variances.
-                results = {MEAN: average[kind], VARIANCE: term[1 - kind]}
-                ends = {SRC: values[kind], DST: self.discarded(source)}
+                results = {"mean": average[kind], "variance": term[1 - kind]}
+                ends = {"src": values[kind], "dst": self.discarded(source)}
                 self.b.primitive(self.op, desc, {**ends, **results})
             if variance and desc is not self.last:
                 self._add(average[1], term[1])
             numbers = averages
         # As good as float64 has it is an average once that of all differences from it is added: the
         # sum times the inverse root of the variance, which makes nothing of a sum of 0.
-        ends = {DIFF_DST: self.b.constant(source, 1.0), DIFF_SRC: self.discarded(source)}
-        ends[VARIANCE] = self.b.constant(size, float(self.left**2))
-        ends[NORM_SCALE] = self.b.constant(size, 1.0)
+        ends = {"diff_dst": self.b.constant(source, 1.0), "diff_src": self.discarded(source)}
+        ends["variance"] = self.b.constant(size, float(self.left**2))
+        ends["scale"] = self.b.constant(size, 1.0)
         for kind in (0,) if variance else (0, 1):
-            results = {DIFF_SCALE: term[kind], DIFF_SHIFT: self.b.scratch(size)}
-            given = {SRC: values[kind], MEAN: average[kind]}
+            results = {"diff_scale": term[kind], "diff_shift": self.b.scratch(size)}
+            given = {"src": values[kind], "mean": average[kind]}
             self.b.primitive(self.op, self.rest, {**ends, **given, **results})
         self._add(averages, terms)
         return averages
@@ -183,7 +166,7 @@ class Runs:
     def _add(self, to: Memory, term: Memory) -> None:
         size = to.descriptor
         add = PrimitiveDesc("binary", BINARY_ADD, size, size, size, None)
-        self.b.primitive(self.op, add, {SRC: to, SRC_1: term, DST: to})
+        self.b.primitive(self.op, add, {"src": to, "src_1": term, "dst": to})
 
     def discarded(self, layout: Descriptor) -> Memory:
         """Memory for what nobody reads.
@@ -203,20 +186,18 @@ def halves(pair: Memory, each: Descriptor) -> tuple[Memory, Memory]:
 
 def normalization(
     layout: Descriptor, prop: int = FORWARD_TRAINING, eps: float = 1.0, flags: int = 0
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     """Batch norm of the library; where statistics alone are wanted, eps = 1 keeps all finite."""
     arguments = (prop, layout, layout, eps, flags, None)
-    return first_fast("batch_normalization_forward", [arguments], {"src": layout})
+    return needed(first_fast("batch_normalization_forward", [arguments], {"src": layout}))
 
 
-def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc | None:
+def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc:
     """The sums over (x - mean) g by channel and over g, with variance 1 and scale 1."""
     flags |= USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
     hint = normalization(layout, FORWARD_TRAINING, 0.0, flags)
-    if hint is None:
-        return None
     arguments = (BACKWARD, layout, layout, layout, 0.0, flags, hint, None)
-    return first_fast("batch_normalization_backward", [arguments], {"src": layout})
+    return needed(first_fast("batch_normalization_backward", [arguments], {"src": layout}))
 
 
 def _rows(rows: int, channels: int) -> tuple[int, int]:

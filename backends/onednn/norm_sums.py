@@ -14,84 +14,67 @@ from .constants import (
     BINARY_ADD,
     BINARY_MUL,
     BINARY_SUB,
-    DIFF_DST,
-    DIFF_SCALE,
-    DIFF_SHIFT,
-    DIFF_SRC,
-    DST,
     ELTWISE_FROM_OUTPUT,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
     FUSE_RELU,
-    MEAN,
-    NORM_SCALE,
-    NORM_SHIFT,
-    SRC,
-    SRC_1,
     USE_GLOBAL_STATS,
     USE_SCALE,
     USE_SHIFT,
-    VARIANCE,
-    WORKSPACE,
-    post_op,
 )
 from .memory import Descriptor, Memory
 from .norm_runs import Norm, Runs, halves, normalization, sums_of
-from .primitive import Attributes, PrimitiveDesc, first_fast
+from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast, needed
 
 Array = NDArray[Any]
 
 
-def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) -> bool:
-    """Append batch norm with its statistics; y is ``place()``'s memory. False: it cannot.
+def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) -> None:
+    """Append batch norm with its statistics; y is ``place()``'s memory.
 
-    What a ReLU lets pass is noted if its gradient will be needed.
+    What a ReLU lets pass is noted if its gradient will be needed. Raises NoFastKernel.
     """
     runs = Runs(b, op, x.descriptor)
     readers = [r for r in b.graph.consumers(op.mean) if isinstance(r, BatchNormBackward)]
     noted = any(reader.activation for reader in readers)
-    normalize = _normalize(runs, op, noted)
-    if normalize is None or normalization(runs.piece) is None or not runs.usable:
-        return False
-    mask = b.scratch(normalize.descriptor(WORKSPACE)) if noted else None
+    normalize, measure = _normalize(runs, op, noted), normalization(runs.piece)
+    mask = b.scratch(normalize.descriptor("workspace")) if noted else None
     if mask is not None and not _fits(runs, mask):
-        return False
-    mean, variance = _measure(b, op, runs, x)
+        raise NoFastKernel
+    mean, variance = _measure(b, op, runs, measure, x)
     given, y = _given(b, op, runs, mean, variance), place()
     if mask is not None:
-        given[WORKSPACE] = mask
-    ends = {SRC: x.view(runs.normal), DST: y.view(runs.normal)}
+        given["workspace"] = mask
+    ends = {"src": x.view(runs.normal), "dst": y.view(runs.normal)}
     b.primitive(op, normalize, {**ends, **given}, {"fused": op.activation} if op.activation else {})
     _statistics(b, op, mean.array(), variance.array(), late=bool(readers))
     if readers:
         b.normalized[op.mean] = _for_gradient(b, op, runs, x.descriptor, mask)
-    return True
 
 
 def _fits(runs: Runs, mask: Memory) -> bool:
     """Whether the pieces' gradients can read what the ReLU of the whole let pass."""
-    gradient = sums_of(runs.piece, FUSE_RELU)
-    if gradient is None:
-        return False
-    return runs.count * gradient.descriptor(WORKSPACE).nbytes == mask.descriptor.nbytes
+    bits = sums_of(runs.piece, FUSE_RELU).descriptor("workspace")
+    return runs.count * bits.nbytes == mask.descriptor.nbytes
 
 
-def _measure(b: Binder, op: BatchNorm, runs: Runs, x: Memory) -> tuple[Memory, Memory]:
+def _measure(
+    b: Binder, op: BatchNorm, runs: Runs, measure: PrimitiveDesc, x: Memory
+) -> tuple[Memory, Memory]:
     """Append mean and variance; each: (channels,)."""
-    measure, channels = normalization(runs.piece), Descriptor.of(op.mean.shape)
-    assert measure
+    channels = Descriptor.of(op.mean.shape)
     found, means, variances = runs.found()
     # The last piece first: it may still be in the cache.
     for at in reversed(range(runs.count)):
-        results = {MEAN: means[at], VARIANCE: variances[at]}
-        ends = {SRC: runs.of(x, at), DST: runs.discarded(runs.piece)}
+        results = {"mean": means[at], "variance": variances[at]}
+        ends = {"src": runs.of(x, at), "dst": runs.discarded(runs.piece)}
         b.primitive(op, measure, {**ends, **results})
     mean, variance = halves(runs.averages(found, variance=True), channels)
     b.alias(op.mean, mean)
     return mean, variance
 
 
-def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc | None:
+def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc:
     """(x - mean) scale + shift, by channel where the layout allows it, else by run."""
     flags = USE_GLOBAL_STATS | (FUSE_RELU if op.activation else 0)
     if op.weight is not None or not runs.even:
@@ -104,12 +87,12 @@ def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc | None:
 
 def _given(
     b: Binder, op: BatchNorm, runs: Runs, mean: Memory, variance: Memory
-) -> dict[int, Memory]:
+) -> dict[str, Memory]:
     """What ``_normalize`` takes beside x."""
-    affine = {NORM_SCALE: op.weight, NORM_SHIFT: op.bias}
+    affine = {"scale": op.weight, "shift": op.bias}
     known = {key: b.home(tensor) for key, tensor in affine.items() if tensor is not None}
     if runs.even:
-        return {MEAN: mean, VARIANCE: variance, **known}
+        return {"mean": mean, "variance": variance, **known}
     (run_mean, run_scale, run_shift), table, fill = runs.by_run(3)
     means, variances = mean.array(), variance.array()
     weight, bias = (known[key].array() if key in known else None for key in affine)
@@ -124,7 +107,7 @@ def _given(
 
     b.host(op, run, "sqrt, divide", {"channels": str(len(means))})
     one = b.constant(runs.numbers, 1.0)
-    return {MEAN: run_mean, VARIANCE: one, NORM_SCALE: run_scale, NORM_SHIFT: run_shift}
+    return {"mean": run_mean, "variance": one, "scale": run_scale, "shift": run_shift}
 
 
 def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bool) -> None:
@@ -140,10 +123,7 @@ def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bo
 
     written = (op.inverse_std, op.running_mean, op.running_var)
     details = {"channels": str(len(mean))}
-    if late:
-        b.late(op, written, run, "multiply, sqrt", details)
-    else:
-        b.host(op, run, "multiply, sqrt", details)
+    b.host(op, run, "multiply, sqrt", details, written if late else None)
 
 
 def _for_gradient(
@@ -172,11 +152,8 @@ def _for_gradient(
         shares[0] *= share
         shares[1] = share
 
-    details = {"channels": str(len(mean))}
-    if isinstance(op, BatchNorm):
-        b.late(op, (op.inverse_std,), run, "multiply", details)
-    else:
-        b.host(op, run, "multiply", details)
+    late = (op.inverse_std,) if isinstance(op, BatchNorm) else None
+    b.host(op, run, "multiply", {"channels": str(len(mean))}, late)
     return Normalized(layout, run_mean, scale, factors, kept, mask)
 
 
@@ -187,51 +164,47 @@ def backward(
     dy: Memory,
     y: Memory | None,
     place: Callable[[], Memory],
-) -> bool:
-    """Append dx and the sums behind it; its memory, ``place()``, may be dy's. False: it cannot.
+) -> None:
+    """Append dx and the sums behind it; its memory, ``place()``, may be dy's.
 
     With g = dy where y > 0 and d = x - mean: dw = inverse_std sum of g d, and
-    dx = weight inverse_std (g - inverse_std^2 d (mean of g d) - mean of g).
+    dx = weight inverse_std (g - inverse_std^2 d (mean of g d) - mean of g). Raises NoFastKernel.
     """
     runs = Runs(b, op, x.descriptor)
     known = b.normalized.get(op.mean)
     noted = known.mask if known is not None and y is not None else None
     gradient = sums_of(runs.piece, 0 if noted is None else FUSE_RELU)
     mask, correct = _masking(runs), _correction(runs)
-    if None in (gradient, mask, correct) or not runs.usable:
-        return False
-    assert gradient
-    assert mask
-    assert correct
     if known is None:
         known = _for_gradient(b, op, runs, x.descriptor, None)
     found, products, sums = runs.found()
     dx, one = place(), b.constant(runs.numbers, 1.0)
-    statistics = {MEAN: known.mean, VARIANCE: one, NORM_SCALE: one}
+    statistics = {"mean": known.mean, "variance": one, "scale": one}
     # The last piece first: it may still be in the cache.
     for at in reversed(range(runs.count)):
         passed, result = runs.of(dy, at), runs.of(dx, at)
-        given = {SRC: runs.of(x, at), **statistics}
+        given = {"src": runs.of(x, at), **statistics}
         if noted is not None:
-            bits = gradient.descriptor(WORKSPACE)
-            given[WORKSPACE] = Memory(bits, noted.buffer[at * bits.nbytes :])
+            bits = gradient.descriptor("workspace")
+            given["workspace"] = Memory(bits, noted.buffer[at * bits.nbytes :])
         else:
             if y is not None:
-                b.primitive(op, mask, {DST: runs.of(y, at), DIFF_DST: passed, DIFF_SRC: result})
+                b.primitive(
+                    op, mask, {"dst": runs.of(y, at), "diff_dst": passed, "diff_src": result}
+                )
                 passed = result
             result = runs.discarded(runs.piece)
-        results = {DIFF_SCALE: products[at], DIFF_SHIFT: sums[at]}
-        b.primitive(op, gradient, {**given, DIFF_DST: passed, DIFF_SRC: result, **results})
+        results = {"diff_scale": products[at], "diff_shift": sums[at]}
+        b.primitive(op, gradient, {**given, "diff_dst": passed, "diff_src": result, **results})
     totals = runs.averages(found)
     mean, (slope, offset) = _moves(b, op, runs, known, totals)
     _gradients(b, op, runs, known, totals.array((2, -1)))
     thin = [memory.view(runs.thin) for memory in (mean, slope, offset, known.scale)]
     g = (dy if y is None else dx).view(runs.wide)
     links = {0: thin[1], 1: g, 2: thin[2], 3: thin[3]}
-    rest = {post_op(link) | SRC_1: memory for link, memory in links.items()}
-    ends = {SRC: x.view(runs.wide), SRC_1: thin[0], DST: dx.view(runs.wide)}
+    rest = {f"post_op_{link}_src_1": memory for link, memory in links.items()}
+    ends = {"src": x.view(runs.wide), "src_1": thin[0], "dst": dx.view(runs.wide)}
     b.primitive(op, correct, {**ends, **rest})
-    return True
 
 
 def _moves(
@@ -241,7 +214,7 @@ def _moves(
     pair, channels = totals.descriptor, Descriptor.of(op.mean.shape)
     moves, factors = b.scratch(pair), known.factors
     multiply = PrimitiveDesc("binary", BINARY_MUL, pair, pair, pair, None)
-    b.primitive(op, multiply, {SRC: totals, SRC_1: factors, DST: moves})
+    b.primitive(op, multiply, {"src": totals, "src_1": factors, "dst": moves})
     if runs.by_channel:
         return b.plain(op.mean), halves(moves, channels)
     (slope, offset), numbers, fill = runs.by_run(2)
@@ -271,23 +244,21 @@ def _gradients(
         if db is not None:
             db[:] = sums * number
 
-    b.late(op, written, run, "multiply", {"channels": str(len(inverse_std))})
+    b.host(op, run, "multiply", {"channels": str(len(inverse_std))}, written)
 
 
-def _masking(runs: Runs) -> PrimitiveDesc | None:
+def _masking(runs: Runs) -> PrimitiveDesc:
     """dy where y is above 0, else 0."""
     relu, layout = ELTWISE_FROM_OUTPUT["relu"], runs.piece
     forward = (FORWARD_TRAINING, relu, layout, layout, 0.0, 0.0, None)
-    hint = first_fast("eltwise_forward", [forward], {})
-    if hint is None:
-        return None
+    hint = needed(first_fast("eltwise_forward", [forward], {}))
     backward = (relu, layout, layout, layout, 0.0, 0.0, hint, None)
-    return first_fast("eltwise_backward", [backward], {})
+    return needed(first_fast("eltwise_backward", [backward], {}))
 
 
-def _correction(runs: Runs) -> PrimitiveDesc | None:
+def _correction(runs: Runs) -> PrimitiveDesc:
     """((x - mean) slope + g + offset) scale."""
     wide, thin = runs.wide, runs.thin
     links = ((BINARY_MUL, thin), (BINARY_ADD, wide), (BINARY_ADD, thin), (BINARY_MUL, thin))
     arguments = (BINARY_SUB, wide, thin, wide, Attributes(chain=links))
-    return first_fast("binary", [arguments], {})
+    return needed(first_fast("binary", [arguments], {}))

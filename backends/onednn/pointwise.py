@@ -5,33 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...graph import ops
 from ...graph.graph import Tensor
-from ...graph.ops import (
-    FROM_OUTPUT,
-    Activation,
-    ActivationBackward,
-    Pool2d,
-    Pool2dBackward,
-    Reshape,
-    Scale,
-    Softmax,
-    SoftmaxBackward,
-)
 from .activations import WITHOUT_AVX2, apply, eltwise, inexact, softplus_backward
 from .bind import BOTH, Binder, binds
 from .classic import scaled_tanh, scaled_tanh_backward
 from .constants import (
-    DIFF_DST,
-    DIFF_SRC,
-    DST,
     ELTWISE_FROM_OUTPUT,
     ELTWISE_LINEAR,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
     POOLING,
     SOFTMAX_ACCURATE,
-    SRC,
-    WORKSPACE,
 )
 from .fallback import reference
 from .library import Dims
@@ -39,14 +24,14 @@ from .memory import Descriptor, Memory
 from .primitive import NoFastKernel, PrimitiveDesc, first_fast, needed, reorder_desc
 
 
-def _slide(op: Pool2d | Pool2dBackward) -> tuple[Any, ...]:
+def _slide(op: ops.Pool2d | ops.Pool2dBackward) -> tuple[Any, ...]:
     top, bottom, left, right = op.window.padding
     sides = (op.window.stride, op.window.kernel, (0, 0), (top, left), (bottom, right))
     return tuple(Dims(*side) for side in sides)
 
 
 def _pool_desc(
-    op: Pool2d | Pool2dBackward, source: Descriptor, target: Tensor, trains: bool
+    op: ops.Pool2d | ops.Pool2dBackward, source: Descriptor, target: Tensor, trains: bool
 ) -> PrimitiveDesc | None:
     prop = FORWARD_TRAINING if trains else FORWARD_INFERENCE
     result = Descriptor.of(target.shape, "any", source.dtype)
@@ -54,29 +39,31 @@ def _pool_desc(
     return first_fast("pooling_forward", [arguments], {"window": op.window, "src": source})
 
 
-@binds(Pool2d, dtypes=BOTH)
-def pool2d(b: Binder, op: Pool2d) -> None:
-    readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Pool2dBackward)]
+@binds(ops.Pool2d, dtypes=BOTH)
+def pool2d(b: Binder, op: ops.Pool2d) -> None:
+    readers = [r for r in b.graph.consumers(op.y) if isinstance(r, ops.Pool2dBackward)]
     desc = needed(_pool_desc(op, b.source(op.x).descriptor, op.y, bool(readers)))
     workspace = None
     if readers:
-        workspace = b.scratch(desc.descriptor(WORKSPACE)) if op.kind == "max" else None
+        workspace = b.scratch(desc.descriptor("workspace")) if op.kind == "max" else None
         b.forwards[op.y] = (desc, workspace)
-    b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, {"window": op.window}, {WORKSPACE: workspace})
+    b.tensors(
+        op, desc, {"src": op.x}, {"dst": op.y}, {"window": op.window}, {"workspace": workspace}
+    )
 
 
-@binds(Pool2dBackward, dtypes=BOTH)
-def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
+@binds(ops.Pool2dBackward, dtypes=BOTH)
+def pool2d_backward(b: Binder, op: ops.Pool2dBackward) -> None:
     known = b.forwards.get(op.y) if op.y is not None else None
     hint, workspace = known if known is not None else _pool_again(b, op)
-    source, target = hint.descriptor(SRC), hint.descriptor(DST)
+    source, target = hint.descriptor("src"), hint.descriptor("dst")
     details = {"window": op.window}
     backward = (POOLING[op.kind], source, target, *_slide(op), hint, None)
     desc = needed(first_fast("pooling_backward", [backward], details))
-    b.tensors(op, desc, {DIFF_DST: op.dy}, {DIFF_SRC: op.dx}, details, {WORKSPACE: workspace})
+    b.tensors(op, desc, {"diff_dst": op.dy}, {"diff_src": op.dx}, details, {"workspace": workspace})
 
 
-def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc, Memory | None]:
+def _pool_again(b: Binder, op: ops.Pool2dBackward) -> tuple[PrimitiveDesc, Memory | None]:
     """The forward primitive where this section has none: max-pooling must find its maxima anew."""
     if op.kind == "avg" or op.x is None:
         known = b.source(op.dy).descriptor
@@ -86,9 +73,9 @@ def _pool_again(b: Binder, op: Pool2dBackward) -> tuple[PrimitiveDesc, Memory | 
         return needed(_pool_desc(op, layout, op.dy, True)), None
     x = b.source(op.x)
     desc = needed(_pool_desc(op, x.descriptor, op.dy, True))
-    workspace = b.scratch(desc.descriptor(WORKSPACE))
-    pooled = b.scratch(desc.descriptor(DST))
-    arguments = {SRC: x, DST: pooled, WORKSPACE: workspace}
+    workspace = b.scratch(desc.descriptor("workspace"))
+    pooled = b.scratch(desc.descriptor("dst"))
+    arguments = {"src": x, "dst": pooled, "workspace": workspace}
     b.primitive(op, desc, arguments, {"window": op.window})
     return desc, workspace
 
@@ -106,8 +93,8 @@ def _eltwise_desc(
     return needed(first_fast("eltwise_forward", candidates, details))
 
 
-@binds(Activation, dtypes=BOTH)
-def activation(b: Binder, op: Activation) -> None:
+@binds(ops.Activation, dtypes=BOTH)
+def activation(b: Binder, op: ops.Activation) -> None:
     if op.kind == "scaled_tanh":
         return scaled_tanh(b, op)
     if inexact(op.kind, b.dtype):
@@ -115,12 +102,12 @@ def activation(b: Binder, op: Activation) -> None:
         return apply(b, op, op.kind, op.alpha, source, b.output(op.y, source.descriptor))
     details = {"kind": op.kind}
     desc = _eltwise_desc(b, op.x, FORWARD_TRAINING, eltwise(op.kind, op.alpha), details)
-    b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, details)
+    b.tensors(op, desc, {"src": op.x}, {"dst": op.y}, details)
     return None
 
 
-@binds(ActivationBackward, dtypes=BOTH)
-def activation_backward(b: Binder, op: ActivationBackward) -> None:
+@binds(ops.ActivationBackward, dtypes=BOTH)
+def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     if op.kind == "scaled_tanh":
         return scaled_tanh_backward(b, op)
     if op.kind == "softplus" and inexact(op.kind, b.dtype):
@@ -132,7 +119,7 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     details = {"kind": op.kind}
     algorithm, alpha = eltwise(op.kind, op.alpha)
     hint = _eltwise_desc(b, op.value, FORWARD_TRAINING, (algorithm, alpha), details)
-    layout = hint.descriptor(SRC)
+    layout = hint.descriptor("src")
     algorithm = ELTWISE_FROM_OUTPUT.get(op.kind, algorithm)
     backward = (algorithm, layout, layout, layout, alpha, 0.0, hint, None)
     desc = needed(first_fast("eltwise_backward", [backward], details))
@@ -144,19 +131,23 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
         b.alias(op.dx, dx)
     else:
         dx = b.output(op.dx, layout)
-    memories = {DST if op.kind in FROM_OUTPUT else SRC: value, DIFF_DST: dy, DIFF_SRC: dx}
+    memories = {
+        "dst" if op.kind in ops.FROM_OUTPUT else "src": value,
+        "diff_dst": dy,
+        "diff_src": dx,
+    }
     return b.primitive(op, desc, memories, details)
 
 
-@binds(Scale, dtypes=BOTH)
-def scale(b: Binder, op: Scale) -> None:
+@binds(ops.Scale, dtypes=BOTH)
+def scale(b: Binder, op: ops.Scale) -> None:
     details = {"alpha": op.factor}
     desc = _eltwise_desc(b, op.x, FORWARD_INFERENCE, (ELTWISE_LINEAR, op.factor), details)
-    b.tensors(op, desc, {SRC: op.x}, {DST: op.y}, details)
+    b.tensors(op, desc, {"src": op.x}, {"dst": op.y}, details)
 
 
-@binds(Reshape, dtypes=BOTH)
-def reshape(b: Binder, op: Reshape) -> None:
+@binds(ops.Reshape, dtypes=BOTH)
+def reshape(b: Binder, op: ops.Reshape) -> None:
     """Row-major in, the same bytes out: at most one copy between layouts."""
     dtype = b.written_type(op.y)
     source = b.want(op.x, Descriptor.of(op.x.shape, "plain", dtype))
@@ -165,15 +156,15 @@ def reshape(b: Binder, op: Reshape) -> None:
         # A gradient's place in the arena is fixed: it is copied there.
         target = b.memories[op.y]
         desc = reorder_desc(source.descriptor, target.descriptor)
-        return b.primitive(op, desc, {SRC: source, DST: target})
+        return b.primitive(op, desc, {"src": source, "dst": target})
     return b.alias(op.y, source)
 
 
-@binds(Softmax)
-def softmax(b: Binder, op: Softmax) -> None:
+@binds(ops.Softmax)
+def softmax(b: Binder, op: ops.Softmax) -> None:
     if len(op.x.shape) == 2 or op.log:
         return reference(b, op, "oneDNN's exponentials lose digits far below the largest")
-    b.tensors(op, _softmax_desc(op.x), {SRC: op.x}, {DST: op.y}, {"axis": 1})
+    b.tensors(op, _softmax_desc(op.x), {"src": op.x}, {"dst": op.y}, {"axis": 1})
     return None
 
 
@@ -183,11 +174,11 @@ def _softmax_desc(tensor: Tensor) -> PrimitiveDesc:
     return needed(first_fast("softmax_forward", [arguments], {"src": layout}))
 
 
-@binds(SoftmaxBackward)
-def softmax_backward(b: Binder, op: SoftmaxBackward) -> None:
+@binds(ops.SoftmaxBackward)
+def softmax_backward(b: Binder, op: ops.SoftmaxBackward) -> None:
     if op.log:
         raise NoFastKernel
     layout = Descriptor.of(op.y.shape)
     backward = (SOFTMAX_ACCURATE, layout, layout, layout, 1, _softmax_desc(op.y), None)
     desc = needed(first_fast("softmax_backward", [backward], {"src": layout}))
-    b.tensors(op, desc, {DST: op.y, DIFF_DST: op.dy}, {DIFF_SRC: op.dx}, {"axis": 1})
+    b.tensors(op, desc, {"dst": op.y, "diff_dst": op.dy}, {"diff_src": op.dx}, {"axis": 1})

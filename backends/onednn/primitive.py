@@ -11,17 +11,15 @@ from typing import Any, TypeVar
 
 from ...common.errors import DnnlError
 from ...common.native import Owned
-from ...graph.graph import Graph, Op
+from ...graph.graph import Graph
 from ..base import BoundCall
 from .constants import (
-    ARGUMENT_NAMES,
-    DST,
+    ARGUMENTS,
     FORWARD_INFERENCE,
     FORWARD_TRAINING,
     QUERY_EXEC_ARG_MD,
     QUERY_IMPL_INFO,
     SCRATCHPAD_USER,
-    SRC,
 )
 from .library import ExecArg, library
 from .memory import Descriptor, Memory
@@ -42,14 +40,14 @@ class Attributes(Owned):
 
     def __init__(
         self,
-        scales: Sequence[int] = (),
+        scales: Sequence[str] = (),
         chain: Sequence[Link] = (),
         own_scratchpad: bool = False,
     ) -> None:
         lib = library()
         super().__init__(lib.create("primitive_attr_create"), lib.destroyer("primitive_attr"))
-        for argument in scales:
-            lib.call("primitive_attr_set_scales_mask", self.handle, argument, 0)
+        for name in scales:
+            lib.call("primitive_attr_set_scales_mask", self.handle, ARGUMENTS[name], 0)
         if own_scratchpad:
             lib.call("primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
         post = Owned(lib.create("post_ops_create"), lib.destroyer("post_ops"))
@@ -93,10 +91,10 @@ class PrimitiveDesc(Owned):
         """Whether oneDNN has only its slow reference code for this."""
         return self.implementation.startswith("ref")
 
-    def descriptor(self, argument: int) -> Descriptor:
+    def descriptor(self, argument: str) -> Descriptor:
         """The layout that the implementation wants for an argument."""
         borrowed = library().dll.dnnl_primitive_desc_query_md(
-            self.handle, QUERY_EXEC_ARG_MD, argument
+            self.handle, QUERY_EXEC_ARG_MD, ARGUMENTS[argument]
         )
         return Descriptor.clone(borrowed)
 
@@ -104,13 +102,13 @@ class PrimitiveDesc(Owned):
 class Primitive(Owned):
     """dnnl_primitive_t with its arguments bound: ``call`` is what dnnl_primitive_execute takes."""
 
-    def __init__(self, desc: PrimitiveDesc, arguments: Mapping[int, Memory]) -> None:
+    def __init__(self, desc: PrimitiveDesc, arguments: Mapping[str, Memory]) -> None:
         handle = library().create("primitive_create", desc.handle)
         self.implementation = desc.implementation
         self.function = f"dnnl_{desc.kind}"
         self.arguments = dict(arguments)
         bound = (ExecArg * len(arguments))(
-            *[ExecArg(argument, memory.handle) for argument, memory in arguments.items()]
+            *[ExecArg(ARGUMENTS[name], memory.handle) for name, memory in arguments.items()]
         )
         super().__init__(handle, library().destroyer("primitive"), *arguments.values(), bound)
         self.call = (
@@ -123,8 +121,8 @@ class Primitive(Owned):
     def shown(self) -> dict[str, str]:
         """Every argument with its type, layout and shape."""
         return {
-            ARGUMENT_NAMES.get(argument, str(argument)): str(memory.descriptor)
-            for argument, memory in self.arguments.items()
+            name.removeprefix("multiple_"): str(memory.descriptor)
+            for name, memory in self.arguments.items()
         }
 
 
@@ -178,13 +176,6 @@ class Step:
     primitive: Primitive | None = None
 
 
-def on_host(
-    op: Op, function: Callable[[], None], name: str, details: Mapping[str, str] | None
-) -> Step:
-    """What NumPy does, by a function without arguments."""
-    return Step(function, (), BoundCall(op, "numpy", name, "", details or {}))
-
-
 def reorder_desc(source: Descriptor, target: Descriptor) -> PrimitiveDesc:
     """A copy from one layout or type to another."""
     engine = library().engine
@@ -194,7 +185,7 @@ def reorder_desc(source: Descriptor, target: Descriptor) -> PrimitiveDesc:
 def copy(source: Memory, target: Memory) -> None:
     """Copy now, converting the layout."""
     primitive = Primitive(
-        reorder_desc(source.descriptor, target.descriptor), {SRC: source, DST: target}
+        reorder_desc(source.descriptor, target.descriptor), {"src": source, "dst": target}
     )
     status = library().execute(*primitive.call)
     library().call("stream_wait", library().stream.handle)

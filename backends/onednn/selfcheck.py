@@ -10,7 +10,6 @@ import numpy as np
 from ...graph.graph import Tensor
 from ...graph.ops import Conv2dBackwardFilter
 from ..known import Numbers, numbers, product, result
-from .constants import DIFF_BIAS, DIFF_DST, DIFF_WEIGHTS, SCRATCHPAD, SRC
 from .library import library
 from .memory import ALIGNMENT, Descriptor, Memory
 from .primitive import Attributes, Primitive, PrimitiveDesc, copy
@@ -35,8 +34,8 @@ def is_right(op: Conv2dBackwardFilter, desc: PrimitiveDesc, describe: Describe) 
     """
     if has_known_fault(op, desc):
         return False
-    arguments = [SRC, DIFF_DST, DIFF_WEIGHTS]
-    arguments += [DIFF_BIAS] if op.bias_grad is not None else []
+    arguments = ["src", "diff_dst", "diff_weights"]
+    arguments += ["diff_bias"] if op.bias_grad is not None else []
     layouts = tuple(str(desc.descriptor(argument)) for argument in arguments)
     key = (desc.implementation, layouts, op.window, op.groups, library().threads())
     if key not in _passed:
@@ -54,7 +53,7 @@ def has_known_fault(op: Conv2dBackwardFilter, desc: PrimitiveDesc) -> bool:
     their scratchpad where channels are last and fewer than a vector.
     """
     kernel = desc.implementation.partition(":")[0]
-    source = desc.descriptor(SRC)
+    source = desc.descriptor("src")
     channels = op.x.shape[1] // op.groups
     last = source == Descriptor.of(op.x.shape, "nhwc", source.dtype)
     if kernel == "jit_bf16":
@@ -87,12 +86,12 @@ def passes(op: Conv2dBackwardFilter, desc: PrimitiveDesc, describe: Describe) ->
         # There is none that lets its scratchpad be given, so nothing can be said.
         return True
     wanted = _wanted(short)
-    inputs = {SRC: short.x, DIFF_DST: short.dy}
+    inputs = {"src": short.x, "diff_dst": short.dy}
     guarded = {argument: _Guarded(tried.descriptor(argument)) for argument in (*inputs, *wanted)}
-    scratchpad = tried.descriptor(SCRATCHPAD)
+    scratchpad = tried.descriptor("scratchpad")
     if scratchpad.nbytes:
         # A kernel that takes every block of channels for a full one overruns in proportion.
-        guarded[SCRATCHPAD] = _Guarded(scratchpad, scratchpad.nbytes)
+        guarded["scratchpad"] = _Guarded(scratchpad, scratchpad.nbytes)
     for argument, tensor in inputs.items():
         guarded[argument].store(product(numbers(tensor.shape[1:])), tensor)
     primitive = Primitive(tried, {argument: each.memory for argument, each in guarded.items()})
@@ -110,13 +109,13 @@ def _batch(tensor: Tensor, count: int) -> Tensor:
     return replace(tensor, shape=(count, *tensor.shape[1:]))
 
 
-def _wanted(op: Conv2dBackwardFilter) -> dict[int, Numbers]:
+def _wanted(op: Conv2dBackwardFilter) -> dict[str, Numbers]:
     """The gradients: along each axis a sum of its own, and their products."""
     channels, *lines = result("filter", op.x.shape, op.dw.shape, op.dy.shape, op.window)
-    wanted = {DIFF_WEIGHTS: product((channels.ravel(), *lines)).ravel()}
+    wanted = {"diff_weights": product((channels.ravel(), *lines)).ravel()}
     if op.bias_grad is not None:
         of_dy, *axes = numbers(op.dy.shape[1:])
-        wanted[DIFF_BIAS] = np.float32(op.x.shape[0]) * axes[0].sum() * axes[1].sum() * of_dy
+        wanted["diff_bias"] = np.float32(op.x.shape[0]) * axes[0].sum() * axes[1].sum() * of_dy
     return wanted
 
 

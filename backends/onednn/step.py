@@ -12,16 +12,7 @@ from ...graph.graph import Tensor
 from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
 from .arenas import flats, stretches
 from .bind import Binder, binds
-from .constants import (
-    BINARY_ADD,
-    BINARY_MUL,
-    DST,
-    ELTWISE_LINEAR,
-    FORWARD_INFERENCE,
-    POST_OP_0,
-    SRC,
-    SRC_1,
-)
+from .constants import BINARY_ADD, BINARY_MUL, ELTWISE_LINEAR, FORWARD_INFERENCE
 from .memory import Descriptor, Memory
 from .primitive import Attributes, PrimitiveDesc, reorder_desc
 from .updates import multiply
@@ -74,11 +65,11 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
     x = b.output(op.x)
     target = b.array(op.target)
     if raw is not None:
-        b.primitive(op, reorder_desc(raw.descriptor, x.descriptor), {SRC: raw, DST: x})
+        b.primitive(op, reorder_desc(raw.descriptor, x.descriptor), {"src": raw, "dst": x})
     if len(set(op.scale)) == len(set(op.shift)) == 1:
         linear = (FORWARD_INFERENCE, ELTWISE_LINEAR, x.descriptor, x.descriptor)
         desc = PrimitiveDesc("eltwise_forward", *linear, op.scale[0], op.shift[0], None)
-        b.primitive(op, desc, {SRC: x, DST: x}, {"alpha": op.scale[0], "beta": op.shift[0]})
+        b.primitive(op, desc, {"src": x, "dst": x}, {"alpha": op.scale[0], "beta": op.shift[0]})
     else:
         # oneDNN 3.2 adds the first shift to every channel of 1x1 pictures, but not of rows.
         shape = op.x.shape if op.x.size > n * channels else (n, channels)
@@ -87,7 +78,7 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
         scale, shift = (b.constant(Descriptor.of(spread), v) for v in (op.scale, op.shift))
         chain = Attributes(chain=((BINARY_ADD, shift.descriptor),))
         scaled = (BINARY_MUL, seen.descriptor, scale.descriptor, seen.descriptor, chain)
-        memories = {SRC: seen, SRC_1: scale, DST: seen, POST_OP_0 | SRC_1: shift}
+        memories = {"src": seen, "src_1": scale, "dst": seen, "post_op_0_src_1": shift}
         b.primitive(op, PrimitiveDesc("binary", *scaled), memories, {"post_op": "add"})
     values = x.array((n, op.x.size // n))
 

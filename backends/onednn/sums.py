@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...graph.graph import Op
 from .bind import Binder
-from .constants import AVERAGE_WITH_PADDING, DST, FORWARD_INFERENCE, SRC
+from .constants import AVERAGE_WITH_PADDING, FORWARD_INFERENCE
 from .library import Dims
 from .memory import LAYOUTS, Descriptor, Memory
 from .primitive import PrimitiveDesc, first_fast
@@ -119,7 +119,10 @@ def pool(
         target = b.scratch(Descriptor.of((after.size,)))
     if desc is None:
         return _by_numpy(b, op, source, seen, after, target)
-    memories = {SRC: Memory(desc.descriptor(SRC), source), DST: target.view(desc.descriptor(DST))}
+    memories = {
+        "src": Memory(desc.descriptor("src"), source),
+        "dst": target.view(desc.descriptor("dst")),
+    }
     b.primitive(op, desc, memories, {"sums of": str(min(SHORT, seen[1]))})
     return target, after
 

@@ -14,17 +14,7 @@ from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Sgd
 from ...graph.ops.updates import ParameterUpdate
 from .arenas import flats, stretches
 from .bind import Binder, binds
-from .constants import (
-    ATTR_SCALES,
-    BINARY_ADD,
-    BINARY_DIV,
-    BINARY_MUL,
-    DST,
-    ELTWISE_SQRT,
-    FORWARD_INFERENCE,
-    SRC,
-    SRC_1,
-)
+from .constants import BINARY_ADD, BINARY_DIV, BINARY_MUL, ELTWISE_SQRT, FORWARD_INFERENCE
 from .memory import Descriptor, Memory
 from .primitive import Attributes, PrimitiveDesc
 
@@ -53,10 +43,10 @@ def add(
     """
     (first, scale), (second, scale_1) = left, right
     chain = () if accumulate is None else ((accumulate,),)
-    attributes = Attributes(scales=(SRC, SRC_1), chain=chain)
+    attributes = Attributes(scales=("src", "src_1"), chain=chain)
     layouts = (memory.descriptor for memory in (first, second, target))
-    memories = {SRC: first, SRC_1: second, DST: target}
-    memories |= {ATTR_SCALES | SRC: scale, ATTR_SCALES | SRC_1: scale_1}
+    memories = {"src": first, "src_1": second, "dst": target}
+    memories |= {"scale_src": scale, "scale_src_1": scale_1}
     details = {} if accumulate is None else {"post_op": f"sum {accumulate}"}
     b.primitive(op, PrimitiveDesc("binary", algorithm, *layouts, attributes), memories, details)
 
@@ -65,7 +55,7 @@ def multiply(b: Binder, op: Op, x: Memory, factor: Memory) -> None:
     """x = factor x; factor: one number."""
     layout = x.descriptor
     desc = PrimitiveDesc("binary", BINARY_MUL, layout, factor.descriptor, layout, None)
-    b.primitive(op, desc, {SRC: x, SRC_1: factor, DST: x})
+    b.primitive(op, desc, {"src": x, "src_1": factor, "dst": x})
 
 
 def _update_stretches(
@@ -160,7 +150,7 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
         add(b, op, (m, first[0]), (g, first[1]), m)
         add(b, op, (g, second), (g, one), v, accumulate=op.beta2, algorithm=BINARY_MUL)
         root = (FORWARD_INFERENCE, ELTWISE_SQRT, v.descriptor, scratch.descriptor, 0.0, 0.0, None)
-        b.primitive(op, PrimitiveDesc("eltwise_forward", *root), {SRC: v, DST: scratch})
+        b.primitive(op, PrimitiveDesc("eltwise_forward", *root), {"src": v, "dst": scratch})
         add(b, op, (scratch, one), (eps[n], one), scratch)
         add(b, op, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0, algorithm=BINARY_DIV)
 

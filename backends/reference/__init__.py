@@ -10,7 +10,7 @@ from . import (  # noqa: F401
     losses,
     norm,
     pointwise,
-    pool,
     step,
     updates,
+    windows,
 )

@@ -7,24 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.ops import (
-    ChannelScale,
-    ChannelScaleBackward,
-    ConnectFilters,
-    ConnectFiltersBackward,
-    Heaviside,
-    Pad2d,
-    Pad2dBackward,
-    Rbf,
-    RbfBackward,
-)
+from ...graph import ops
 from ..base import Array
 from .kernels import kernel
 from .linear import along_channels, over_channels
 
 
-@kernel(Pad2d, "full")
-def pad2d(op: Pad2d, x: Array) -> Array:
+@kernel(ops.Pad2d, "full")
+def pad2d(op: ops.Pad2d, x: Array) -> Array:
     top, _, left, _ = op.padding
     h, w = x.shape[2:]
     y = np.full(op.y.shape, op.value, x.dtype)
@@ -32,34 +22,34 @@ def pad2d(op: Pad2d, x: Array) -> Array:
     return y
 
 
-@kernel(Pad2dBackward, "copy")
-def pad2d_backward(op: Pad2dBackward, dy: Array) -> Array:
+@kernel(ops.Pad2dBackward, "copy")
+def pad2d_backward(op: ops.Pad2dBackward, dy: Array) -> Array:
     top, _, left, _ = op.padding
     h, w = op.dx.shape[2:]
     return dy[:, :, top : top + h, left : left + w]
 
 
-@kernel(ChannelScale, "multiply")
-def channel_scale(op: ChannelScale, x: Array, s: Array) -> Array:
+@kernel(ops.ChannelScale, "multiply")
+def channel_scale(op: ops.ChannelScale, x: Array, s: Array) -> Array:
     return along_channels(op.factor * s, x) * x
 
 
-@kernel(ChannelScaleBackward, "multiply, sum")
+@kernel(ops.ChannelScaleBackward, "multiply, sum")
 def channel_scale_backward(
-    op: ChannelScaleBackward, x: Array, s: Array, dy: Array
+    op: ops.ChannelScaleBackward, x: Array, s: Array, dy: Array
 ) -> tuple[Array, Array]:
     return along_channels(op.factor * s, x) * dy, op.factor * over_channels(dy * x)
 
 
-@kernel(ConnectFilters, "put")
-def connect_filters(op: ConnectFilters, weights: Array) -> Array:
+@kernel(ops.ConnectFilters, "put")
+def connect_filters(op: ops.ConnectFilters, weights: Array) -> Array:
     filters = np.zeros(op.filters.shape, weights.dtype)
     filters[_connected(op.pairs)] = weights
     return filters
 
 
-@kernel(ConnectFiltersBackward, "take")
-def connect_filters_backward(op: ConnectFiltersBackward, dfilters: Array) -> Array:
+@kernel(ops.ConnectFiltersBackward, "take")
+def connect_filters_backward(op: ops.ConnectFiltersBackward, dfilters: Array) -> Array:
     return dfilters[_connected(op.pairs)]
 
 
@@ -69,14 +59,14 @@ def _connected(pairs: tuple[tuple[int, int], ...]) -> tuple[Array, ...]:
     return tuple(np.array(pairs).T)
 
 
-@kernel(Rbf, "subtract, square")
-def rbf(op: Rbf, x: Array) -> Array:
+@kernel(ops.Rbf, "subtract, square")
+def rbf(op: ops.Rbf, x: Array) -> Array:
     away = x[:, None, :] - _centres(op.centres, x.dtype)
     return np.asarray(-(away * away).sum(2))
 
 
-@kernel(RbfBackward, "matmul")
-def rbf_backward(op: RbfBackward, x: Array, dy: Array) -> Array:
+@kernel(ops.RbfBackward, "matmul")
+def rbf_backward(op: ops.RbfBackward, x: Array, dy: Array) -> Array:
     centres = _centres(op.centres, x.dtype)
     return np.asarray(2.0 * (dy @ centres - dy.sum(1, keepdims=True) * x))
 
@@ -86,6 +76,6 @@ def _centres(centres: tuple[tuple[float, ...], ...], dtype: np.dtype[Any]) -> Ar
     return np.array(centres, dtype)
 
 
-@kernel(Heaviside, "greater")
-def heaviside(op: Heaviside, x: Array) -> Array:
+@kernel(ops.Heaviside, "greater")
+def heaviside(op: ops.Heaviside, x: Array) -> Array:
     return np.asarray(x > 0, x.dtype)

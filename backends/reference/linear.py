@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...graph import ops
 from ...graph.geometry import Window
-from ...graph.ops import (
-    BiasAdd,
-    BiasGrad,
-    Col2im,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Im2col,
-    MatMul,
-)
 from ..base import Array
 from .kernels import kernel
 from .pointwise import activated
@@ -35,8 +26,10 @@ def _product(left: Array, right: Array) -> Array:
     return np.asarray(total, left.dtype)
 
 
-@kernel(MatMul, "matmul")
-def matmul(op: MatMul, a: Array, b: Array, bias: Array | None = None) -> tuple[Array, Array | None]:
+@kernel(ops.MatMul, "matmul")
+def matmul(
+    op: ops.MatMul, a: Array, b: Array, bias: Array | None = None
+) -> tuple[Array, Array | None]:
     left = a.T if op.transpose_a else a
     right = b.T if op.transpose_b else b
     c = _product(left, right)
@@ -47,18 +40,18 @@ def matmul(op: MatMul, a: Array, b: Array, bias: Array | None = None) -> tuple[A
     )
 
 
-@kernel(BiasAdd, "add")
-def bias_add(op: BiasAdd, x: Array, b: Array) -> Array:
+@kernel(ops.BiasAdd, "add")
+def bias_add(op: ops.BiasAdd, x: Array, b: Array) -> Array:
     return x + along_channels(b, x)
 
 
-@kernel(BiasGrad, "sum")
-def bias_grad(op: BiasGrad, dy: Array) -> Array:
+@kernel(ops.BiasGrad, "sum")
+def bias_grad(op: ops.BiasGrad, dy: Array) -> Array:
     return over_channels(dy)
 
 
-@kernel(Conv2d, "matmul")
-def conv2d(op: Conv2d, x: Array, w: Array, bias: Array | None = None) -> Array:
+@kernel(ops.Conv2d, "matmul")
+def conv2d(op: ops.Conv2d, x: Array, w: Array, bias: Array | None = None) -> Array:
     columns = unfold(x, op.window, op.groups)
     y = (by_group(w, op.groups) @ columns).reshape(op.y.shape)
     if bias is not None:
@@ -66,16 +59,16 @@ def conv2d(op: Conv2d, x: Array, w: Array, bias: Array | None = None) -> Array:
     return activated(op, y)
 
 
-@kernel(Conv2dBackwardData, "matmul")
-def conv2d_backward_data(op: Conv2dBackwardData, dy: Array, w: Array) -> Array:
+@kernel(ops.Conv2dBackwardData, "matmul")
+def conv2d_backward_data(op: ops.Conv2dBackwardData, dy: Array, w: Array) -> Array:
     transposed = by_group(w, op.groups).transpose(0, 2, 1)
     columns = transposed @ pixels(dy, op.groups)
     return fold(columns, op.window, op.dx.shape, dy.shape)
 
 
-@kernel(Conv2dBackwardFilter, "matmul")
+@kernel(ops.Conv2dBackwardFilter, "matmul")
 def conv2d_backward_filter(
-    op: Conv2dBackwardFilter, x: Array, dy: Array
+    op: ops.Conv2dBackwardFilter, x: Array, dy: Array
 ) -> tuple[Array, Array | None]:
     columns = unfold(x, op.window, op.groups)
     each = pixels(dy, op.groups) @ columns.transpose(0, 1, 3, 2)
@@ -83,14 +76,14 @@ def conv2d_backward_filter(
     return dw, None if op.bias_grad is None else over_channels(dy)
 
 
-@kernel(Im2col, "sliding_window_view")
-def im2col(op: Im2col, x: Array) -> Array:
+@kernel(ops.Im2col, "sliding_window_view")
+def im2col(op: ops.Im2col, x: Array) -> Array:
     seen = windows(padded(x, op.window), op.window)
     return seen.transpose(0, 2, 3, 1, 4, 5).reshape(op.columns.shape)
 
 
-@kernel(Col2im, "add")
-def col2im(op: Col2im, columns: Array) -> Array:
+@kernel(ops.Col2im, "add")
+def col2im(op: ops.Col2im, columns: Array) -> Array:
     n, c, h, w = op.x.shape
     output = op.window.output(h, w)
     shares = columns.reshape(n, *output, c, op.window.area).transpose(4, 0, 3, 1, 2)

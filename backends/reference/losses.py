@@ -5,55 +5,50 @@ from __future__ import annotations
 import numpy as np
 
 from ...common.errors import DatasetError
-from ...graph.ops import (
-    Metrics,
-    RowLoss,
-    RowLossBackward,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyBackward,
-    one_hot,
-)
+from ...graph import ops
 from ..base import Array
 from .kernels import kernel
 from .pointwise import log_softmax
 
 
-@kernel(RowLoss, "sum")
-def row_loss(op: RowLoss, x: Array, target: Array) -> Array:
+@kernel(ops.RowLoss, "sum")
+def row_loss(op: ops.RowLoss, x: Array, target: Array) -> Array:
     _check_labels(target, x)
     return _reduced(op.formula.value(x, target), target, op.reduction)
 
 
-@kernel(RowLossBackward, "multiply")
-def row_loss_backward(op: RowLossBackward, x: Array, target: Array) -> Array:
+@kernel(ops.RowLossBackward, "multiply")
+def row_loss_backward(op: ops.RowLossBackward, x: Array, target: Array) -> Array:
     _check_labels(target, x)
     slopes = np.where((target >= 0)[:, None], op.formula.gradient(x, target), 0.0)
     factor = op.formula.scale(x.shape[1]) * _weight(target, op.reduction)
     return np.asarray(factor * slopes, x.dtype)
 
 
-@kernel(SoftmaxCrossEntropy, "exp")
-def softmax_cross_entropy(op: SoftmaxCrossEntropy, x: Array, target: Array) -> tuple[Array, Array]:
+@kernel(ops.SoftmaxCrossEntropy, "exp")
+def softmax_cross_entropy(
+    op: ops.SoftmaxCrossEntropy, x: Array, target: Array
+) -> tuple[Array, Array]:
     _check_labels(target, x)
     log_p = log_softmax(x)
-    q = one_hot(target, x, op.label_smoothing)
+    q = ops.one_hot(target, x, op.label_smoothing)
     return log_p, _reduced(-(q * log_p).sum(1), target, op.reduction)
 
 
-@kernel(SoftmaxCrossEntropyBackward, "exp")
+@kernel(ops.SoftmaxCrossEntropyBackward, "exp")
 def softmax_cross_entropy_backward(
-    op: SoftmaxCrossEntropyBackward, log_p: Array, target: Array
+    op: ops.SoftmaxCrossEntropyBackward, log_p: Array, target: Array
 ) -> Array:
     _check_labels(target, log_p)
-    q = one_hot(target, log_p, op.label_smoothing)
+    q = ops.one_hot(target, log_p, op.label_smoothing)
     counted = (target >= 0)[:, None]
     # e^log_p - q, so that a sure answer's difference keeps its digits.
     away = np.where(q > 0.5, np.expm1(log_p) + (1.0 - q), np.exp(log_p) - q)
     return _weight(target, op.reduction) * np.where(counted, away, 0.0)
 
 
-@kernel(Metrics, "argmax")
-def metrics(op: Metrics, scores: Array, target: Array, loss: Array, sums: Array) -> Array:
+@kernel(ops.Metrics, "argmax")
+def metrics(op: ops.Metrics, scores: Array, target: Array, loss: Array, sums: Array) -> Array:
     count = int((target >= 0).sum())
     right = int((scores.argmax(1) == target).sum())
     total = float(loss[0]) * (count if op.reduction == "mean" else 1)

@@ -7,25 +7,14 @@ from math import prod
 import numpy as np
 
 from ...common import random
-from ...graph.ops import (
-    FROM_OUTPUT,
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    DivisiveNorm,
-    DivisiveNormBackward,
-    Dropout,
-    DropoutBackward,
-    Lrn,
-    LrnBackward,
-)
+from ...graph import ops
 from ..base import Array
 from .kernels import kernel
 from .linear import along_channels, other_axes
 from .pointwise import DERIVATIVES, activated
 
-Forward = Lrn | DivisiveNorm
-Backward = LrnBackward | DivisiveNormBackward
+Forward = ops.Lrn | ops.DivisiveNorm
+Backward = ops.LrnBackward | ops.DivisiveNormBackward
 
 # ---------------------------------------------------------------- batch norm
 
@@ -41,9 +30,9 @@ def _affine(x: Array, factor: Array, weight: Array | None, bias: Array | None) -
     return y if bias is None else y + along_channels(bias, x)
 
 
-@kernel(BatchNorm, "mean, multiply")
+@kernel(ops.BatchNorm, "mean, multiply")
 def batch_norm(
-    op: BatchNorm,
+    op: ops.BatchNorm,
     x: Array,
     weight: Array | None,
     bias: Array | None,
@@ -67,9 +56,9 @@ def batch_norm(
     return activated(op, y), *(array.astype(x.dtype) for array in statistics)
 
 
-@kernel(BatchNormInference, "multiply")
+@kernel(ops.BatchNormInference, "multiply")
 def batch_norm_inference(
-    op: BatchNormInference,
+    op: ops.BatchNormInference,
     x: Array,
     weight: Array | None,
     bias: Array | None,
@@ -81,9 +70,9 @@ def batch_norm_inference(
     return activated(op, y)
 
 
-@kernel(BatchNormBackward, "mean, multiply")
+@kernel(ops.BatchNormBackward, "mean, multiply")
 def batch_norm_backward(
-    op: BatchNormBackward,
+    op: ops.BatchNormBackward,
     x: Array,
     dy: Array,
     mean: Array,
@@ -99,7 +88,7 @@ def batch_norm_backward(
     elif op.activation is not None:
         # The same sum as forward's, so that both round alike.
         value = _affine(_centred(x, mean), inverse_std, weight, bias)
-        if op.activation in FROM_OUTPUT and y is not None:
+        if op.activation in ops.FROM_OUTPUT and y is not None:
             value = y
         g = DERIVATIVES[op.activation](value, op.activation_alpha) * dy
     db = g.sum(other_axes(x), np.float64)
@@ -130,20 +119,20 @@ def _along(x: Array, size: int, axis: int) -> Array:
 
 def _near(op: Forward | Backward, values: Array) -> tuple[float, Array]:
     """alpha's share of each value near a pixel, and the sum of the values near each."""
-    if isinstance(op, Lrn | LrnBackward):
+    if isinstance(op, ops.Lrn | ops.LrnBackward):
         return op.alpha / op.size, _near_channels(values, op.size)
     return op.alpha / op.size**2, _along(_along(values, op.size, 2), op.size, 3)
 
 
-@kernel(DivisiveNorm, "power")
-@kernel(Lrn, "power")
+@kernel(ops.DivisiveNorm, "power")
+@kernel(ops.Lrn, "power")
 def lrn(op: Forward, x: Array) -> Array:
     share, squares = _near(op, x * x)
     return x * (op.k + share * squares) ** -op.beta
 
 
-@kernel(DivisiveNormBackward, "power")
-@kernel(LrnBackward, "power")
+@kernel(ops.DivisiveNormBackward, "power")
+@kernel(ops.LrnBackward, "power")
 def lrn_backward(op: Backward, x: Array, y: Array, dy: Array) -> Array:
     share, squares = _near(op, x * x)
     s = op.k + share * squares
@@ -154,8 +143,8 @@ def lrn_backward(op: Backward, x: Array, y: Array, dy: Array) -> Array:
 # ---------------------------------------------------------------- dropout
 
 
-@kernel(Dropout, "multiply")
-def dropout(op: Dropout, x: Array, step: Array) -> tuple[Array, Array]:
+@kernel(ops.Dropout, "multiply")
+def dropout(op: ops.Dropout, x: Array, step: Array) -> tuple[Array, Array]:
     count = prod(x.shape)
     turn, part = divmod(int(step[0]), op.parts)
     block, before = divmod(part * count, 4)
@@ -165,6 +154,6 @@ def dropout(op: Dropout, x: Array, step: Array) -> tuple[Array, Array]:
     return x * mask * op.scale, mask
 
 
-@kernel(DropoutBackward, "multiply")
-def dropout_backward(op: DropoutBackward, dy: Array, mask: Array) -> Array:
+@kernel(ops.DropoutBackward, "multiply")
+def dropout_backward(op: ops.DropoutBackward, dy: Array, mask: Array) -> Array:
     return dy * mask * op.scale

@@ -7,19 +7,7 @@ from math import pi, sqrt
 
 import numpy as np
 
-from ...graph.ops import (
-    Activation,
-    ActivationBackward,
-    Add,
-    BatchNorm,
-    BatchNormInference,
-    Conv2d,
-    MatMul,
-    Reshape,
-    Scale,
-    Softmax,
-    SoftmaxBackward,
-)
+from ...graph import ops
 from ..base import Array
 from .erf import erf
 from .kernels import kernel
@@ -27,28 +15,28 @@ from .kernels import kernel
 SCALED_TANH = 1.7159
 
 
-@kernel(Activation, "where")
-def activation(op: Activation, x: Array) -> Array:
+@kernel(ops.Activation, "where")
+def activation(op: ops.Activation, x: Array) -> Array:
     return activate(op.kind, x, op.alpha)
 
 
-@kernel(ActivationBackward, "multiply")
-def activation_backward(op: ActivationBackward, value: Array, dy: Array) -> Array:
+@kernel(ops.ActivationBackward, "multiply")
+def activation_backward(op: ops.ActivationBackward, value: Array, dy: Array) -> Array:
     return DERIVATIVES[op.kind](value, op.alpha) * dy
 
 
-@kernel(Reshape, "reshape")
-def reshape(op: Reshape, x: Array) -> Array:
+@kernel(ops.Reshape, "reshape")
+def reshape(op: ops.Reshape, x: Array) -> Array:
     return x.reshape(op.y.shape)
 
 
-@kernel(Scale, "multiply")
-def scale(op: Scale, x: Array) -> Array:
+@kernel(ops.Scale, "multiply")
+def scale(op: ops.Scale, x: Array) -> Array:
     return x * op.factor
 
 
-@kernel(Softmax, "exp")
-def softmax(op: Softmax, x: Array) -> Array:
+@kernel(ops.Softmax, "exp")
+def softmax(op: ops.Softmax, x: Array) -> Array:
     if op.log:
         return log_softmax(x)
     # Less the largest, so that no exponential overflows; the quotient stays the same.
@@ -56,8 +44,8 @@ def softmax(op: Softmax, x: Array) -> Array:
     return np.asarray(e / e.sum(1, keepdims=True))
 
 
-@kernel(SoftmaxBackward, "multiply")
-def softmax_backward(op: SoftmaxBackward, y: Array, dy: Array) -> Array:
+@kernel(ops.SoftmaxBackward, "multiply")
+def softmax_backward(op: ops.SoftmaxBackward, y: Array, dy: Array) -> Array:
     if op.log:
         return np.asarray(dy - np.exp(y) * dy.sum(1, keepdims=True))
     return np.asarray(y * (dy - (y * dy).sum(1, keepdims=True)))
@@ -77,7 +65,9 @@ def activate(kind: str, x: Array, alpha: float) -> Array:
     return FUNCTIONS[kind](x, alpha)
 
 
-def activated(op: MatMul | Conv2d | Add | BatchNorm | BatchNormInference, y: Array) -> Array:
+def activated(
+    op: ops.MatMul | ops.Conv2d | ops.Add | ops.BatchNorm | ops.BatchNormInference, y: Array
+) -> Array:
     """f(y) with the activation that a rewrite has given to the operation, y if there is none."""
     return y if op.activation is None else activate(op.activation, y, op.activation_alpha)
 

@@ -1,4 +1,4 @@
-"""Windows that slide over pictures: the one place that knows strides, dilation and padding."""
+"""Windows that slide over pictures, the one place that knows strides and padding; pooling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ...graph.geometry import Pair, Window
+from ...graph.ops import Pool2d, Pool2dBackward
 from ..base import Array
+from .kernels import kernel
 
 
 def padded(x: Array, window: Window, fill: float = 0.0) -> Array:
@@ -62,3 +64,48 @@ def positions(x: Array, window: Window, output: Pair) -> Iterator[Array]:
                 top : top + down * (rows - 1) + 1 : down,
                 left : left + right * (columns - 1) + 1 : right,
             ]
+
+
+@kernel(Pool2d, "maximum, add")
+def pool2d(op: Pool2d, x: Array) -> Array:
+    output = op.y.shape[2], op.y.shape[3]
+    if op.kind == "max":
+        y = np.full(op.y.shape, -np.inf, x.dtype)
+        for seen in positions(padded(x, op.window, -np.inf), op.window, output):
+            y = np.maximum(y, seen)
+        return y
+    total = np.zeros(op.y.shape, x.dtype)
+    for seen in positions(padded(x, op.window), op.window, output):
+        total += seen
+    return total / inside(op.window, op.x.shape, output, x)
+
+
+@kernel(Pool2dBackward, "add")
+def pool2d_backward(op: Pool2dBackward, x: Array | None, y: Array | None, dy: Array) -> Array:
+    output = op.dy.shape[2], op.dy.shape[3]
+    if op.kind == "avg":
+        share = dy / inside(op.window, op.dx.shape, output, dy)
+        shares = iter([share] * op.window.area)
+    else:
+        assert x is not None
+        assert y is not None
+        shares = _of_maxima(positions(padded(x, op.window, -np.inf), op.window, output), y, dy)
+    return spread(shares, op.window, op.dx.shape, output, dy.dtype)
+
+
+def _of_maxima(seen: Iterable[Array], y: Array, dy: Array) -> Iterator[Array]:
+    """dy where the window's pixel is its first that equals the maximum: they come row by row."""
+    free = np.ones(dy.shape, np.bool_)
+    for value in seen:
+        first = free & (value == y)
+        yield np.where(first, dy, 0.0)
+        free &= ~first
+
+
+def inside(window: Window, picture: tuple[int, ...], output: tuple[int, int], like: Array) -> Array:
+    """How many pixels of each window lie inside the picture: (1, 1, P, Q)."""
+    ones = padded(np.ones((1, 1, *picture[2:]), like.dtype), window)
+    count = np.zeros((1, 1, *output), like.dtype)
+    for seen in positions(ones, window, output):
+        count += seen
+    return count

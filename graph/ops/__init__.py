@@ -11,63 +11,14 @@ alone.
 
 from __future__ import annotations
 
-from .augment import AverageViews, GatherAugmented, View, Views
-from .classic import (
-    ChannelScale,
-    ChannelScaleBackward,
-    ConnectFilters,
-    ConnectFiltersBackward,
-    Heaviside,
-    Pad2d,
-    Pad2dBackward,
-    Rbf,
-    RbfBackward,
-)
-from .combine import Add, Concat, PadChannels, Slice
-from .formulas import RowFormula, UpdateFormula, one_hot
-from .fused import Fused
-from .linear import (
-    BiasAdd,
-    BiasGrad,
-    Col2im,
-    Conv2d,
-    Conv2dBackwardData,
-    Conv2dBackwardFilter,
-    Im2col,
-    MatMul,
-)
-from .losses import (
-    CrossEntropy,
-    Metrics,
-    Reduction,
-    RowLoss,
-    RowLossBackward,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyBackward,
-)
-from .norm import (
-    BatchNorm,
-    BatchNormBackward,
-    BatchNormInference,
-    DivisiveNorm,
-    DivisiveNormBackward,
-    Dropout,
-    DropoutBackward,
-    Lrn,
-    LrnBackward,
-)
-from .pointwise import (
-    ACTIVATIONS,
-    FROM_OUTPUT,
-    Activation,
-    ActivationBackward,
-    Pool2d,
-    Pool2dBackward,
-    PoolKind,
-    Reshape,
-    Scale,
-    Softmax,
-    SoftmaxBackward,
-)
-from .step import Advance, ClipByNorm, GatherBatch, GlobalNorm, SgdUpdate
-from .updates import Accumulate, AdamUpdate, Average, ElementwiseUpdate, MuonUpdate
+from .augment import *
+from .classic import *
+from .combine import *
+from .formulas import *
+from .fused import *
+from .linear import *
+from .losses import *
+from .norm import *
+from .pointwise import *
+from .step import *
+from .updates import *

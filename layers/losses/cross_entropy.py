@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from ...common.options import Share
-from ...graph.ops import CrossEntropy, RowFormula
+from ...graph.ops import CrossEntropy
 from .loss import Loss
 
 
@@ -17,8 +17,5 @@ class CrossEntropyLoss(Loss):
 
     kind = "cross_entropy"
     softmax = True
+    rule = CrossEntropy
     label_smoothing: Annotated[Share, "Share of the target spread evenly over all classes."] = 0.0
-
-    @property
-    def formula(self) -> RowFormula:
-        return CrossEntropy(self.label_smoothing)

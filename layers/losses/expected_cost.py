@@ -53,7 +53,7 @@ class OneMinusPLoss(Loss):
 
     kind = "one_minus_p"
     softmax = True
-    formula = OneMinusP()
+    rule = OneMinusP
 
 
 class SquaredDistanceLoss(Loss):
@@ -61,4 +61,4 @@ class SquaredDistanceLoss(Loss):
 
     kind = "squared_distance"
     softmax = True
-    formula = SquaredDistance()
+    rule = SquaredDistance

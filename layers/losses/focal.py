@@ -54,11 +54,8 @@ class FocalLoss(Loss):
 
     kind = "focal"
     softmax = True
+    rule = Focal
     focusing: Annotated[
         NotNegative,
         "The larger, the less weight on samples that are already right; 0: equal weights.",
     ] = 2.0
-
-    @property
-    def formula(self) -> RowFormula:
-        return Focal(self.focusing)

@@ -65,9 +65,6 @@ class HingeLoss(Loss):
 
     kind = "hinge"
     unbounded = True
+    rule = MultiMargin
     margin: Annotated[Positive, "How far the right score should be above the others."] = 1.0
     power: Annotated[Literal[1, 2], "1, or 2 for the squared hinge."] = 1
-
-    @property
-    def formula(self) -> RowFormula:
-        return MultiMargin(self.margin, self.power)

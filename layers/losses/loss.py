@@ -2,52 +2,44 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from typing_extensions import dataclass_transform
 
 from ...common.errors import ShapeError
+from ...graph import ops
 from ...graph.graph import Graph, Shape, Tensor
-from ...graph.ops import (
-    Metrics,
-    Reduction,
-    RowFormula,
-    RowLoss,
-    RowLossBackward,
-    Softmax,
-    SoftmaxBackward,
-)
 from ..layer import Layer
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 @dataclass(eq=False, kw_only=True)
-class Loss(ABC):
+class Loss:
     """Adds loss: (1,), metric sums: (3,) and the gradient of the network's output to a graph.
 
     Every class that derives from this one is a dataclass, with its options as fields.
-    ``formula``: the loss of a sample. ``softmax``: the loss applies a softmax to the scores,
-    so that a softmax at the end of the network is merged with it, and the softmax of the scores
-    gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is shown
-    as probabilities. ``gradient`` names what backward returns.
+    ``rule``: the formula of the loss of a sample. ``softmax``: the loss applies a softmax to the
+    scores, so that a softmax at the end of the network is merged with it, and the softmax of the
+    scores gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is
+    shown as probabilities. ``gradient`` names what backward returns.
     """
 
     kind: ClassVar[str]
+    rule: ClassVar[type[ops.RowFormula]]
     softmax: ClassVar[bool] = False
     unbounded: ClassVar[bool] = False
     gradient: ClassVar[str] = "loss.dx"
-    reduction: Reduction = "mean"
+    reduction: ops.Reduction = "mean"
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, kw_only=True)(cls)
 
     @property
-    @abstractmethod
-    def formula(self) -> RowFormula:
-        """The formula with the options of the loss."""
+    def formula(self) -> ops.RowFormula:
+        """The formula with those options of the loss that have the names of its own."""
+        return self.rule(**{each.name: getattr(self, each.name) for each in fields(self.rule)})
 
     def check(self, output_shape: Shape, classes: int) -> None:
         """Raise ShapeError if the network's output is not one score per class."""
@@ -72,11 +64,11 @@ class Loss(ABC):
         x, of = scores, self.formula.of
         if of != "scores":
             x = graph.tensor(f"loss.{of}", scores.shape)
-            graph.add(Softmax(x=scores, y=x, log=of == "log_p"))
+            graph.add(ops.Softmax(x=scores, y=x, log=of == "log_p"))
         graph.keep("loss", x=x, target=target)
         loss, formula = graph.tensor("loss", (1,)), self.formula
         return graph.add(
-            RowLoss(x=x, target=target, loss=loss, formula=formula, reduction=self.reduction)
+            ops.RowLoss(x=x, target=target, loss=loss, formula=formula, reduction=self.reduction)
         )
 
     def backward(self, graph: Graph) -> Tensor:
@@ -85,9 +77,9 @@ class Loss(ABC):
         x = kept["x"]
         dx = graph.tensor(self.gradient, x.shape)
         slopes = dx if of == "scores" else graph.tensor(f"loss.d{of}", x.shape)
-        graph.add(RowLossBackward(**kept, dx=slopes, formula=formula, reduction=self.reduction))
+        graph.add(ops.RowLossBackward(**kept, dx=slopes, formula=formula, reduction=self.reduction))
         if of != "scores":
-            graph.add(SoftmaxBackward(y=x, dy=slopes, dx=dx, log=of == "log_p"))
+            graph.add(ops.SoftmaxBackward(y=x, dy=slopes, dx=dx, log=of == "log_p"))
         return dx
 
     def metrics(self, graph: Graph, scores: Tensor, target: Tensor, loss: Tensor) -> Tensor:
@@ -96,5 +88,7 @@ class Loss(ABC):
         owner = "train" if graph.training else graph.name
         sums = graph.tensor(f"{owner}.sums", (3,), "float64", "state")
         return graph.add(
-            Metrics(scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction)
+            ops.Metrics(
+                scores=scores, target=target, loss=loss, sums=sums, reduction=self.reduction
+            )
         )

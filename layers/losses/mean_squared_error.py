@@ -39,4 +39,4 @@ class MeanSquaredErrorLoss(Loss):
     """Mean of the squared differences to the one-hot target."""
 
     kind = "mse"
-    formula = MeanSquaredError()
+    rule = MeanSquaredError

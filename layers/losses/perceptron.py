@@ -47,7 +47,7 @@ class PerceptronLoss(Loss):
 
     kind = "perceptron"
     gradient = PERCEPTRON_ERROR
-    formula = PerceptronError()
+    rule = PerceptronError
 
     def check_layers(self, layers: Sequence[Layer]) -> None:
         if not layers or layers[-1].differentiable:

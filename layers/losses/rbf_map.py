@@ -60,11 +60,8 @@ class RbfMapLoss(Loss):
 
     kind = "rbf_map"
     softmax = True
+    rule = MapCriterion
     j: Annotated[NotNegative, "Beyond it, penalties of wrong classes hardly increase."] = 10.0
     competition: Annotated[
         bool, "false omits the logarithm and leaves only the right class's penalty."
     ] = True
-
-    @property
-    def formula(self) -> RowFormula:
-        return MapCriterion(self.j, self.competition)

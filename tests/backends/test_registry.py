@@ -19,6 +19,8 @@ from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph import ops
 from dnnstack.graph.graph import Op, Origin, Tensor
 
+from ..support.operations import OPERATIONS
+
 REGISTRIES = {"numpy": reference.KERNELS, "cpu": onednn.KERNELS, "cuda": cuda.KERNELS}
 # Only a GPU's kernels unite several operations; the reference takes them apart.
 LACKING = {"numpy": {ops.Fused}, "cpu": {ops.Fused}, "cuda": set[type[Op]]()}
@@ -27,13 +29,6 @@ CUDA = tuple(
     for folder in ("operations.", "fused.")
 )
 assert onednn_executable
-
-
-OPERATIONS = {
-    each
-    for each in vars(ops).values()
-    if isinstance(each, type) and issubclass(each, Op) and each is not Op
-}
 
 
 def test_ops_gives_every_operation_of_its_modules() -> None:

@@ -13,7 +13,6 @@ from dnnstack.backends.base import Backend, Limits
 from dnnstack.configs import RunConfig
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.reports.explain import Explanation, Operation, explain
-from dnnstack.reports.explain_json import as_json
 from dnnstack.reports.explain_text import as_text, quantity
 from dnnstack.training.session import Session
 from numpy.typing import NDArray
@@ -36,7 +35,7 @@ def test_every_operation_that_is_run_is_there_once(
     rewrites = backend.rewrites if fusion == "true" else {}
     expected = rewritten(found.plain, rewrites).ops
     assert [operation.op for operation in found.operations] == expected
-    in_json = [op for layer in as_json(found)["layers"] for op in layer["operations"]]
+    in_json = [op for layer in found.to_json()["layers"] for op in layer["operations"]]
     assert sorted(op["op"] for op in in_json) == sorted(op.name for op in expected)
     text = as_text(found)
     for op in expected:
@@ -61,7 +60,7 @@ def test_figures_are_those_of_the_operations(tiny: Tiny, reference: Backend) -> 
     assert totals["forward"].operations == sum(
         o.origin.phase == "forward" for o in found.operations
     )
-    json.dumps(as_json(found), allow_nan=False)
+    json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_the_whole_step_lies_beside_its_calls(tiny: Tiny, reference: Backend) -> None:
@@ -70,7 +69,7 @@ def test_the_whole_step_lies_beside_its_calls(tiny: Tiny, reference: Backend) ->
     assert step is not None
     assert step.seconds > 0
     assert (step.calls_seconds, step.limit_seconds) == (total.seconds, total.limit_seconds)
-    in_json = as_json(found)["whole_step"]
+    in_json = found.to_json()["whole_step"]
     assert in_json["gap_seconds"] == step.seconds - step.calls_seconds
     text = as_text(found)
     assert "the step as training runs it" in text

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ....graph import ops
 from ....graph.graph import SHARED, Graph, Op, Shape, Tensor
-from ....graph.ops import (
-    Accumulate,
-    Activation,
-    Average,
-    BiasAdd,
-    Conv2d,
-    Dropout,
-    Fused,
-    MatMul,
-    Reshape,
-    Scale,
-)
 from ....graph.ops.updates import ParameterUpdate
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded, plain
 from .store import PARAMETERS, SUMS, Store
@@ -86,9 +75,9 @@ def _flattened(graph: Graph) -> dict[Tensor, Shape]:
     what keeps its layout from there."""
     found: dict[Tensor, Shape] = {}
     for op in _every(graph):
-        if isinstance(op, Reshape) and len(op.x.shape) == 4:
+        if isinstance(op, ops.Reshape) and len(op.x.shape) == 4:
             found[op.y] = op.x.shape[1:]
-        elif isinstance(op, (Activation, Dropout, Scale)) and op.x in found:
+        elif isinstance(op, (ops.Activation, ops.Dropout, ops.Scale)) and op.x in found:
             found[op.y] = found[op.x]
     return found
 
@@ -96,19 +85,19 @@ def _flattened(graph: Graph) -> dict[Tensor, Shape]:
 def _wanted(
     op: Op, geometry: Geometry, pictures: Mapping[Tensor, Shape]
 ) -> Iterator[tuple[Tensor, Layout]]:
-    if isinstance(op, Conv2d):
+    if isinstance(op, ops.Conv2d):
         weight = geometry.filters(op.w.shape, op.groups > 1)
         yield op.w, weight
         if op.bias is not None:
             yield op.bias, Layout(op.bias.shape, (weight.stored[0],))
-    elif isinstance(op, MatMul) and op.transpose_b and len(op.b.shape) == 2:
+    elif isinstance(op, ops.MatMul) and op.transpose_b and len(op.b.shape) == 2:
         units, inputs = op.b.shape
         columns = geometry.rows((1, inputs), picture=pictures.get(op.a))
         rows = geometry.units(units)
         yield op.b, Layout(op.b.shape, (rows, columns.columns), picture=columns.picture)
         if op.bias is not None:
             yield op.bias, Layout(op.bias.shape, (rows,))
-    elif isinstance(op, BiasAdd) and len(op.x.shape) == 2:
+    elif isinstance(op, ops.BiasAdd) and len(op.x.shape) == 2:
         # As where a MatMul has it: kernels read it, and write its gradient, a stored row at a time.
         yield op.b, Layout(op.b.shape, (geometry.units(op.b.shape[0]),))
 
@@ -117,7 +106,7 @@ def _every(graph: Graph) -> Iterator[Op]:
     """All operations, those inside fused ones too."""
     for op in graph.ops:
         yield op
-        if isinstance(op, Fused):
+        if isinstance(op, ops.Fused):
             yield from (*op.given, *op.parts)
 
 
@@ -155,7 +144,7 @@ def _add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometr
 
 def _add_averages(store: Store, graphs: Mapping[str, Graph]) -> None:
     """Averages lie as what they are of, so that they can take its place."""
-    for op in (op for graph in graphs.values() for op in graph.ops if isinstance(op, Average)):
+    for op in (op for graph in graphs.values() for op in graph.ops if isinstance(op, ops.Average)):
         for average, value in zip(op.averages, op.values, strict=True):
             held = store.buffers.get(value)
             layout = plain(value.shape) if held is None else held.layout
@@ -168,7 +157,7 @@ def _add_gradients(store: Store, name: str, graph: Graph) -> None:
     found = (pair for op in updates({name: graph}) for pair in _pairs(op))
     pairs = {gradient: parameter for gradient, parameter in found if gradient.role not in SHARED}
     for op in graph.ops:
-        if isinstance(op, Accumulate):
+        if isinstance(op, ops.Accumulate):
             summed = zip(op.gradients, op.sums, strict=True)
             pairs |= {gradient: total for gradient, total in summed if total in store.spans}
     if pairs:

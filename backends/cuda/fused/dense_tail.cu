@@ -43,11 +43,9 @@ INLINE void load_classes(const float* p, float* v) {
 // The smallest power of two that holds all classes.
 #define SUMS (CLASSES <= 2 ? 2 : CLASSES <= 4 ? 4 : CLASSES <= 8 ? 8 : CLASSES <= 16 ? 16 : 32)
 
-extern "C" {
-
 // One block a sample. pre: (N, STRIDE) the hidden layer's product; b1: (STRIDE); scores, dscores:
 // (N, CLASSES); dpre: (N, STRIDE); row_sums: (N) of (loss, 1 where the first largest score is the target).
-__global__ void __launch_bounds__(THREADS)
+KERNEL __launch_bounds__(THREADS)
     dense_tail(const float* pre, const float* b1, const float* w2, const float* b2,
                const int* target, float* scores, float* dscores, T* dpre, float2* row_sums, int n,
                float smoothing, int mean) {
@@ -131,8 +129,6 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-}  // extern "C"
-
 // The sums of three numbers over a block, known to thread 0.
 INLINE void three_sums(double* v, double (*shared)[3]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -158,12 +154,10 @@ INLINE void last_bias(const float* dscores, float* db2, int n) {
     }
 }
 
-extern "C" {
-
 // dw2 (CLASSES, STRIDE), db1 (STRIDE), db2 (CLASSES); db1 and db2 may be null. A block sums SPAN
 // columns over all samples, LINES of them at once; of the last two blocks one sums up db2, the
 // other loss and metrics.
-__global__ void __launch_bounds__(SPAN * LINES)
+KERNEL __launch_bounds__(SPAN * LINES)
     dense_tail_gradients(const float* pre, const float* b1, const float* dscores, const T* dpre,
                          const float2* row_sums, const int* target, float* dw2, float* db1,
                          float* db2, int n, float* loss, double* sums, int mean) {
@@ -226,5 +220,3 @@ __global__ void __launch_bounds__(SPAN * LINES)
         else if (db1) db1[at] = total;
     }
 }
-
-}  // extern "C"

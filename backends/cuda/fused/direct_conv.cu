@@ -63,10 +63,8 @@ INLINE void put_pixel(T* y, int group, const float* v) {
     }
 }
 
-extern "C" {
-
 // Grid: (pictures, parts of LINES rows of y); bias may be 0.
-__global__ void __launch_bounds__(BLOCK, 2)
+KERNEL __launch_bounds__(BLOCK, 2)
     direct_conv(const T* x, const T* w, const float* bias, T* y, float alpha) {
     enter();
     __shared__ __align__(16) float filters[TAPS * FILTER_PITCH];
@@ -142,5 +140,3 @@ __global__ void __launch_bounds__(BLOCK, 2)
         }
     }
 }
-
-}  // extern "C"

@@ -57,11 +57,9 @@ INLINE void load_patch(const float* picture, int position,
         }
 }
 
-extern "C" {
-
 // Grid: (blocks that share the n pictures, parts of a picture); a thread computes four channels of
 // one pooled pixel.
-__global__ void __launch_bounds__(BLOCK, 3)
+KERNEL __launch_bounds__(BLOCK, 3)
     first_conv_pool(const T* x, const float* w, const float* bias, T* y, u8* index, int n) {
     enter();
     __shared__ __align__(16) float pictures[2][TALL * PITCH];
@@ -123,7 +121,7 @@ __global__ void __launch_bounds__(BLOCK, 3)
 // slices[part][filter * TAPS + tap] and, behind all filters, [filter]: the gradients of filters and
 // biases over the pictures and positions of this part = (blockIdx.x, blockIdx.y). A warp has two
 // filters; its lanes share the positions, and each keeps all sums of its own until the end.
-__global__ void __launch_bounds__(32 * WARPS, 2)
+KERNEL __launch_bounds__(32 * WARPS, 2)
     first_conv_pool_backward(const T* x, const T* dy, const u8* index, const T* y, float* slices,
                              int n) {
     enter();
@@ -185,5 +183,3 @@ __global__ void __launch_bounds__(32 * WARPS, 2)
         if (lane == TAPS) slice[FILTERS * TAPS + mine] = sum;
     }
 }
-
-}  // extern "C"

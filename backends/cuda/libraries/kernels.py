@@ -25,6 +25,7 @@ HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 # Where files lie: for operations of any kind, and beside the patterns that they are for.
 FOLDERS = ("sources", "fused")
 
+i32, i64, f32 = np.int32, np.int64, np.float32
 Grid = tuple[int, ...]
 Defines = tuple[tuple[str, int], ...]
 
@@ -107,15 +108,3 @@ def linear_grid(size: int) -> Grid:
 def blocks_for(work: int, each: int, most: int) -> int:
     """How many blocks do some work, ``each`` so much of it: 1 to ``most``."""
     return max(1, min(most, ceil_div(work, each)))
-
-
-def i32(value: int) -> np.int32:
-    return np.int32(value)
-
-
-def i64(value: int) -> np.int64:
-    return np.int64(value)
-
-
-def f32(value: float) -> np.float32:
-    return np.float32(value)

@@ -13,16 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....graph import ops
 from ....graph.graph import Op, Tensor
-from ....graph.ops import (
-    Add,
-    Concat,
-    Dropout,
-    DropoutBackward,
-    PadChannels,
-    Scale,
-    Slice,
-)
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import inner, kind_of, row
@@ -43,8 +35,8 @@ def _common(b: Binder, tensors: tuple[Tensor, ...], y: Tensor) -> Layout:
     return replace(chosen, dtype=b.number(y))
 
 
-@binds(Add)
-def add(b: Binder, op: Add) -> None:
+@binds(ops.Add)
+def add(b: Binder, op: ops.Add) -> None:
     layout = _common(b, op.terms, op.y)
     terms, y = [b.want(term, layout) for term in op.terms], b.output(op.y, layout)
     shown = {"terms": len(terms), "activation": op.activation or "none"}
@@ -73,8 +65,8 @@ def _fours(
     b.kernel(op, kernel, ceil_div(y.layout.size, 4), arguments, shown)
 
 
-@binds(Scale)
-def scale(b: Binder, op: Scale) -> None:
+@binds(ops.Scale)
+def scale(b: Binder, op: ops.Scale) -> None:
     layout = _common(b, (op.x,), op.y)
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     arguments = (x, y, i64(layout.size), f32(op.factor))
@@ -122,8 +114,8 @@ def _rows(
     b.kernel(op, ("combine.cu", name, target.dtype), threads, arguments, shown)
 
 
-@binds(Concat)
-def concat(b: Binder, op: Concat) -> None:
+@binds(ops.Concat)
+def concat(b: Binder, op: ops.Concat) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
     begin = 0
     for part in op.parts:
@@ -131,14 +123,14 @@ def concat(b: Binder, op: Concat) -> None:
         begin += part.shape[1]
 
 
-@binds(Slice)
-def slice_channels(b: Binder, op: Slice) -> None:
+@binds(ops.Slice)
+def slice_channels(b: Binder, op: ops.Slice) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
     _rows(b, op, op.x, y, "copy", op.y.shape[1], op.begin, 0)
 
 
-@binds(PadChannels)
-def pad_channels(b: Binder, op: PadChannels) -> None:
+@binds(ops.PadChannels)
+def pad_channels(b: Binder, op: ops.PadChannels) -> None:
     y = b.output(op.y, _new(b, op.y, b.number(op.y)))
     _rows(b, op, op.x, y, "pad", op.x.shape[1])
 
@@ -163,8 +155,8 @@ class _Places(NamedTuple):
         return cls(each, stored, sizes[0], prod(sizes[1:]))
 
 
-@binds(Dropout)
-def dropout(b: Binder, op: Dropout) -> None:
+@binds(ops.Dropout)
+def dropout(b: Binder, op: ops.Dropout) -> None:
     layout = _common(b, (op.x,), op.y)
     if not layout.nhwc and layout.picture is None and len(layout.shape) != 2:
         # Only these are stored with padding in another place than a row's end.
@@ -182,8 +174,8 @@ def dropout(b: Binder, op: Dropout) -> None:
     b.kernel(op, kernel, size, (*begin, *samples, *rule), {"scale": op.scale})
 
 
-@binds(DropoutBackward)
-def dropout_backward(b: Binder, op: DropoutBackward) -> None:
+@binds(ops.DropoutBackward)
+def dropout_backward(b: Binder, op: ops.DropoutBackward) -> None:
     mask = b.home(op.mask)
     layout = replace(mask.layout, dtype=b.number(op.dx))
     dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)

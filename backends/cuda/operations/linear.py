@@ -1,4 +1,4 @@
-"""Dense layers by cuBLAS, biases."""
+"""Dense layers by cuBLAS, biases; pictures unrolled to rows of windows, by kernels of ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from ....graph.graph import Op, Tensor
-from ....graph.ops import BiasAdd, BiasGrad, Conv2d, MatMul
+from ....graph.ops import BiasAdd, BiasGrad, Col2im, Conv2d, Im2col, MatMul
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import activate_wide, inner, kind_of, row, wide
@@ -137,3 +137,27 @@ def column_sums(b: Binder, op: Op, dy: Tensor, db: Tensor) -> None:
     kernel, grid = ("elementwise.cu", "column_sums", held.dtype), (slices, ceil_div(channels, 32))
     b.kernel(op, kernel, grid, (held, sums, rows, channels, stored), shown, block=(32, 8))
     return b.slices(op, sums, 0, slices, channels, db, channels)
+
+
+def _columns(b: Binder, op: Im2col | Col2im, name: str, source: Buffer, target: Buffer) -> None:
+    """struct Unrolled of im2col.cu."""
+    _, channels, height, width = op.x.shape
+    window = op.window
+    top, _, left, _ = window.padding
+    numbers = b.numbers(
+        *(channels, height, width, *window.output(height, width), *window.kernel),
+        *(*window.stride, *window.dilation, top, left),
+    )
+    size = target.layout.size
+    arguments = (source, target, i64(size), numbers)
+    b.kernel(op, ("im2col.cu", name), size, arguments, {"window": window})
+
+
+@binds(Im2col)
+def im2col(b: Binder, op: Im2col) -> None:
+    _columns(b, op, "im2col", b.floats(op.x), b.output(op.columns))
+
+
+@binds(Col2im)
+def col2im(b: Binder, op: Col2im) -> None:
+    _columns(b, op, "col2im", b.floats(op.columns), b.output(op.x))

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ....graph import ops
 from ....graph.graph import Op
-from ....graph.ops import (
-    Metrics,
-    RowLoss,
-    RowLossBackward,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyBackward,
-)
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import THREADS, blocks_for, f32
 from ..libraries.layout import ceil_div
@@ -28,8 +22,8 @@ def _kernel(b: Binder, op: Op, name: str, blocks: int, arguments: Sequence[Any])
     b.kernel(op, ("losses.cu", name), (blocks,), arguments, shared=THREADS * 8)
 
 
-@binds(SoftmaxCrossEntropy)
-def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
+@binds(ops.SoftmaxCrossEntropy)
+def softmax_cross_entropy(b: Binder, op: ops.SoftmaxCrossEntropy) -> None:
     n, losses = op.x.shape[0], b.scratch(op.x.shape[0], "float32")
     ends = (b.floats(op.x), op.target, b.output(op.log_p), losses)
     arguments = (*ends, *op.x.shape, f32(op.label_smoothing))
@@ -38,21 +32,21 @@ def softmax_cross_entropy(b: Binder, op: SoftmaxCrossEntropy) -> None:
     _reduce(b, op, losses)
 
 
-@binds(RowLoss)
-def row_loss(b: Binder, op: RowLoss) -> None:
+@binds(ops.RowLoss)
+def row_loss(b: Binder, op: ops.RowLoss) -> None:
     losses = b.scratch(op.x.shape[0], "float32")
     arguments = (b.floats(op.x), op.target, losses, *op.x.shape)
     b.kernel(op, (ROWS, "row_loss"), op.x.shape[0], arguments, formula=op.formula)
     _reduce(b, op, losses)
 
 
-def _reduce(b: Binder, op: RowLoss | SoftmaxCrossEntropy, losses: Any) -> None:
+def _reduce(b: Binder, op: ops.RowLoss | ops.SoftmaxCrossEntropy, losses: Any) -> None:
     arguments = (losses, op.target, b.output(op.loss), len(losses), op.reduction == "mean")
     _kernel(b, op, "reduce_loss", 1, arguments)
 
 
-@binds(RowLossBackward)
-def row_loss_backward(b: Binder, op: RowLossBackward) -> None:
+@binds(ops.RowLossBackward)
+def row_loss_backward(b: Binder, op: ops.RowLossBackward) -> None:
     ends = (b.floats(op.x), op.target, b.output(op.dx))
     kernel = (ROWS, "row_loss_backward")
     grid = (blocks_for(op.x.shape[0] * 32, THREADS, MOST_BLOCKS),)
@@ -60,15 +54,15 @@ def row_loss_backward(b: Binder, op: RowLossBackward) -> None:
     b.kernel(op, kernel, grid, arguments, shared=THREADS * 8, formula=op.formula)
 
 
-@binds(SoftmaxCrossEntropyBackward)
-def softmax_cross_entropy_backward(b: Binder, op: SoftmaxCrossEntropyBackward) -> None:
+@binds(ops.SoftmaxCrossEntropyBackward)
+def softmax_cross_entropy_backward(b: Binder, op: ops.SoftmaxCrossEntropyBackward) -> None:
     ends = (b.floats(op.log_p), op.target, b.output(op.dx), *op.dx.shape)
     blocks = max(1, min(MOST_BLOCKS, op.dx.size // 1024))
     mean = op.reduction == "mean"
     _kernel(b, op, "loss_backward", blocks, (*ends, f32(op.label_smoothing), mean))
 
 
-@binds(Metrics)
-def metrics(b: Binder, op: Metrics) -> None:
+@binds(ops.Metrics)
+def metrics(b: Binder, op: ops.Metrics) -> None:
     ends = (b.floats(op.scores), op.target, op.loss, op.sums)
     _kernel(b, op, "metrics", 1, (*ends, *op.scores.shape, op.reduction == "mean"))

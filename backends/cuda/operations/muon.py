@@ -15,7 +15,7 @@ import numpy as np
 
 from ....graph.ops import MuonUpdate
 from ..binding.bind import Binder, binds
-from ..libraries.cublas_batched import Stack, StackProduct
+from ..libraries.cublas_lt import Stack, StackProduct
 from ..libraries.kernels import f32
 from ..libraries.layout import BFLOAT, FLOAT, Layout, padded
 from ..libraries.runtime import address_of

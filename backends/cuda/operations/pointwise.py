@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....graph import ops
 from ....graph.graph import Tensor
-from ....graph.ops import (
-    Activation,
-    ActivationBackward,
-    Pool2dBackward,
-    Reshape,
-    Softmax,
-    SoftmaxBackward,
-)
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..binding.wide import EIGHT, activate_wide, in_eights, inner, kind_of, row, wide
@@ -25,8 +18,8 @@ SUMMING_BLOCKS = 1056
 MOST_GROUPS = THREADS
 
 
-@binds(Activation)
-def activation(b: Binder, op: Activation) -> None:
+@binds(ops.Activation)
+def activation(b: Binder, op: ops.Activation) -> None:
     """cudnnActivationForward; an own kernel for what it lacks, and in bfloat16.
 
     Its ELU takes 1 from e^x, which leaves no digits near 0.
@@ -50,8 +43,8 @@ def activation(b: Binder, op: Activation) -> None:
     return b.cudnn(op, "cudnnActivationForward", ends, shown, **shown, size=op.x.size)
 
 
-@binds(ActivationBackward)
-def activation_backward(b: Binder, op: ActivationBackward) -> None:
+@binds(ops.ActivationBackward)
+def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     """An own kernel for every kind: cuDNN's wants forward's input and output both.
 
     Where the sum of dx over its rows is a bias's gradient, it is taken on the way.
@@ -84,20 +77,20 @@ def activation_backward(b: Binder, op: ActivationBackward) -> None:
     return b.slices(op, sums, 0, blocks, stored, db, db.size)
 
 
-def _left_to_pool(b: Binder, op: ActivationBackward) -> bool:
+def _left_to_pool(b: Binder, op: ops.ActivationBackward) -> bool:
     """Whether the only reader is a max-pool's backward that masks as it goes."""
     readers = b.graph.consumers(op.dx)
     pool = readers[0] if len(readers) == 1 else None
     return (
         op.kind == "relu"
-        and isinstance(pool, Pool2dBackward)
+        and isinstance(pool, ops.Pool2dBackward)
         and pool.y == op.value
         and (pool.x, pool.y) in b.decisions.maxima
     )
 
 
-@binds(Reshape)
-def reshape(b: Binder, op: Reshape) -> None:
+@binds(ops.Reshape)
+def reshape(b: Binder, op: ops.Reshape) -> None:
     """The same bytes under another shape: rows of a picture keep the picture's order of channels.
 
     At most one change of layout, where the picture is padded.
@@ -125,7 +118,11 @@ def reshape(b: Binder, op: Reshape) -> None:
 
 
 def _softmax(
-    b: Binder, op: Softmax | SoftmaxBackward, function: str, *operands: Tensor, result: Tensor
+    b: Binder,
+    op: ops.Softmax | ops.SoftmaxBackward,
+    function: str,
+    *operands: Tensor,
+    result: Tensor,
 ) -> None:
     cudnn, tensor = b.stream.cudnn, b.stream.cudnn.plain(result.shape)
     algorithm = SOFTMAX_LOG if op.log else SOFTMAX_ACCURATE
@@ -136,11 +133,11 @@ def _softmax(
     b.cudnn(op, function, given, shown, shape=shape)
 
 
-@binds(Softmax)
-def softmax(b: Binder, op: Softmax) -> None:
+@binds(ops.Softmax)
+def softmax(b: Binder, op: ops.Softmax) -> None:
     _softmax(b, op, "cudnnSoftmaxForward", op.x, result=op.y)
 
 
-@binds(SoftmaxBackward)
-def softmax_backward(b: Binder, op: SoftmaxBackward) -> None:
+@binds(ops.SoftmaxBackward)
+def softmax_backward(b: Binder, op: ops.SoftmaxBackward) -> None:
     _softmax(b, op, "cudnnSoftmaxBackward", op.y, op.dy, result=op.dx)

@@ -2,11 +2,9 @@
 // is fixed when this is compiled, -1 for none. Rows of `stored` channels, of which `columns` count;
 // the rest stay zero.
 
-extern "C" {
-
 // y = f(x + b), in place too; b null: no bias. `eights`: of y; `groups`: eights in a row.
-__global__ void wide_activation(const T* x, const float* b, T* y, int eights, int columns,
-                                int groups, float alpha) {
+KERNEL wide_activation(const T* x, const float* b, T* y, int eights, int columns,
+                       int groups, float alpha) {
     enter();
     SHORT_LINEAR(int, i, eights) {
         const int first = i % groups * 8;
@@ -23,8 +21,8 @@ __global__ void wide_activation(const T* x, const float* b, T* y, int eights, in
 }
 
 // dx = dy f'(value).
-__global__ void wide_activation_backward(const T* value, const T* dy, T* dx, int eights,
-                                         float alpha) {
+KERNEL wide_activation_backward(const T* value, const T* dy, T* dx, int eights,
+                                float alpha) {
     enter();
     SHORT_LINEAR(int, i, eights) {
         float v[8], d[8];
@@ -36,8 +34,8 @@ __global__ void wide_activation_backward(const T* value, const T* dy, T* dx, int
 }
 
 // The same over rows of `groups` fours, with the sums of dx over the rows of this block in slices.
-__global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups,
-                                         float alpha, float* slices) {
+KERNEL activation_backward_sums(const T* value, const T* dy, T* dx, i64 rows, int groups,
+                                float alpha, float* slices) {
     enter();
     __shared__ float4 shared[256];
     int height = 256 / groups, row = threadIdx.x / groups, group = threadIdx.x % groups;
@@ -59,5 +57,3 @@ __global__ void activation_backward_sums(const T* value, const T* dy, T* dx, i64
     const float4 sum = column_sum(own, groups, height, shared);
     if (threadIdx.x < groups) ((float4*)slices)[blockIdx.x * groups + threadIdx.x] = sum;
 }
-
-}  // extern "C"

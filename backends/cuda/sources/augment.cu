@@ -105,15 +105,13 @@ __device__ void displace(const Act& act, const float* gaussian, i64 sample, i64 
     __syncthreads();
 }
 
-extern "C" {
-
 // One block a picture, or several along y where nothing is elastic. keyed[i]: the sample that random
 // numbers of place i are keyed by; `fill` is the pixel of cutouts; scratch: four floats a pixel.
-__global__ void gather_augmented(const u8* images, const int* labels, const int* order,
-                                 const int* keyed, const i64* step, T* x, int* target,
-                                 const float* scale, const float* shift, const float* fill,
-                                 const Act* acts, const Frame* frame, const float* gaussian,
-                                 float* scratch) {
+KERNEL gather_augmented(const u8* images, const int* labels, const int* order,
+                        const int* keyed, const i64* step, T* x, int* target,
+                        const float* scale, const float* shift, const float* fill,
+                        const Act* acts, const Frame* frame, const float* gaussian,
+                        float* scratch) {
     enter();
     extern __shared__ uint2 drawn[];
     __shared__ float plane[6];
@@ -205,8 +203,8 @@ struct View {
 
 // y[v n + i] = view v of x[i], one block a picture of y: height x width pixels of `inner` neighbours
 // in each of `outer` planes.
-__global__ void views(const T* x, T* y, const View* views, int n, int outer, int height, int width,
-                      int inner) {
+KERNEL views(const T* x, T* y, const View* views, int n, int outer, int height, int width,
+             int inner) {
     enter();
     const View view = views[blockIdx.x / n];
     const int each = outer * height * width * inner;
@@ -223,7 +221,7 @@ __global__ void views(const T* x, T* y, const View* views, int n, int outer, int
 }
 
 // y[i] = sum over v of weights[v] x[v size + i].
-__global__ void average_views(const float* x, float* y, const float* weights, int count, i64 size) {
+KERNEL average_views(const float* x, float* y, const float* weights, int count, i64 size) {
     enter();
     LINEAR(i, size) {
         float sum = 0.0f;
@@ -231,5 +229,3 @@ __global__ void average_views(const float* x, float* y, const float* weights, in
         y[i] = sum;
     }
 }
-
-}  // extern "C"

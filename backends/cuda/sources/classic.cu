@@ -4,10 +4,8 @@ struct Border {  // planes of the inner picture, which lies in the outer at (top
     int height, width, rows, columns, top, left;
 };
 
-extern "C" {
-
 // y = x with a border of `value`.
-__global__ void pad2d(const float* x, float* y, i64 size, const Border* border, float value) {
+KERNEL pad2d(const float* x, float* y, i64 size, const Border* border, float value) {
     enter();
     const Border b = *border;
     LINEAR(i, size) {
@@ -19,7 +17,7 @@ __global__ void pad2d(const float* x, float* y, i64 size, const Border* border, 
 }
 
 // dx = dy without its border.
-__global__ void pad2d_backward(const float* dy, float* dx, i64 size, const Border* border) {
+KERNEL pad2d_backward(const float* dy, float* dx, i64 size, const Border* border) {
     enter();
     const Border b = *border;
     LINEAR(i, size) {
@@ -30,15 +28,15 @@ __global__ void pad2d_backward(const float* dy, float* dx, i64 size, const Borde
 }
 
 // y = factor s x along axis 1.
-__global__ void channel_scale(const float* x, const float* s, float* y, i64 size, int channels,
-                              int pixels, float factor) {
+KERNEL channel_scale(const float* x, const float* s, float* y, i64 size, int channels,
+                     int pixels, float factor) {
     enter();
     LINEAR(i, size) y[i] = factor * s[i / pixels % channels] * x[i];
 }
 
 // ds[channel] = factor times the sum of dy x over the channel; one block per channel.
-__global__ void channel_scale_gradient(const float* x, const float* dy, float* ds, int n,
-                                       int channels, int pixels, float factor) {
+KERNEL channel_scale_gradient(const float* x, const float* dy, float* ds, int n,
+                              int channels, int pixels, float factor) {
     enter();
     __shared__ double partial[256];
     int channel = blockIdx.x;
@@ -51,8 +49,8 @@ __global__ void channel_scale_gradient(const float* x, const float* dy, float* d
 }
 
 // Every plane of filters is that of a pair's weights, or zero where pairs[plane] is -1.
-__global__ void connect(const float* weights, float* filters, int size, int area,
-                        const int* pairs) {
+KERNEL connect(const float* weights, float* filters, int size, int area,
+               const int* pairs) {
     enter();
     LINEAR(i, size) {
         int pair = pairs[i / area];
@@ -61,15 +59,15 @@ __global__ void connect(const float* weights, float* filters, int size, int area
 }
 
 // dweights[k] = dfilters[planes[k]].
-__global__ void connect_backward(const float* dfilters, float* dweights, int size, int area,
-                                 const int* planes) {
+KERNEL connect_backward(const float* dfilters, float* dweights, int size, int area,
+                        const int* planes) {
     enter();
     LINEAR(i, size) dweights[i] = dfilters[(i64)planes[i / area] * area + i % area];
 }
 
 // y[n,k] = minus the squared distance of x[n] from centre k.
-__global__ void rbf(const float* x, const float* centres, float* y, int n, int classes,
-                    int inputs) {
+KERNEL rbf(const float* x, const float* centres, float* y, int n, int classes,
+           int inputs) {
     enter();
     LINEAR(i, (i64)n * classes) {
         const float* row = x + i / classes * inputs;
@@ -81,8 +79,8 @@ __global__ void rbf(const float* x, const float* centres, float* y, int n, int c
 }
 
 // dx[n,i] = -2 times the sum over k of dy[n,k] (x[n,i] - centre[k][i]).
-__global__ void rbf_backward(const float* x, const float* dy, const float* centres, float* dx,
-                             int n, int classes, int inputs) {
+KERNEL rbf_backward(const float* x, const float* dy, const float* centres, float* dx,
+                    int n, int classes, int inputs) {
     enter();
     LINEAR(i, (i64)n * inputs) {
         float sum = 0.0f;
@@ -92,9 +90,7 @@ __global__ void rbf_backward(const float* x, const float* dy, const float* centr
     }
 }
 
-__global__ void heaviside(const float* x, float* y, i64 size) {
+KERNEL heaviside(const float* x, float* y, i64 size) {
     enter();
     LINEAR(i, size) y[i] = x[i] > 0.0f ? 1.0f : 0.0f;
 }
-
-}  // extern "C"

@@ -6,12 +6,10 @@ struct Places {
     int each, row, channels, pixels;
 };
 
-extern "C" {
-
 // y = f(sum of the terms), from the first to the last; kind -1 is no f. All lie alike. `check`:
 // f(0) is not 0, so channels that do not count, (i / inner) % stored >= columns, are set to 0.
-__global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i64 size, int kind,
-                          float alpha, int check, int columns, int stored, int inner) {
+KERNEL add_terms(const T* const* terms, int count, T* __restrict__ y, i64 size, int kind,
+                 float alpha, int check, int columns, int stored, int inner) {
     enter();
     const T* a = terms[0];
     const T* b = terms[1];
@@ -35,7 +33,7 @@ __global__ void add_terms(const T* const* terms, int count, T* __restrict__ y, i
 }
 
 // The same for two terms without f or with ReLU, which is what a residual block ends in.
-__global__ void add_two(const T* a, const T* b, T* __restrict__ y, unsigned fours, int relu) {
+KERNEL add_two(const T* a, const T* b, T* __restrict__ y, unsigned fours, int relu) {
     enter();
 #pragma unroll 4
     SHORT_LINEAR(unsigned, i, fours) {
@@ -45,7 +43,7 @@ __global__ void add_two(const T* a, const T* b, T* __restrict__ y, unsigned four
     }
 }
 
-__global__ void scale(const T* x, T* __restrict__ y, i64 size, float factor) {
+KERNEL scale(const T* x, T* __restrict__ y, i64 size, float factor) {
     enter();
     LINEAR(i, size / 4) put4(y + i * 4, get4(x + i * 4) * factor);
     i64 last = size / 4 * 4 + threadIdx.x;
@@ -53,8 +51,8 @@ __global__ void scale(const T* x, T* __restrict__ y, i64 size, float factor) {
 }
 
 // y[row][to + i] = x[row][from + i], i < count: rows of xs and ys stored elements.
-__global__ void copy_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
-                             int ys, int from, int to) {
+KERNEL copy_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+                    int ys, int from, int to) {
     enter();
     SHORT_LINEAR(unsigned, i, rows * count) {
         unsigned row = i / count, column = i - row * count;
@@ -63,8 +61,8 @@ __global__ void copy_columns(const T* x, T* __restrict__ y, unsigned rows, unsig
 }
 
 // The same where everything is a multiple of four: sizes count fours.
-__global__ void copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
-                           int ys, int from, int to) {
+KERNEL copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+                  int ys, int from, int to) {
     enter();
     SHORT_LINEAR(unsigned, i, rows * count) {
         unsigned row = i / count, column = i - row * count;
@@ -73,8 +71,8 @@ __global__ void copy_fours(const T* x, T* __restrict__ y, unsigned rows, unsigne
 }
 
 // y[row][i] = x[row][i] for i < count, zero for the rest of the row: rows of xs and ys elements.
-__global__ void pad_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
-                            int ys) {
+KERNEL pad_columns(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+                   int ys) {
     enter();
     SHORT_LINEAR(unsigned, i, rows * ys) {
         unsigned row = i / ys, column = i - row * ys;
@@ -83,8 +81,8 @@ __global__ void pad_columns(const T* x, T* __restrict__ y, unsigned rows, unsign
 }
 
 // The same where everything is a multiple of four: sizes count fours.
-__global__ void pad_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
-                          int ys) {
+KERNEL pad_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned count, int xs,
+                 int ys) {
     enter();
     const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     SHORT_LINEAR(unsigned, i, rows * ys) {
@@ -95,9 +93,9 @@ __global__ void pad_fours(const T* x, T* __restrict__ y, unsigned rows, unsigned
 
 // mask = 1 where the word of an element is at least the threshold, y = scale x mask. Element e is
 // counted over (N, C, H, W), from the first of the batch; a thread takes four neighbours in memory.
-__global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places* places,
-                        const i64* step, int parts, unsigned k0, unsigned k1, unsigned threshold,
-                        float scale) {
+KERNEL dropout(const T* x, T* y, u8* mask, unsigned size, const Places* places,
+               const i64* step, int parts, unsigned k0, unsigned k1, unsigned threshold,
+               float scale) {
     enter();
     const Places p = *places;
     const i64 now = step[0];
@@ -131,10 +129,10 @@ __global__ void dropout(const T* x, T* y, u8* mask, unsigned size, const Places*
 // The same for channels-last pictures where channels are stored in fours and a picture has a
 // multiple of four pixels: a thread takes four channels of four pixels, and a block of words serves
 // four elements.
-__global__ void dropout_squares(const T* x, T* __restrict__ y, u8* __restrict__ mask,
-                                unsigned squares, const Places* places, const i64* step, int parts,
-                                int samples, unsigned k0, unsigned k1, unsigned threshold,
-                                float scale) {
+KERNEL dropout_squares(const T* x, T* __restrict__ y, u8* __restrict__ mask,
+                       unsigned squares, const Places* places, const i64* step, int parts,
+                       int samples, unsigned k0, unsigned k1, unsigned threshold,
+                       float scale) {
     enter();
     const Places p = *places;
     const i64 now = step[0];
@@ -165,8 +163,8 @@ __global__ void dropout_squares(const T* x, T* __restrict__ y, u8* __restrict__ 
     }
 }
 
-__global__ void dropout_backward(const T* dy, const u8* mask, T* __restrict__ dx, i64 size,
-                                 float scale) {
+KERNEL dropout_backward(const T* dy, const u8* mask, T* __restrict__ dx, i64 size,
+                        float scale) {
     enter();
     LINEAR(i, size / 4) {
         uchar4 m = *(const uchar4*)(mask + i * 4);
@@ -175,5 +173,3 @@ __global__ void dropout_backward(const T* dy, const u8* mask, T* __restrict__ dx
     i64 last = size / 4 * 4 + threadIdx.x;
     if (blockIdx.x == 0 && last < size) put(dx + last, get(dy[last]) * mask[last] * scale);
 }
-
-}  // extern "C"

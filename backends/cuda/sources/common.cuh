@@ -2,6 +2,7 @@
 // two runs give the same bits. T is how activations are stored: float, or bfloat16 as the upper
 // half of a float, where BFLOAT is 1; arithmetic is float throughout.
 
+#define KERNEL extern "C" __global__ void
 #define INLINE __device__ __forceinline__
 typedef unsigned char u8;
 typedef unsigned short bfloat;

@@ -57,17 +57,15 @@ __device__ void gather_row(const u8* images, int row, T* to, const float* scale,
     }
 }
 
-extern "C" {
-
-__global__ void convert_same(const T* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
-__global__ void convert_from_bf16(const T* x, float* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
-__global__ void convert_to_bf16(const float* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
+KERNEL convert_same(const T* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
+KERNEL convert_from_bf16(const T* x, float* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
+KERNEL convert_to_bf16(const float* x, T* y, i64 size, const Cast* c) { enter(); convert(x, y, size, c); }
 
 // x[i] = images[row] * scale + shift, target[i] = labels[row]; row -1 gives zeros and target -1.
 // The step after this one is left in `next`, which may be `step` itself.
-__global__ void gather_batch(const u8* images, const int* labels, const int* order, const i64* step,
-                             T* x, int* target, const float* scale, const float* shift, int n,
-                             const Place* place, i64* next, unsigned* come_count) {
+KERNEL gather_batch(const u8* images, const int* labels, const int* order, const i64* step,
+                    T* x, int* target, const float* scale, const float* shift, int n,
+                    const Place* place, i64* next, unsigned* come_count) {
     enter();
     const Place p = *place;
     const i64 now = step[0];
@@ -79,8 +77,8 @@ __global__ void gather_batch(const u8* images, const int* labels, const int* ord
 }
 
 // out[i][h][w][o] = filters[o][last - h][last - w][i], all channels-last.
-__global__ void rotate_filters(const T* filters, T* out, int outer, int inner, int height,
-                               int width) {
+KERNEL rotate_filters(const T* filters, T* out, int outer, int inner, int height,
+                      int width) {
     enter();
     int size = outer * inner * height * width;
     SHORT_LINEAR(int, at, size) {
@@ -91,8 +89,8 @@ __global__ void rotate_filters(const T* filters, T* out, int outer, int inner, i
 }
 
 // x and y lie alike; the channel of element i is (i / inner) % stored.
-__global__ void bias_add(const T* x, const float* b, T* y, i64 size, int channels, int stored,
-                         int inner) {
+KERNEL bias_add(const T* x, const float* b, T* y, i64 size, int channels, int stored,
+                int inner) {
     enter();
     LINEAR(i, size) {
         int channel = i / inner % stored;
@@ -101,7 +99,7 @@ __global__ void bias_add(const T* x, const float* b, T* y, i64 size, int channel
 }
 
 // One block per channel of an NCHW tensor.
-__global__ void bias_grad_nchw(const T* dy, float* db, int n, int channels, int pixels) {
+KERNEL bias_grad_nchw(const T* dy, float* db, int n, int channels, int pixels) {
     enter();
     extern __shared__ double partial[];
     int channel = blockIdx.x;
@@ -113,7 +111,7 @@ __global__ void bias_grad_nchw(const T* dy, float* db, int n, int channels, int 
 }
 
 // Sums over the rows of a matrix in slices: slices[block][column]. blockDim is (32, 8).
-__global__ void column_sums(const T* a, float* slices, int rows, int columns, int stride) {
+KERNEL column_sums(const T* a, float* slices, int rows, int columns, int stride) {
     enter();
     __shared__ double part[8][32];
     int column = blockIdx.y * 32 + threadIdx.x;
@@ -135,7 +133,7 @@ struct Segment {  // sums of `slices` rows, `stride` floats apart, into the `siz
 };
 
 // One block of (32, 32) for 32 elements of one segment: where[block] = (segment, first element).
-__global__ void sum_slices(const Segment* segments, const int2* where) {
+KERNEL sum_slices(const Segment* segments, const int2* where) {
     enter();
     __shared__ float part[32][33];
     int2 here = where[blockIdx.x];
@@ -155,8 +153,8 @@ __global__ void sum_slices(const Segment* segments, const int2* where) {
 
 // The tail of a dense layer or convolution in place: y = f(y + b) over the columns that count; kind
 // -1 is no activation, b null no bias.
-__global__ void bias_activation(T* y, const float* b, i64 size, int columns, int stored, int inner,
-                                int kind, float alpha) {
+KERNEL bias_activation(T* y, const float* b, i64 size, int columns, int stored, int inner,
+                       int kind, float alpha) {
     enter();
     LINEAR(i, size) {
         int column = i / inner % stored;
@@ -167,8 +165,8 @@ __global__ void bias_activation(T* y, const float* b, i64 size, int columns, int
 }
 
 // The same from x to y without a bias.
-__global__ void activation_forward(const T* x, T* y, i64 size, int columns, int stored, int inner,
-                                   int kind, float alpha) {
+KERNEL activation_forward(const T* x, T* y, i64 size, int columns, int stored, int inner,
+                          int kind, float alpha) {
     enter();
     LINEAR(i, size) {
         float value = activate(kind, get(x[i]), alpha);
@@ -176,10 +174,8 @@ __global__ void activation_forward(const T* x, T* y, i64 size, int columns, int 
     }
 }
 
-__global__ void activation_backward(const T* value, const T* dy, T* dx, i64 size, int kind,
-                                    float alpha) {
+KERNEL activation_backward(const T* value, const T* dy, T* dx, i64 size, int kind,
+                           float alpha) {
     enter();
     LINEAR(i, size) put(dx + i, get(dy[i]) * slope(kind, get(value[i]), alpha));
 }
-
-}  // extern "C"

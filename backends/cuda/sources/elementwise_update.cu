@@ -11,10 +11,8 @@ struct Segment {
     int start;
 };
 
-extern "C" {
-
-__global__ void elementwise_update(const Segment* segments, const int2* where, const float* rates,
-                                   const i64* step) {
+KERNEL elementwise_update(const Segment* segments, const int2* where, const float* rates,
+                          const i64* step) {
     enter();
     const Segment s = segments[where[blockIdx.x].x];
     const Rule rule = {rates[step[0]] * s.factor, s.decay, step[0] - s.start + 1};
@@ -29,5 +27,3 @@ __global__ void elementwise_update(const Segment* segments, const int2* where, c
         if (s.copy) put(s.copy + i, p);
     }
 }
-
-}  // extern "C"

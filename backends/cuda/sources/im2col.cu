@@ -5,10 +5,8 @@ struct Unrolled {
     int kernel_h, kernel_w, stride_h, stride_w, step_h, step_w, top, left;
 };
 
-extern "C" {
-
 // columns[(n, row, column), (c, i, j)] = the pixel that the window sees, 0 outside the picture.
-__global__ void im2col(const float* x, float* out, i64 size, const Unrolled* window) {
+KERNEL im2col(const float* x, float* out, i64 size, const Unrolled* window) {
     enter();
     const Unrolled w = *window;
     const int area = w.kernel_h * w.kernel_w;
@@ -25,7 +23,7 @@ __global__ void im2col(const float* x, float* out, i64 size, const Unrolled* win
 }
 
 // A thread gathers one pixel: the sum of all columns that it was copied to, in order.
-__global__ void col2im(const float* columns, float* x, i64 size, const Unrolled* window) {
+KERNEL col2im(const float* columns, float* x, i64 size, const Unrolled* window) {
     enter();
     const Unrolled w = *window;
     const int area = w.kernel_h * w.kernel_w;
@@ -47,5 +45,3 @@ __global__ void col2im(const float* columns, float* x, i64 size, const Unrolled*
         x[i] = sum;
     }
 }
-
-}  // extern "C"

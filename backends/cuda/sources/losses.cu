@@ -5,11 +5,9 @@ __device__ float wanted(int k, int target, int classes, float smoothing) {
     return (k == target ? 1.0f - smoothing : 0.0f) + smoothing / classes;
 }
 
-extern "C" {
-
 // One warp a row: log_p = x - logsumexp(x), losses[row] = -sum of q log_p, 0 for a masked row.
-__global__ void log_softmax_loss(const float* x, const int* target, float* log_p, float* losses,
-                                 int n, int classes, float smoothing) {
+KERNEL log_softmax_loss(const float* x, const int* target, float* log_p, float* losses,
+                        int n, int classes, float smoothing) {
     enter();
     int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= n) return;
@@ -32,7 +30,7 @@ __global__ void log_softmax_loss(const float* x, const int* target, float* log_p
 }
 
 // One block: loss = sum of losses, divided by the number of rows that count where mean is asked.
-__global__ void reduce_loss(const float* losses, const int* target, float* loss, int n, int mean) {
+KERNEL reduce_loss(const float* losses, const int* target, float* loss, int n, int mean) {
     enter();
     extern __shared__ double totals[];
     double sum = 0.0, count = 0.0;
@@ -46,8 +44,8 @@ __global__ void reduce_loss(const float* losses, const int* target, float* loss,
 }
 
 // dx = e^log_p - q, over the number of rows that count where mean is asked; every block counts them.
-__global__ void loss_backward(const float* log_p, const int* target, float* dx, int n,
-                                      int classes, float smoothing, int mean) {
+KERNEL loss_backward(const float* log_p, const int* target, float* dx, int n,
+                             int classes, float smoothing, int mean) {
     enter();
     extern __shared__ double totals[];
     const float weight = row_weight(target, n, mean, totals);
@@ -61,8 +59,8 @@ __global__ void loss_backward(const float* log_p, const int* target, float* dx, 
 }
 
 // One block: sums += (loss over samples, rows whose first largest score is the target, rows).
-__global__ void metrics(const float* scores, const int* target, const float* loss, double* sums,
-                        int n, int classes, int mean) {
+KERNEL metrics(const float* scores, const int* target, const float* loss, double* sums,
+               int n, int classes, int mean) {
     enter();
     extern __shared__ double totals[];
     double right = 0.0, count = 0.0;
@@ -82,5 +80,3 @@ __global__ void metrics(const float* scores, const int* target, const float* los
         sums[2] += count;
     }
 }
-
-}  // extern "C"

@@ -22,11 +22,9 @@ INLINE float damped(float s, float beta) {
     return beta == 0.75f ? root * sqrtf(root) : powf(s, -beta);
 }
 
-extern "C" {
-
 // s = k + share times the sum of squares nearby, y = x s^-beta.
-__global__ void lrn_forward(const T* x, T* __restrict__ y, int rows, int groups,
-                            int reach, float share, float beta, float k) {
+KERNEL lrn_forward(const T* x, T* __restrict__ y, int rows, int groups,
+                   int reach, float share, float beta, float k) {
     enter();
     __shared__ float4 squares[256];
     const int lines = blockDim.x / groups, line = threadIdx.x / groups;
@@ -46,8 +44,8 @@ __global__ void lrn_forward(const T* x, T* __restrict__ y, int rows, int groups,
 }
 
 // dx = dy s^-beta - 2 share beta x times the sum of dy y / s nearby.
-__global__ void lrn_backward(const T* x, const T* y, const T* dy, T* __restrict__ dx, int rows,
-                             int groups, int reach, float share, float beta, float k) {
+KERNEL lrn_backward(const T* x, const T* y, const T* dy, T* __restrict__ dx, int rows,
+                    int groups, int reach, float share, float beta, float k) {
     enter();
     __shared__ float4 squares[256], shares[256];
     const int lines = blockDim.x / groups, line = threadIdx.x / groups;
@@ -74,5 +72,3 @@ __global__ void lrn_backward(const T* x, const T* y, const T* dy, T* __restrict_
         }
     }
 }
-
-}  // extern "C"

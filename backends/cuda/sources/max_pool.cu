@@ -60,12 +60,10 @@ INLINE void maxima(const T* corner, int pixel, int line, float* best,
 }
 #endif
 
-extern "C" {
-
 // bias, if given, is added behind the maximum, and relu taken behind that: the same as before it.
 // outs: the pooled pixels of the batch.
-__global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* windows,
-                         const float* bias, int relu) {
+KERNEL max_pool(const T* x, T* y, u8* index, int outs, const Windows* windows,
+                const float* bias, int relu) {
     enter();
     const Windows p = *windows;
     const int groups = p.groups * 4 / EACH, size = outs * groups, pixel = p.groups * 4;
@@ -119,8 +117,8 @@ __global__ void max_pool(const T* x, T* y, u8* index, int outs, const Windows* w
 
 // dx at the first maximum of each window += dy, where y > 0 if y is given (a ReLU before the pool);
 // slices[block]: the sums of dx over the pixels of this block, if given.
-__global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* dx, int pixels,
-                                  const Windows* windows, float* slices) {
+KERNEL max_pool_backward(const T* dy, const u8* index, const T* y, T* dx, int pixels,
+                         const Windows* windows, float* slices) {
     enter();
     const Windows p = *windows;
     __shared__ float4 shared[256];
@@ -156,8 +154,8 @@ __global__ void max_pool_backward(const T* dy, const u8* index, const T* y, T* d
 
 // The same where windows neither overlap nor leave the picture, and cover it: a thread owns a
 // window. `outs`: the pooled pixels of the batch.
-__global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T* y, T* dx, int outs,
-                                           const Windows* windows, float* slices) {
+KERNEL max_pool_backward_disjoint(const T* dy, const u8* index, const T* y, T* dx, int outs,
+                                  const Windows* windows, float* slices) {
     enter();
     __shared__ float4 shared[256];
     const Windows p = *windows;
@@ -205,5 +203,3 @@ __global__ void max_pool_backward_disjoint(const T* dy, const u8* index, const T
         __syncthreads();
     }
 }
-
-}  // extern "C"

@@ -99,13 +99,11 @@ __device__ void over_slices(const double* slices, int blocks, int stored, int ch
     }
 }
 
-extern "C" {
-
 // slices[block][0 and 1][channel]: the sum and the sum of squares of the rows of a block. Every
 // thread counts from its own first value, so that a large mean costs no digits; what threads found
 // is united in double, the squares of deviations first, so that whole numbers have an exact mean.
-__global__ void moments(const T* x, double* __restrict__ slices, int rows, int groups,
-                        int channels, int width) {
+KERNEL moments(const T* x, double* __restrict__ slices, int rows, int groups,
+               int channels, int width) {
     enter();
     __shared__ double part[4][256];
     const Spot s = spot(groups, channels, width);
@@ -153,7 +151,7 @@ __global__ void moments(const T* x, double* __restrict__ slices, int rows, int g
 }
 
 // The moments of all blocks united; blocks of (TILE, PARTS).
-__global__ void __launch_bounds__(TILE * PARTS)
+KERNEL __launch_bounds__(TILE * PARTS)
 statistics(const double* slices, int blocks, int rows, int channels, int stored,
            float eps, float momentum, float* mean, float* inverse_std, float* running_mean,
            float* running_var) {
@@ -172,9 +170,9 @@ statistics(const double* slices, int blocks, int rows, int channels, int stored,
 
 // y = f(weight (x - mean) factor + bias); factor is `spread`, or 1 / sqrt(spread + eps) where eps
 // is not negative.
-__global__ void normalize(const T* x, T* __restrict__ y, int rows, int groups,
-                          int channels, int width, const float* mean, const float* spread,
-                          const float* weight, const float* bias, float eps, float alpha) {
+KERNEL normalize(const T* x, T* __restrict__ y, int rows, int groups,
+                 int channels, int width, const float* mean, const float* spread,
+                 const float* weight, const float* bias, float eps, float alpha) {
     enter();
     const Spot s = spot(groups, channels, width);
     if (!s.inside) return;
@@ -200,7 +198,7 @@ __global__ void normalize(const T* x, T* __restrict__ y, int rows, int groups,
 // slices[block][0 and 1][channel]: sums of g and of g h over the rows of a block, h = (x - mean)
 // inverse_std and g = dy times the activation's slope. The doubles are volatile to be kept in shared
 // memory: the loads need the registers.
-__global__ void __launch_bounds__(256, 4)
+KERNEL __launch_bounds__(256, 4)
 gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, int rows,
               int groups, int channels, int width, const float* mean, const float* inverse_std,
               const float* weight, const float* bias, float alpha) {
@@ -244,7 +242,7 @@ gradient_sums(const T* x, const T* dy, const T* y, double* __restrict__ slices, 
 }
 
 // The sums of all blocks: db and dw, where asked for, and the means of g and g h.
-__global__ void __launch_bounds__(TILE * PARTS)
+KERNEL __launch_bounds__(TILE * PARTS)
 gradient_means(const double* slices, int blocks, int rows, int channels, int stored,
                float* db, float* dw, float* means) {
     enter();
@@ -259,7 +257,7 @@ gradient_means(const double* slices, int blocks, int rows, int channels, int sto
 }
 
 // dx = weight inverse_std (g - mean of g - h mean of g h), g and h as in gradient_sums.
-__global__ void __launch_bounds__(256, 4)
+KERNEL __launch_bounds__(256, 4)
 normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int rows, int groups,
                    int channels, int width, const float* mean, const float* inverse_std,
                    const float* weight, const float* bias, float alpha, const float* means) {
@@ -281,5 +279,3 @@ normalize_backward(const T* x, const T* dy, const T* y, T* __restrict__ dx, int 
         put4(dx + at, w * (g - t - (v - m) * a * p));
     }
 }
-
-}  // extern "C"

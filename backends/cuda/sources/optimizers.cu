@@ -49,10 +49,8 @@ INLINE float direction(float g, float v, float momentum, int nesterov) {
     return nesterov ? fmaf(momentum, v, g) : v;
 }
 
-extern "C" {
-
-__global__ void adam_update(const AdamSegment* segments, const int2* where, const float* rates,
-                            const i64* step, double beta1, double beta2, float eps, int decoupled) {
+KERNEL adam_update(const AdamSegment* segments, const int2* where, const float* rates,
+                   const i64* step, double beta1, double beta2, float eps, int decoupled) {
     enter();
     __shared__ float bias[2];
     const AdamSegment s = segments[where[blockIdx.x].x];
@@ -76,8 +74,8 @@ __global__ void adam_update(const AdamSegment* segments, const int2* where, cons
 }
 
 // a = d a + (1 - d) p, and p = a where `pull`; a negative d leaves all as it is.
-__global__ void average(const MeanSegment* segments, const int2* where, const float* decays,
-                        const i64* step, int pull) {
+KERNEL average(const MeanSegment* segments, const int2* where, const float* decays,
+               const i64* step, int pull) {
     enter();
     float d = decays[step[0]];
     if (d < 0.0f) return;
@@ -91,8 +89,8 @@ __global__ void average(const MeanSegment* segments, const int2* where, const fl
     }
 }
 
-__global__ void accumulate(const SumSegment* segments, const int2* where, const i64* step, int parts,
-                           float scale) {
+KERNEL accumulate(const SumSegment* segments, const int2* where, const i64* step, int parts,
+                  float scale) {
     enter();
     const SumSegment s = segments[where[blockIdx.x].x];
     bool first = step[0] % parts == 0;
@@ -100,8 +98,8 @@ __global__ void accumulate(const SumSegment* segments, const int2* where, const 
 }
 
 // v = m v + g; partial[block]: the squares of the direction and of p, summed over the piece.
-__global__ void muon_momentum(const FilterSegment* segments, const int2* where, float momentum,
-                              int nesterov, double2* partial) {
+KERNEL muon_momentum(const FilterSegment* segments, const int2* where, float momentum,
+                     int nesterov, double2* partial) {
     enter();
     __shared__ double shared[256];
     const FilterSegment s = segments[where[blockIdx.x].x];
@@ -117,8 +115,8 @@ __global__ void muon_momentum(const FilterSegment* segments, const int2* where, 
 }
 
 // x = direction / (its norm + eps); norms[index]: that of p.
-__global__ void muon_normalize(const FilterSegment* segments, const int2* where, float momentum,
-                               int nesterov, float eps, const double2* partial, float* norms) {
+KERNEL muon_normalize(const FilterSegment* segments, const int2* where, float momentum,
+                      int nesterov, float eps, const double2* partial, float* norms) {
     enter();
     __shared__ double shared[256];
     const FilterSegment s = segments[where[blockIdx.x].x];
@@ -134,8 +132,8 @@ __global__ void muon_normalize(const FilterSegment* segments, const int2* where,
 }
 
 // p = sqrt(O) p / |p| where asked for, then p = (1 - lr decay) p - lr y.
-__global__ void muon_update(const FilterSegment* segments, const int2* where, const float* rates,
-                            const i64* step, const float* norms, int rescale) {
+KERNEL muon_update(const FilterSegment* segments, const int2* where, const float* rates,
+                   const i64* step, const float* norms, int rescale) {
     enter();
     const FilterSegment s = segments[where[blockIdx.x].x];
     float lr = rates[step[0]] * s.factor, norm = norms[s.index];
@@ -147,5 +145,3 @@ __global__ void muon_update(const FilterSegment* segments, const int2* where, co
         if (s.copy) put(s.copy + i, p);
     }
 }
-
-}  // extern "C"

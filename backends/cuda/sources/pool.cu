@@ -30,9 +30,7 @@ __device__ Place place(const Pool& p, i64 i, int height, int width) {
     return at;
 }
 
-extern "C" {
-
-__global__ void pool_forward(const T* x, T* y, i64 size, const Pool* pool) {
+KERNEL pool_forward(const T* x, T* y, i64 size, const Pool* pool) {
     enter();
     const Pool p = *pool;
     LINEAR(i, size) {
@@ -52,8 +50,8 @@ __global__ void pool_forward(const T* x, T* y, i64 size, const Pool* pool) {
 }
 
 // A thread gathers for one input pixel: every window that covers it, in order.
-__global__ void pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 size,
-                              const Pool* pool) {
+KERNEL pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 size,
+                     const Pool* pool) {
     enter();
     const Pool p = *pool;
     LINEAR(i, size) {
@@ -90,8 +88,8 @@ __global__ void pool_backward(const T* x, const T* y, const T* dy, T* dx, i64 si
 
 // The same where windows neither overlap nor reach into padding: a thread owns one window, and the
 // last of a row or column also clears the pixels that no window covers.
-__global__ void pool_backward_disjoint(const T* x, const T* dy, T* dx, i64 size,
-                                       const Pool* pool) {
+KERNEL pool_backward_disjoint(const T* x, const T* dy, T* dx, i64 size,
+                              const Pool* pool) {
     enter();
     const Pool p = *pool;
     LINEAR(i, size) {
@@ -119,5 +117,3 @@ __global__ void pool_backward_disjoint(const T* x, const T* dy, T* dx, i64 size,
             }
     }
 }
-
-}  // extern "C"

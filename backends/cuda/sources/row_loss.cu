@@ -1,9 +1,7 @@
 // A loss of rows, always float: value(row), slope(row, k) and common(row) are those of a formula.
 
-extern "C" {
-
 // One thread a row: losses[row], 0 for a masked row.
-__global__ void row_loss(const float* x, const int* target, float* losses, int n, int classes) {
+KERNEL row_loss(const float* x, const int* target, float* losses, int n, int classes) {
     enter();
     LINEAR(i, n) {
         Row row = {x + i * classes, target[i], classes, 0.0f};
@@ -17,8 +15,8 @@ __global__ void row_loss(const float* x, const int* target, float* losses, int n
 }
 
 // One warp a row: dx, the gradient. Every block counts the rows that are not masked.
-__global__ void row_loss_backward(const float* x, const int* target, float* dx, int n, int classes,
-                                  int mean) {
+KERNEL row_loss_backward(const float* x, const int* target, float* dx, int n, int classes,
+                         int mean) {
     enter();
     extern __shared__ double totals[];
     const float weight = row_weight(target, n, mean, totals);
@@ -31,5 +29,3 @@ __global__ void row_loss_backward(const float* x, const int* target, float* dx, 
             dx[i * classes + k] = counts ? slope(row, k) * weight : 0.0f;
     }
 }
-
-}  // extern "C"

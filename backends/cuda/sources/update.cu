@@ -25,13 +25,11 @@ INLINE void sgd_four(int i, float* p, const float* g, float* v, bfloat* copy,
     if (copy) put4(copy + 4 * i, pack(ps));
 }
 
-extern "C" {
-
 // PyTorch's SGD over the arenas, four neighbours a thread. v is unused without momentum; copy, if
 // given, gets p rounded to bfloat16. With `come_count` the step is advanced too.
-__global__ void sgd_update(float* p, const float* g, float* v, bfloat* copy, int fours,
-                           const float2* rules, const float* rates, i64* step,
-                           unsigned* come_count, float momentum, int nesterov) {
+KERNEL sgd_update(float* p, const float* g, float* v, bfloat* copy, int fours,
+                  const float2* rules, const float* rates, i64* step,
+                  unsigned* come_count, float momentum, int nesterov) {
     enter();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const i64 now = step[0];
@@ -41,7 +39,7 @@ __global__ void sgd_update(float* p, const float* g, float* v, bfloat* copy, int
 }
 
 // out = (-lr, 1 - lr decay): the factors of cublasSaxpy and cublasSscal.
-__global__ void sgd_factors(const float* rates, const i64* step, float decay, float* out) {
+KERNEL sgd_factors(const float* rates, const i64* step, float decay, float* out) {
     enter();
     float lr = rates[step[0]];
     out[0] = -lr;
@@ -49,7 +47,7 @@ __global__ void sgd_factors(const float* rates, const i64* step, float decay, fl
 }
 
 // meant, if given: whether a tile of 32 counts.
-__global__ void square_sums(const float* g, const u8* meant, i64 size, double* partial) {
+KERNEL square_sums(const float* g, const u8* meant, i64 size, double* partial) {
     enter();
     extern __shared__ double totals[];
     double sum = 0.0;
@@ -59,18 +57,16 @@ __global__ void square_sums(const float* g, const u8* meant, i64 size, double* p
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-__global__ void norm_of(const double* partial, int blocks, float* norm) {
+KERNEL norm_of(const double* partial, int blocks, float* norm) {
     enter();
     extern __shared__ double totals[];
     double sum = block_sum(threadIdx.x < blocks ? partial[threadIdx.x] : 0.0, totals);
     if (threadIdx.x == 0) norm[0] = sqrt(sum);
 }
 
-__global__ void clip_factor(const float* norm, float limit, float* factor) {
+KERNEL clip_factor(const float* norm, float limit, float* factor) {
     enter();
     factor[0] = norm[0] > limit ? limit / norm[0] : 1.0f;
 }
 
-__global__ void advance(i64* step) { enter(); step[0] += 1; }
-
-}  // extern "C"
+KERNEL advance(i64* step) { enter(); step[0] += 1; }

@@ -231,7 +231,7 @@ class FakeKernel:
     """A kernel that computes nothing, with the types that its source declares."""
 
     def __init__(self, code, options, name):
-        (found,) = re.findall(rf"__global__\s+void\s+{BOUNDS}{name}\(([^)]*)\)", code)
+        (found,) = re.findall(rf"KERNEL\s+{BOUNDS}{name}\(([^)]*)\)", code)
         plain = re.sub(r"\b(const|__restrict__)\b|\s+", " ", found)
         self.name = name
         self.kinds = [part.rsplit(maxsplit=1)[0].replace(" ", "") for part in plain.split(",")]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.onednn import convolution, selfcheck
-from dnnstack.backends.onednn.constants import DIFF_BIAS, DIFF_WEIGHTS, SCRATCHPAD, SRC
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.backends.onednn.library import library
 from dnnstack.backends.onednn.memory import Memory
@@ -103,9 +102,9 @@ def poison(monkeypatch):
         describe(self, kind, *arguments, shown=shown)
 
     def bound(self, desc, arguments):
-        layout = desc.descriptor(SCRATCHPAD)
-        if layout.nbytes and SCRATCHPAD not in arguments:
-            arguments = {**arguments, SCRATCHPAD: Memory(layout)}
+        layout = desc.descriptor("scratchpad")
+        if layout.nbytes and "scratchpad" not in arguments:
+            arguments = {**arguments, "scratchpad": Memory(layout)}
         bind(self, desc, arguments)
 
     monkeypatch.setattr(memory, "aligned", filled)
@@ -259,20 +258,20 @@ def sabotage(monkeypatch, *arguments):
 
 
 def last_value_missing(arguments):
-    arguments[DIFF_WEIGHTS].array()[-1] = np.nan
+    arguments["diff_weights"].array()[-1] = np.nan
 
 
 def two_values_swapped(arguments):
-    values = arguments[DIFF_WEIGHTS].array()
+    values = arguments["diff_weights"].array()
     values[:2] = values[1::-1].copy()
 
 
 def bias_a_little_off(arguments):
-    arguments[DIFF_BIAS].array()[3] *= 1.01
+    arguments["diff_bias"].array()[3] *= 1.01
 
 
 def written_behind(arguments):
-    buffer = arguments[DIFF_BIAS].buffer
+    buffer = arguments["diff_bias"].buffer
     ctypes.memset(buffer.ctypes.data + buffer.nbytes + 5, 0, 1)
 
 
@@ -291,7 +290,7 @@ def test_a_primitive_that_fails_is_not_taken(fault, monkeypatch):
     executable = bound(draft, ROWS)
     call = gradient_call(executable)
     assert call.library == "numpy"
-    tried = [str(each.arguments[SRC].descriptor).split()[0] for each in saboteur.tried]
+    tried = [str(each.arguments["src"].descriptor).split()[0] for each in saboteur.tried]
     assert tried.count("bf16") == 1
     assert tried.count("f32") > 1
     assert_exact(executable, draft)
@@ -310,7 +309,7 @@ def test_the_next_layout_takes_over_in_float32(monkeypatch):
     seen = []
 
     def first_alone(arguments):
-        seen.append(str(arguments[SRC].descriptor).split()[1])
+        seen.append(str(arguments["src"].descriptor).split()[1])
         return 5 if seen[-1] == ROWS else 0
 
     sabotage(monkeypatch, first_alone)

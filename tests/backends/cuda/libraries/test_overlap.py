@@ -114,7 +114,7 @@ def test_every_kernel_waits_for_the_one_in_front_before_anything_else():
     folder = Path(overlap.__file__).parents[1] / "sources"
     found = 0
     for file in sorted(folder.glob("*.cu")):
-        for kernel in re.finditer(r"__global__[^{;]*\{\s*(\S+)", file.read_text("utf-8")):
+        for kernel in re.finditer(r"KERNEL[^{;]*\{\s*(\S+)", file.read_text("utf-8")):
             found += 1
             assert kernel[1] == "enter();", f"{file.name}: {kernel[0]}"
     assert found > 60
