@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..common.errors import DatasetError, UsageError
 from ..common.files import atomic_write
-from ..common.text import cut
 from ..datasets import as_image
+from . import fonts
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -26,7 +26,6 @@ _SIDES, _MOST_PIXELS = (128, 64, 32, 16), 1 << 26
 _GAP = 2
 _MARGIN = 12
 _TEXT = 14
-_LONGEST_TITLE = 24
 _BACKGROUND, _INK = (255, 255, 255), (30, 30, 30)
 
 
@@ -66,10 +65,10 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
 
     Small pictures are enlarged by an integer factor; rows longer than COLUMNS are broken.
     """
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
-    font = ImageFont.load_default(_TEXT)
-    names = [cut(name, _LONGEST_TITLE) for name, _ in rows]
+    font = fonts.font(_TEXT)
+    names = [name for name, _ in rows]
     left = _MARGIN + round(max(map(font.getlength, names))) + _MARGIN
     height, width = rows[0][1].shape[2:]
     zoom = max(1, -(-_SMALLEST_SIDE // max(height, width)))

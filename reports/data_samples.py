@@ -15,7 +15,9 @@ from ..graph.graph import DType, Graph
 from ..training.augmentation import gather
 from .contact_sheet import COLUMNS, draw_sheet, reduced, reduction, write_png
 from .data_report import DataReport
+from .fonts import drawable
 
+_LONGEST_TITLE = 24
 _MANY_CLASSES = 20
 # The most pixels that are read in all, and at a time; all channels of a pixel count as one.
 _LOOKED_AT, _AT_A_TIME = 1 << 28, 1 << 22
@@ -61,7 +63,7 @@ def samples(report: DataReport, seed: int) -> list[tuple[str, NDArray[np.uint8]]
         return np.concatenate(parts)
 
     rows = []
-    for label, name in enumerate(classes):
+    for label, name in enumerate(drawable(tuple(classes), _LONGEST_TITLE)):
         chosen = order[images.labels[order] == label][:count]
         rows.append((name, shown(chosen, None)))
         for epoch in range(2 if report.augment and len(chosen) else 0):

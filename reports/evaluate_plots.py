@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..common.text import cut
 from ..datasets import ImageSet, as_image
 from ..training.evaluate import Evaluation
+from . import fonts
 from .contact_sheet import write_png
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def confusion_picture(result: Evaluation) -> PilImage:
     """The matrix with its numbers: right answers green, mistakes red, shaded by their share."""
     from PIL import Image, ImageDraw
 
-    text, small = _font(_TEXT), _font(13)
+    text, small = fonts.font(_TEXT), fonts.font(13)
     size = len(result.classes)
     cell = min(max(_MATRIX // size, _SMALL), _LARGE)
-    names = [cut(name, _LONGEST_NAME) for name in result.classes]
+    names = fonts.drawable(tuple(result.classes), _LONGEST_NAME)
     # If rows are narrower than a line of text, only every n-th class is named.
     every = max(1, -(-(_TEXT + 3) // cell))
     widest = max(round(text.getlength(name)) for name in names)
@@ -78,7 +78,7 @@ def confusion_picture(result: Evaluation) -> PilImage:
     draw = ImageDraw.Draw(picture)
     right = f"{result.accuracy:.2%} right ({result.correct} of {result.count})"
     title = f"{result.dataset}, {result.part}: {right}"
-    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, _font(_TITLE))
+    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, fonts.font(_TITLE))
     middle = left + cell * size // 2
     draw.text((middle, _MARGIN + 36), "answer of the network", _GREY, text, anchor="mm")
     _turned(picture, "true class", (_MARGIN + 4, above + cell * size // 2), _GREY, text, "centre")
@@ -119,11 +119,14 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
     """The worst mistakes: the picture, its true class and the answer, each with its probability."""
     from PIL import Image, ImageDraw
 
-    text = _font(_TEXT)
+    text = fonts.font(_TEXT)
     wrong = result.count - result.correct
-    longest = max(text.getlength(cut(name, _LONGEST_NAME)) for name in result.classes)
+    names = fonts.drawable(tuple(result.classes), _LONGEST_NAME)
+    longest = max(map(text.getlength, names))
     tile = max(_PICTURE + 28, round(longest + text.getlength("said    100.0%")) + 28)
-    columns = min(max(len(result.worst), -(-520 // tile)), max(_SHEET // tile, 1))
+    key = "true class and answer of the network, with their probabilities; the worst first"
+    least = -(-round(text.getlength(key)) // tile)
+    columns = min(max(len(result.worst), least), max(_SHEET // tile, 1))
     rows = -(-len(result.worst) // columns)
     room = min(tile - 28, _LARGEST_PICTURE)
     high = room + 2 * (_TEXT + 4) + 22
@@ -133,8 +136,7 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
     draw = ImageDraw.Draw(picture)
     what = "worst of" if len(result.worst) < wrong else "of"
     title = f"{len(result.worst)} {what} {wrong} mistakes on {result.dataset}, {result.part}"
-    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, _font(_TITLE))
-    key = "true class and answer of the network, with their probabilities; the worst first"
+    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, fonts.font(_TITLE))
     draw.text((_MARGIN, _MARGIN + 24), key, _GREY, text)
     for position, mistake in enumerate(result.worst):
         down, across = divmod(position, columns)
@@ -146,8 +148,7 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
         )
         for line, (word, label, share, colour) in enumerate(lines):
             below = y + room + 4 + line * (_TEXT + 4)
-            name = cut(result.classes[label], _LONGEST_NAME)
-            draw.text((x, below), f"{word}  {name}", colour, text)
+            draw.text((x, below), f"{word}  {names[label]}", colour, text)
             draw.text((x + tile - 22, below), f"{share:.1%}", colour, text, anchor="ra")
     return picture
 
@@ -189,9 +190,3 @@ def _mixed(colour: tuple[int, int, int], share: float) -> tuple[int, int, int]:
     """The colour mixed with white; share: that of the colour."""
     red, green, blue = (round(255 + (part - 255) * min(share, 1.0)) for part in colour)
     return red, green, blue
-
-
-def _font(size: int) -> FreeTypeFont | ImageFont:
-    from PIL import ImageFont
-
-    return ImageFont.load_default(size)

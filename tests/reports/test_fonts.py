@@ -1,0 +1,35 @@
+"""Names of classes in pictures: drawn where the font has their characters, never as boxes."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from dnnstack.reports import fonts
+from PIL.ImageFont import FreeTypeFont
+
+NAMES = ("äpfel", "кошка", "γάτα", "قطة", "emoji \N{GRINNING FACE}", "plain")
+
+
+def test_the_font_is_that_of_the_curves() -> None:
+    found = fonts.font(15)
+    assert isinstance(found, FreeTypeFont)
+    assert found.getname() == ("DejaVu Sans", "Book")
+
+
+def test_most_alphabets_are_drawn(caplog: pytest.LogCaptureFixture) -> None:
+    assert fonts.drawable(NAMES, 20) == list(NAMES)
+    assert caplog.messages == []
+
+
+def test_a_name_that_the_font_lacks_becomes_a_number_and_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = ("plain", "\N{CJK UNIFIED IDEOGRAPH-732B}", "x\x1b[2J", "a rather long name")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert fonts.drawable(names, 10) == ["plain", "class 1", "x\\x1b[2J", "a rather …"]
+    assert caplog.messages == [
+        f"the font of pictures lacks characters of {names[1]!r}; "
+        "these classes have their numbers instead"
+    ]
