@@ -15,10 +15,12 @@ from ..training.records.run_log import CSV
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CURVES = "curves.png"
 _COLUMNS = ("epoch", "loss", "accuracy", "learning_rate")
 _TRAIN, _VALIDATION, _RATE = "#4c78a8", "#e45756", "#54806a"
+_BEST = "#30343b"
 
 Points = dict[str, list[float]]
 Splits = dict[Literal["train", "validation"], Points]
@@ -55,7 +57,8 @@ def read_metrics(path: Path) -> Splits:
     return points
 
 
-def _png(points: Splits, title: str) -> bytes:
+def figure_of(points: Splits, title: str) -> Figure:
+    """The curves of these points, one below the other."""
     # If the home folder is not writable, matplotlib warns about its font cache.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     # A file needs neither a window system nor pyplot, which takes long to load.
@@ -72,7 +75,8 @@ def _png(points: Splits, title: str) -> bytes:
         axes.set_ylabel(key)
         axes.legend(loc="best", frameon=False)
     _spread(loss, [*train["loss"], *validation["loss"]])
-    accuracy.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    accuracy.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
+    _mark_best(accuracy, validation if validation["epoch"] else train)
     rates = sorted(
         (epoch, value)
         for split in points.values()
@@ -88,10 +92,14 @@ def _png(points: Splits, title: str) -> bytes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.align_ylabels()
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
+    return figure
+
+
+def _png(points: Splits, title: str) -> bytes:
     buffer = io.BytesIO()
     # Without date and version, so that equal runs draw equal files.
-    figure.savefig(buffer, format="png", metadata={"Software": None})
+    figure_of(points, title).savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 
@@ -105,9 +113,28 @@ def _line(axes: Axes, points: Points, key: str, colour: str, label: str) -> None
         )  # fmt: skip
 
 
+def _mark_best(axes: Axes, points: Points) -> None:
+    """A ring around the first of the highest accuracies, and its value beside it."""
+    known = [(value, -index) for index, value in enumerate(points["accuracy"]) if value >= 0]
+    if not known:
+        return
+    best, index = max(known)
+    epoch = points["epoch"][-index]
+    axes.plot([epoch], [best], "o", color=_BEST, markersize=9, markerfacecolor="none")
+    # Below and left of the point there is no curve that rises to it, and the frame is far.
+    axes.annotate(
+        f"best {best:.2%}", (epoch, best), (-8, -16), textcoords="offset points", color=_BEST,
+        ha="right" if epoch > max(points["epoch"]) / 4 else "left",
+    )  # fmt: skip
+
+
 def _spread(axes: Axes, values: list[float]) -> None:
     """Use a logarithmic axis if the loss falls by more than a factor of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     finite = [value for value in values if math.isfinite(value)]
     if finite and 0.0 < 10.0 * min(finite) < max(finite):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.reports.plots import CURVES, draw_curves, read_metrics
+from dnnstack.reports.plots import CURVES, draw_curves, figure_of, read_metrics
 from dnnstack.training.records.run_log import CSV, HEADER
 from PIL import Image
 
@@ -34,6 +34,18 @@ def test_metrics_are_parted_by_split(tmp_path: Path) -> None:
     assert points["train"]["learning_rate"] == [0.1, 0.09, 0.05]
     assert points["validation"]["loss"] == [0.8, 0.3]
     assert points["validation"]["accuracy"] == [0.625, 0.75]
+
+
+def test_labels_are_of_one_kind_and_the_best_point_is_named(tmp_path: Path) -> None:
+    figure = figure_of(read_metrics(run_folder(tmp_path) / CSV), "costs $1")
+    figure.draw_without_rendering()
+    loss, accuracy, _ = figure.axes
+    for which in ("major", "minor"):
+        written = [label.get_text() for label in loss.get_yticklabels(which=which)]
+        assert not any("^" in label for label in written)
+    assert "0.5" in [label.get_text() for label in loss.get_yticklabels()]
+    assert all(label.get_text().endswith("%") for label in accuracy.get_yticklabels())
+    assert [text.get_text() for text in accuracy.texts] == ["best 75.00%"]
 
 
 def test_curves_are_drawn_into_the_run_folder(tmp_path: Path) -> None:
