@@ -1,9 +1,10 @@
-"""Ownership of native objects: a single owner keeps the parents alive and frees the object once."""
+"""Foreign libraries: ownership of their objects, and what they would print."""
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 class Owned:
@@ -22,3 +23,18 @@ class Owned:
         """Free the handle now; a second call does nothing."""
         self._finalizer()
         self._parents = ()
+
+
+def set_no_handlers(library: str, functions: Iterable[str]) -> None:
+    """Call functions of a library, or of those that it needs, with NULL in place of a handler.
+
+    Those after one that cannot be found are not called.
+    """
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        loaded = ctypes.CDLL(library)
+        for name in functions:
+            function = getattr(loaded, name)
+            function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_void_p
+            function(None)

@@ -118,8 +118,10 @@ def sides(minimum: int, words: tuple[str, ...] = (), some: bool = False) -> Form
         if isinstance(value, str) and value in words:
             return (0, 0) if value == "valid" else value
         both = value if isinstance(value, (list, tuple)) else [value, value]
-        if len(both) != 2 or not all(is_whole(s) and minimum <= s <= LARGEST for s in both):
+        if len(both) != 2 or not all(is_whole(s) and minimum <= s for s in both):
             raise OptionError(expected, words=words)
+        if max(both) > LARGEST:
+            raise OptionError(f"expected numbers of at most {LARGEST}")
         if some and tuple(both) == (0, 0):
             raise OptionError("expected a border on at least one side, such as 1 or [1, 0]")
         return tuple(both)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import os
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 from ..common.errors import DatasetError, LockedError
 from ..common.files import make_folder, sha256_file
 from ..common.locks import NO_LOCKS, lock
+from .gzip_file import GzipError, unpacked
 
 _LOCK = ".download.lock"
 _ATTEMPTS = 3
@@ -209,12 +208,13 @@ def _sha256(path: Path, file: RemoteFile) -> str | None:
     digest = hashlib.sha256()
     size = 0
     try:
-        with gzip.open(path) as content:
-            # At most one byte more than expected is unpacked.
+        with open(path, "rb") as packed:
+            content = unpacked(packed)
+            # At most one byte more than expected is read.
             while piece := content.read(min(_PIECE, file.content_size + 1 - size)):
                 digest.update(piece)
                 size += len(piece)
-    except (gzip.BadGzipFile, EOFError, zlib.error):
+    except GzipError:
         return None
     return digest.hexdigest()
 

@@ -6,12 +6,10 @@ a big-endian 32-bit integer, then exactly their product of bytes. gzip or plain.
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
-import zlib
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes
 from ..common.text import shape_text
+from .gzip_file import GzipError, unpacked
 from .image_set import unreadable
 
 _UNSIGNED_BYTE = 0x08
@@ -42,9 +41,8 @@ def read_idx(path: Path, item_shape: tuple[int, ...]) -> tuple[NDArray[np.uint8]
             file.seek(0)
             if not compressed:
                 return _parse(path, file, item_shape)
-            with gzip.open(file) as unpacked:
-                return _parse(path, cast(BinaryIO, unpacked), item_shape)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            return _parse(path, unpacked(file), item_shape)
+    except GzipError as error:
         raise DatasetError(f"{path}: damaged gzip file ({error}); {_AGAIN}") from None
     except OSError as error:
         raise unreadable(path, error) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import glob
 import os
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import DatasetError
+from ..common.native import set_no_handlers
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -123,17 +123,9 @@ def _silence_libtiff() -> None:
     The handlers are those of the library that Pillow itself is linked with. Where its functions
     cannot be found by name, it goes on printing.
     """
-    import ctypes
-
     from PIL import _imaging
 
-    with contextlib.suppress(OSError, AttributeError):
-        # Found through the libraries that this one needs.
-        loaded = ctypes.CDLL(_imaging.__file__)
-        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
-            handler = getattr(loaded, name)
-            handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p
-            handler(None)
+    set_no_handlers(_imaging.__file__, ("TIFFSetErrorHandler", "TIFFSetWarningHandler"))
 
 
 def _upright(image: PilImage, steps: list[str]) -> PilImage:

@@ -19,6 +19,7 @@ from ..datasets import DatasetInfo, ImageSet
 from ..graph.graph import Graph, Op, Origin
 from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.network import Network
+from ..training.network_size import blamed, check_memory
 from ..training.plan import make_plan
 from ..training.session import Session
 from ..training.setup import Setup
@@ -195,6 +196,7 @@ def explain(
     """
     info = describe_data(config)
     network = build_network(config, info, file)
+    check_memory(network, backend)
     scaling = preprocessing(config, info)
     data = _made_up(config, info)
     plan = make_plan(config, len(data))
@@ -202,7 +204,8 @@ def explain(
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
-    with closing(Session(Setup(config, network, scaling, plan, data), backend)) as session:
+    setup = Setup(config, network, scaling, plan, data)
+    with blamed(network, config.data.batch_size), closing(Session(setup, backend)) as session:
         executable = session.executable
         for text in executable.notices:
             notice(text)

@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError, DatasetError
+from ..common.machine import main_memory
 from ..configs import RunConfig
 from ..datasets import split_validation, steps_per_epoch
 from ..optimizers.groups import RATES
 from ..optimizers.optimizer import EMA, LOOKAHEAD, lookahead_decays
 from ..optimizers.schedules.schedule import Length, training_steps
 from .rate_tables import rate_tables
+
+# Of the rate of a step, while it is computed in float64 and kept in float32.
+_RATE_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,15 @@ def make_plan(config: RunConfig, count: int) -> Plan:
             f"set it to {per_epoch}, or hold samples back with data.validation"
         )
     total = training_steps(train.epochs, train.max_steps, per_epoch)
+    key = "epochs" if train.max_steps is None else "max_steps"
     if total >= 2**31:
-        raise DatasetError(f"train: {total} steps are more than a run can have (2147483647)")
+        raise DatasetError(f"train.{key}: {total} steps are more than a run can have (2147483647)")
     if data.batch_size % train.accumulate:
         raise ConfigError(
             f"train.accumulate: a batch of {data.batch_size} (data.batch_size) cannot be computed "
             f"in {train.accumulate} parts of equal size"
         )
+    _check_length(config, key, total)
     tables = _tables(config, per_epoch, total)
     return Plan(
         train=chosen,
@@ -99,6 +105,16 @@ def make_plan(config: RunConfig, count: int) -> Plan:
         save_every=saving.every_steps or (saving.every_epochs or 0) * per_epoch,
         tables=tables,
     )
+
+
+def _check_length(config: RunConfig, key: str, total: int) -> None:
+    """Raise ConfigError for more steps than memory has room for the rates of."""
+    needed = total * _RATE_BYTES * len(rate_tables(config))
+    if needed > main_memory():
+        raise ConfigError(
+            f"train.{key}: the learning rates of {total} steps take {needed / 1e9:.1f} GB, more "
+            "than the memory of this machine; choose fewer steps"
+        )
 
 
 def _tables(config: RunConfig, per_epoch: int, total: int) -> dict[str, NDArray[np.float32]]:

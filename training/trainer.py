@@ -25,6 +25,7 @@ from .augmentation import augmentations
 from .listener import Listener, Summary
 from .loop import Loop
 from .network import Network
+from .network_size import blamed, check_memory
 from .pixel_statistics import mean_and_deviation
 from .plan import make_plan
 from .records.checkpoint import Checkpoint
@@ -74,6 +75,8 @@ def train(
             check_config(checkpoint, config, heard.notice)
         info = describe_data(config, data_root)
         network = build_network(config, info, file)
+        check_memory(network, backend)
+        stack.enter_context(blamed(network, config.data.batch_size))
         _check_unread(config, network, info, run)
         check()
         data = interrupt.interruptible(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.common.locks import lock
-from dnnstack.datasets import transfer
+from dnnstack.datasets import gzip_file, transfer
 from dnnstack.datasets.download import (
     Downloads,
     Listener,
@@ -141,17 +141,17 @@ def test_a_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     digest = hashlib.sha256(bytes(1000)).hexdigest()
     file = RemoteFile("set.gz", len(bomb), digest, 1000)
     read: list[int] = []
-    real = gzip.GzipFile.read
+    real = gzip_file._Members.readinto
 
-    def counted(self: gzip.GzipFile, size: int | None = -1) -> bytes:
-        piece = real(self, size)
-        read.append(len(piece))
-        return piece
+    def counted(self: gzip_file._Members, buffer: bytearray) -> int:
+        read.append(real(self, buffer))
+        return read[-1]
 
-    monkeypatch.setattr(gzip.GzipFile, "read", counted)
+    monkeypatch.setattr(gzip_file._Members, "readinto", counted)
     with serving(lambda request: request.give(200, bomb)) as server:
         assert "has a different file" in failure(folder, server.url, file=file)
-    assert sum(read) == 1001
+    # What is decompressed, not only what is asked for: a buffer or two.
+    assert 0 < sum(read) <= 1 << 17
 
 
 def test_offline_nothing_is_asked(folder: Path) -> None:

@@ -1,0 +1,79 @@
+"""gzip files (RFC 1952), decompressed as they are read, in time linear in their length.
+
+Headers are read by zlib: Python's own reader takes a step for every byte of a name in a header, and
+some thirty for a member that holds nothing, so that a file of some megabytes keeps it busy for
+minutes.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_PIECE = 1 << 14
+_BUFFER = 1 << 16
+# Members of a file; the usual tools write one.
+_MOST_MEMBERS = 100
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class GzipError(Exception):
+    """The file is damaged, truncated, or none that gzip writes."""
+
+
+def unpacked(file: BinaryIO) -> BinaryIO:
+    """The content of a gzip file; reading raises GzipError."""
+    return cast(BinaryIO, io.BufferedReader(_Members(file), _BUFFER))
+
+
+class _Members(io.RawIOBase):
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._input = b""
+        self._count = 0
+        self._member = zlib.decompressobj(_GZIP)
+        self._inside = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        while self._inside or self._begin():
+            try:
+                content = self._member.decompress(self._input, len(view))
+            except zlib.error as error:
+                raise GzipError(str(error)) from None
+            self._input = self._member.unconsumed_tail
+            if self._member.eof:
+                self._inside = False
+                self._input = self._member.unused_data
+            if content:
+                view[: len(content)] = content
+                return len(content)
+            if self._inside and not self._input and not self._more():
+                raise GzipError("it ends before the end of its compressed data")
+        return 0
+
+    def _begin(self) -> bool:
+        """Whether another member follows; zeros between members are padding."""
+        while True:
+            self._input = self._input.lstrip(b"\0") if self._count else self._input
+            if self._input:
+                break
+            if not self._more():
+                return False
+        self._count += 1
+        if self._count > _MOST_MEMBERS:
+            raise GzipError(f"it has more than {_MOST_MEMBERS} members")
+        self._member = zlib.decompressobj(_GZIP)
+        self._inside = True
+        return True
+
+    def _more(self) -> bool:
+        self._input = self._file.read(_PIECE)
+        return bool(self._input)
