@@ -75,7 +75,8 @@ def lock(path: Path | str) -> Lock:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise LockedError(
                 f"{target} is locked by {holder or 'another process'}; "
-                "wait for it to end, or stop it"
+                "wait for it to end, or stop it",
+                holder,
             ) from None
         raise
     text = os.read(descriptor, _LONGEST)

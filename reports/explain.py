@@ -158,7 +158,8 @@ def explain(
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
-    with closing(Session(Setup(config, network, scaling, plan, data), backend)) as session:
+    setup = Setup(config, network, scaling, plan, data)
+    with closing(Session(setup, backend, notice=notice)) as session:
         executable = session.executable
         for text in executable.notices:
             notice(text)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends import tuning
 from dnnstack.backends.base import Backend
+from dnnstack.backends.tuning_cache import kept, store
 from dnnstack.configs import RunConfig
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.store import newest_checkpoint, write_checkpoint
@@ -38,9 +38,9 @@ def test_a_resume_takes_the_tuning_of_the_checkpoint(
         _layout(config, start.run, layout)
         half = resume(config, onednn, start.run, stop_at=13)
         # Another process has measured again meanwhile and found the other layout.
-        kept = end_of(half).provenance.tuning
+        table = end_of(half).provenance.tuning
         other = {"nchw": "nhwc", "nhwc": "nchw"}[layout]
-        tuning.store(replace(kept, choices=dict.fromkeys(kept.choices, other)))
+        store(kept(replace(table, choices=dict.fromkeys(table.choices, other))))
         ends[layout] = end_of(resume(config, onednn, half.run))
         assert set(ends[layout].provenance.tuning.choices.values()) == {layout}
         straight = go(config, onednn, stop_at=0)
