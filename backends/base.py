@@ -34,7 +34,8 @@ class Options:
     an exhaustive search. ``residency``: where the CUDA backend keeps data sets; auto is on the
     device if they fit. ``share_memory``: whether a CPU's activations reuse the memory of those that
     are no longer needed, which can then not be read. ``interrupt`` is called repeatedly while
-    compiling, which its exceptions end.
+    compiling, which its exceptions end. ``notice`` is told at once what the user should know while
+    it lasts, such as what is waited for.
     """
 
     precision: Precision = "auto"
@@ -46,6 +47,7 @@ class Options:
     residency: Residency = "auto"
     share_memory: bool = False
     interrupt: Callable[[], None] = lambda: None
+    notice: Callable[[str], None] = lambda text: None
 
 
 @dataclass(frozen=True)

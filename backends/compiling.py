@@ -9,7 +9,9 @@ from typing import Generic, TypeVar
 from ..graph.graph import Graph
 from ..graph.rewrites import rewritten
 from .base import Backend, Options, Precision
-from .tuning import UNEQUAL, Search, Tuning, fingerprint, forget, settle, training_sections
+from .settling import Search, settle
+from .tuning import UNEQUAL, Tuning, fingerprint, training_sections
+from .tuning_cache import forget
 
 Sections = Mapping[str, Graph]
 Choices = Mapping[str, str]
@@ -25,10 +27,10 @@ class CompilePlan(Generic[ExecutableT]):
     """What a backend gives to compile certain graphs in a certain precision.
 
     ``build(graphs, tuning, notices)`` makes the executable; it raises one of ``refusals`` if a
-    choice of the tuning is not available. ``choices`` are taken without a search; ``search`` and
-    ``thorough`` are those of ``settle``, None where there is nothing to search. ``code`` marks the
-    backend's code, and ``extra`` is what else the choices depend on. ``training_only``: choices
-    that are left out where nothing trains.
+    choice of the tuning is not available. ``choices`` are taken without a search; ``search``,
+    ``thorough`` and ``quiet`` are those of ``settle``, None where there is nothing to search.
+    ``code`` marks the backend's code, and ``extra`` is what else the choices depend on.
+    ``training_only``: choices that are left out where nothing trains.
     """
 
     build: Callable[[Sections, Tuning, Sequence[str]], ExecutableT]
@@ -36,6 +38,7 @@ class CompilePlan(Generic[ExecutableT]):
     choices: Choices = field(default_factory=dict)
     search: Search | None = None
     thorough: bool = False
+    quiet: Callable[[], bool] = lambda: True
     code: str = ""
     extra: tuple[object, ...] = ()
     training_only: Collection[str] = ()
@@ -65,7 +68,16 @@ def compiled(
 
     def settled(given: Tuning | None) -> tuple[Tuning, tuple[str, ...]]:
         search = plan.search if options.tune else None
-        found, notes = settle(present, given, bool(trained), search, plan.thorough)
+        found, notes = settle(
+            present,
+            given,
+            bool(trained),
+            search,
+            plan.thorough,
+            quiet=plan.quiet,
+            interrupt=options.interrupt,
+            notice=options.notice,
+        )
         if not trained:
             # The table may be of another machine.
             kept = {k: v for k, v in found.choices.items() if k not in plan.training_only}

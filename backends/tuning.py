@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
-from ..common.files import atomic_write, cache_dir, make_folder, read_regular
-from ..common.typed_json import from_json
 from ..graph.graph import Graph, Op, Tensor
 from ..graph.ops import Accumulate
 from ..graph.ops.formulas import Formula
 from ..graph.ops.updates import ParameterUpdate
 
-_LOG = logging.getLogger("dnnstack.layers")
-# Bytes of a stored table.
-_LONGEST = 1 << 24
 UNEQUAL = "results are right, but not equal to the last bit to those before"
-# Finds choices, and says whether the next start may take them too.
-Search = Callable[[], tuple[Mapping[str, str], bool]]
 
 
 @dataclass(frozen=True)
@@ -56,47 +44,6 @@ class Tuning:
             if was != value:
                 return f"{name} was {was}, now it is {value}"
         return ""
-
-
-def settle(
-    present: Tuning,
-    given: Tuning | None,
-    trains: bool,
-    search: Search | None,
-    thorough: bool = False,
-) -> tuple[Tuning, tuple[str, ...]]:
-    """The table to compile with, and what to tell the user about it.
-
-    ``present``: the backend's default choices, with the present backend, environment and graph.
-    ``given``, a checkpoint's table, is used if it fits; its bits matter only if a section trains.
-    Otherwise the cached table is used, or the result of ``search``, which is then cached; None does
-    not search. ``thorough``: the search has no time limit, and the result of a short one is not
-    used.
-    """
-    notes: tuple[str, ...] = ()
-    if given is not None:
-        reason = given.misfit(present) if trains else ""
-        if not reason and given.backend == present.backend:
-            _LOG.info("tuning: the checkpoint's table, %d choices", len(given.choices))
-            return given, ()
-        if reason:
-            notes = (f"{UNEQUAL}: {reason}",)
-    if search is None or not trains:
-        return present, notes
-    found = cached(present, thorough)
-    if found is None:
-        begin = time.perf_counter()
-        choices, keep = search()
-        found = replace(present, choices=dict(choices))
-        timed = (time.perf_counter() - begin, _path(found, thorough))
-        _LOG.info("tuning: %d choices, timed in %.1f s, now in %s", len(choices), *timed)
-        store(found, thorough)
-        if not keep:
-            # Beside a program that held the memory, perhaps: the next start searches again.
-            forget(found)
-    else:
-        _LOG.info("tuning: %d choices, from the cache", len(found.choices))
-    return found, notes
 
 
 def code_digest(package: str, *folders: str) -> str:
@@ -146,39 +93,3 @@ def _brief(value: object) -> str:
         # What a backend compiles of it is no part of the backend's own code.
         return f"{value!r}{value.cuda}"
     return repr(value)
-
-
-def cached(wanted: Tuning, thorough: bool = False) -> Tuning | None:
-    """The stored table for the same backend, environment and graph; None if missing or damaged.
-
-    The table of a thorough search is preferred; ``thorough``: only such a table is used.
-    """
-    for kind in (True,) if thorough else (True, False):
-        try:
-            found = from_json(read_regular(_path(wanted, kind), _LONGEST), Tuning)
-        except (OSError, ValueError):
-            continue
-        if not found.misfit(wanted):
-            return found
-    return None
-
-
-def store(tuning: Tuning, thorough: bool = False) -> None:
-    """Store a table for the next start; a cache that cannot be written is not an error."""
-    path = _path(tuning, thorough)
-    with suppress(OSError):
-        make_folder(path.parent)
-        atomic_write(path, json.dumps(tuning.to_json(), indent=1).encode())
-
-
-def forget(tuning: Tuning) -> None:
-    """Delete the stored tables for the same backend, environment and graph, if unusable."""
-    for kind in (True, False):
-        with suppress(OSError):
-            _path(tuning, kind).unlink()
-
-
-def _path(tuning: Tuning, thorough: bool) -> Path:
-    key = repr((tuning.backend, sorted(tuning.environment.items()), tuning.graph))
-    name = hashlib.sha256(key.encode()).hexdigest()[:32] + ("-searched" if thorough else "")
-    return cache_dir() / "tuning" / f"{name}.json"

@@ -63,7 +63,14 @@ class Interrupted(DnnstackError):
 
 
 class LockedError(DnnstackError):
-    """Another process holds a file or folder that only one may use; the message names it."""
+    """Another process holds a file or folder that only one may use; the message names it.
+
+    ``holder``: which one, such as ``pid 12 on host``; "" if unknown.
+    """
+
+    def __init__(self, text: str, holder: str = "") -> None:
+        super().__init__(text)
+        self.holder = holder
 
 
 class BackendUnavailableError(DnnstackError):

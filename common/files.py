@@ -9,14 +9,19 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 Buffer = bytes | bytearray | memoryview
 
 _READ_BYTES = 1 << 20
 # The files of atomic_write that a killed process leaves behind.
-_TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
+_TEMPORARY = re.compile(r"\.(?P<target>.+)\.(?P<process>\d+)\.[0-9a-f]{8}\.tmp")
+# Seconds after which nobody still writes a temporary file: a writer changes it all the time.
+_SAFE_AGE = 3600.0
+# What file systems without hard links say.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP)
 # What file systems say that cannot make a folder's entries durable by themselves.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES, errno.EISDIR)
 
@@ -30,6 +35,42 @@ def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
     alone could not be synchronised.
     """
     target = Path(path)
+    _write_as(target, data, os.replace)
+    sync_folder(target.parent)
+
+
+def write_new(path: Path | str, data: Buffer | Iterable[Buffer]) -> bool:
+    """Create the file ``path`` as ``atomic_write`` does, unless there is one; whether it did.
+
+    Of several processes exactly one creates it; where the file system has no hard links, two that
+    come at the same instant may both. Raises OSError.
+    """
+    target = Path(path)
+    try:
+        _write_as(target, data, _link)
+    except FileExistsError:
+        return False
+    sync_folder(target.parent)
+    return True
+
+
+def _link(temporary: Path, target: Path) -> None:
+    try:
+        os.link(temporary, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+        os.replace(temporary, target)
+        return
+    os.unlink(temporary)
+
+
+def _write_as(
+    target: Path, data: Buffer | Iterable[Buffer], put: Callable[[Path, Path], None]
+) -> None:
+    """Write a temporary file, and let ``put`` give it its name; it is deleted after an error."""
     pieces = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
     temporary = temporary_name(target)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -39,12 +80,11 @@ def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+        put(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    sync_folder(target.parent)
 
 
 def temporary_name(target: Path) -> Path:
@@ -139,6 +179,38 @@ def remove_temporaries(folder: Path) -> None:
             if _TEMPORARY.fullmatch(path.name):
                 with contextlib.suppress(OSError):
                     path.unlink()
+
+
+def remove_abandoned(folder: Path, locked: str = "") -> None:
+    """Delete what killed processes left of their writes in a folder that others may write to, too.
+
+    That is files of this user, with the names that ``atomic_write`` gives, of a process that does
+    not run (here), and not changed for an hour, since processes elsewhere are unknown. The hour
+    does not matter for the temporary files of ``locked``, a file that only this process may write.
+    """
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            match = _TEMPORARY.fullmatch(path.name)
+            if match is None or _runs(int(match["process"])):
+                continue
+            with contextlib.suppress(OSError):
+                found = path.lstat()
+                old = time.time() - found.st_mtime > _SAFE_AGE
+                kind = stat.S_IFMT(found.st_mode)
+                ours = kind in (stat.S_IFREG, stat.S_IFLNK) and found.st_uid == os.geteuid()
+                if ours and (old or match["target"] == locked):
+                    path.unlink()
+
+
+def _runs(process: int) -> bool:
+    """Whether a process of this number runs on this machine."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def sha256_bytes(data: Buffer) -> str:

@@ -103,7 +103,8 @@ def _locked(target: Path) -> int:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise LockedError(
                 f"{target} is locked by {holder or 'another process'}; "
-                "wait for it to end, or stop it"
+                "wait for it to end, or stop it",
+                holder,
             ) from None
         raise
     return descriptor

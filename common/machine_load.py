@@ -12,6 +12,7 @@ _IDLE = (3, 4)
 """The columns idle and iowait; guest time, the last two, is part of user time already."""
 _SHORTEST = 0.1
 """Seconds below which counters in hundredths of a second are too coarse."""
+_MOMENT = 0.25
 _STRETCH, _SHARE = 5.0, 0.2
 """Seconds, and cores: a load below these slows nothing down much."""
 
@@ -43,6 +44,13 @@ class Others:
             f"other programs keep {taken:.1f} of {cores} cores busy, which slows down {threads} "
             f"threads that wait for each other; --threads {free} may be faster"
         )
+
+    def crowd(self, threads: int) -> bool:
+        """Whether other programs kept cores busy that ``threads`` threads of ours needed."""
+        taken = self.cores()
+        if taken is None or taken < _SHARE:
+            return False
+        return threads + taken >= len(self._cores) + _SHARE
 
     def seconds(self) -> float:
         """Seconds since the start of the measurement."""
@@ -87,6 +95,13 @@ class Watch:
         text = self._others.advice(self._threads, _SHARE)
         self._others = Others()
         return text
+
+
+def crowded(threads: int) -> bool:
+    """Whether, for a moment from now on, other programs ``crowd`` out that many threads."""
+    others = Others()
+    time.sleep(_MOMENT)
+    return others.crowd(threads)
 
 
 def _cores() -> frozenset[str]:

@@ -9,6 +9,7 @@ works from memory.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -27,6 +28,7 @@ from ..common.files import (
     cache_dir,
     make_folder,
     read_regular,
+    remove_abandoned,
     sha256_bytes,
     sha256_file,
 )
@@ -49,6 +51,7 @@ def decoded(name: str, content_key: str, build: Callable[[], Arrays]) -> Arrays:
     name: a readable prefix of the entry's folder; content_key: any text that determines the arrays.
     """
     folder = _folder() / f"{name}-{sha256_bytes(content_key.encode())[:16]}"
+    _tidy()
     found = _read(folder)
     if found is not None:
         _LOG.info("%s: %d pictures, from the cache %s", name, len(found[0]), folder)
@@ -128,6 +131,13 @@ def checked(path: Path, original: str, sha256: Callable[[], str]) -> DataFile:
 
 def _folder() -> Path:
     return cache_dir() / "decoded"
+
+
+def _tidy() -> None:
+    """Delete what killed processes left in the folders of all entries: a picture file is large."""
+    with contextlib.suppress(OSError):
+        for folder in _folder().iterdir():
+            remove_abandoned(folder)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

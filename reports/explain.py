@@ -205,7 +205,10 @@ def explain(
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
     setup = Setup(config, network, scaling, plan, data)
-    with blamed(network, config.data.batch_size), closing(Session(setup, backend)) as session:
+    with (
+        blamed(network, config.data.batch_size),
+        closing(Session(setup, backend, notice=notice)) as session,
+    ):
         executable = session.executable
         for text in executable.notices:
             notice(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,4 +41,14 @@ def _offline() -> Iterator[None]:
     """Missing data is an error at once, in this process and in those that it starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DNNSTACK_OFFLINE", "1")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet_machine() -> Iterator[None]:
+    """Nothing that is chosen or told depends on what else this machine is doing."""
+    from dnnstack.common import machine_load
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine_load, "_STAT", Path("nowhere"))
         yield

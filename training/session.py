@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
 from typing import Literal
@@ -44,8 +44,8 @@ class Snapshot:
 class Session:
     """The sections of training and, with validation samples, "evaluate", which share their state.
 
-    ``step`` counts updates done. Call ``begin`` before ``run``. ``interrupt``
-    is called repeatedly while compiling, which its exceptions end.
+    ``step`` counts updates done. Call ``begin`` before ``run``. ``interrupt`` and ``notice`` are
+    those of ``Options``, for compiling.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Session:
         backend: Backend,
         tuning: Tuning | None = None,
         interrupt: Callable[[], None] = lambda: None,
+        notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.setup = setup
         self.network, self.plan = setup.network, setup.plan
@@ -68,7 +69,7 @@ class Session:
         sections = setup.sections()
         self.stretches, self._evaluate = sections.stretches, sections.evaluate
         self._train = self.stretches[0].train
-        options = _options(setup.config, tuning, interrupt)
+        options = replace(_options(setup.config), tuning=tuning, interrupt=interrupt, notice=notice)
         self.executable = _compiled(backend, sections.graphs(), options)
         self._feed(self.executable, sections.graphs())
 
@@ -262,17 +263,15 @@ class Session:
         executable.write(graph["sums"], np.zeros(3))
 
 
-def _options(config: RunConfig, tuning: Tuning | None, interrupt: Callable[[], None]) -> Options:
+def _options(config: RunConfig) -> Options:
     run = config.run
     return Options(
         precision=run.precision,
         fusion=run.fusion,
         deterministic=run.deterministic,
-        tuning=tuning,
         tune=run.tune is not False,
         tune_seconds=inf if run.tune is True else None,
         residency=config.data.residency,
-        interrupt=interrupt,
     )
 
 

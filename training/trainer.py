@@ -83,7 +83,7 @@ def train(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
         setup = _set_up(config, network, info, data, checkpoint, heard)
-        session = _compiled(setup, backend, resume, check)
+        session = _compiled(setup, backend, resume, check, heard.notice)
         stack.callback(session.close)
         for text in session.executable.notices:
             heard.notice(text)
@@ -138,18 +138,22 @@ def _set_up(
 
 
 def _compiled(
-    setup: Setup, backend: Backend, resume: Resume | None, check: Callable[[], None]
+    setup: Setup,
+    backend: Backend,
+    resume: Resume | None,
+    check: Callable[[], None],
+    notice: Callable[[str], None],
 ) -> Session:
     """A resumed training has the checkpoint's tuning, and a precision that this device has."""
     if resume is None:
-        return Session(setup, backend, interrupt=check)
+        return Session(setup, backend, interrupt=check, notice=notice)
     run = setup.config.run
     run = run.model_copy(update={"precision": precision_or_fp32(backend, run.precision)})
     # What is saved keeps the precision that was asked for.
     computed = replace(setup, config=setup.config.model_copy(update={"run": run}))
     source = resume.checkpoint
     tuning = source.provenance.tuning if source is not None else None
-    return Session(computed, backend, tuning, check)
+    return Session(computed, backend, tuning, check, notice)
 
 
 def _provenance(setup: Setup, session: Session, backend: Backend, data_root: Path) -> Provenance:

@@ -18,7 +18,15 @@ from .fused import REWRITES
 from .libraries.cublas import Cublas, Product
 from .libraries.cublas_lt import CublasLt
 from .libraries.cudnn_library import Cudnn
-from .libraries.runtime import address_of, cupy, device, fastest, frontend, module_version
+from .libraries.runtime import (
+    address_of,
+    crowded,
+    cupy,
+    device,
+    fastest,
+    frontend,
+    module_version,
+)
 from .memory_plan import check_fits, choose_residency, free_bytes
 from .tuner import LAYOUTS, search
 
@@ -87,6 +95,7 @@ class CudaBackend:
                 choices=DEFAULT_CHOICES[chosen],
                 search=lambda: search(trial, chosen, options),
                 thorough=options.tune_seconds == inf,
+                quiet=lambda: not crowded(),
                 code=_digest(),
                 extra=(options.deterministic,),
                 training_only=REFUSABLE,

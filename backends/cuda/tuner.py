@@ -15,7 +15,7 @@ from .libraries.candidates import Candidates
 from .libraries.conv_graph import WORKSPACE_LIMIT, best_first
 from .libraries.cublas_lt import LtProduct
 from .libraries.overlap import available
-from .libraries.runtime import address_of, cupy
+from .libraries.runtime import address_of, crowded, cupy
 
 # What is tried for each precision, the most promising first.
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
@@ -39,10 +39,23 @@ Build = Callable[[Mapping[str, str]], CudaExecutable]
 
 @dataclass(frozen=True)
 class _Trials:
-    """Builds trials, and remembers which choices could not be had."""
+    """Builds trials, and remembers what stood in the way of the search.
+
+    ``refused``: choices that could not be had; ``crowded``: whether another program kept the GPU
+    busy, at several moments.
+    """
 
     build: Build
     refused: list[LibraryError] = field(default_factory=list)
+    crowded: list[bool] = field(default_factory=list)
+
+    def undisturbed(self) -> bool:
+        """Whether no other program held memory that a choice needs, or kept the GPU busy."""
+        return not any(self.crowded) and not any(map(_starved, self.refused))
+
+    def look(self) -> None:
+        """Look whether another program keeps the GPU busy now."""
+        self.crowded.append(crowded())
 
     def refuses(self, error: LibraryError) -> bool:
         """Whether others may be had: cuDNN has no such plan, or this layout takes more memory than
@@ -61,8 +74,9 @@ def _starved(error: LibraryError) -> bool:
 
 def search(build: Build, precision: str, options: Options) -> tuple[dict[str, str], bool]:
     """The fastest choices found: for a layout the best plan of every convolution, then the number
-    of streams, then whether launches overlap, by the time of the captured step. And whether all of
-    them had the memory they need: else the next search may find others.
+    of streams, then whether launches overlap, by the time of the captured step. And whether no
+    other program stood in the way, with its work or its memory: else the next search may find
+    others.
 
     ``build(choices)`` compiles the sections to tune. Further layouts are tried while less than half
     of the time is spent; ``options.tune_seconds`` infinity tries every plan in every layout. Raises
@@ -70,7 +84,8 @@ def search(build: Build, precision: str, options: Options) -> tuple[dict[str, st
     """
     trials = _Trials(build)
     found = _search(trials, precision, options)
-    return found, not any(map(_starved, trials.refused))
+    trials.look()
+    return found, trials.undisturbed()
 
 
 def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
@@ -79,6 +94,7 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
     found, fastest = dict(LAYOUTS[precision][0]), float("inf")
     for layout in LAYOUTS[precision]:
         options.interrupt()
+        build.look()
         spent = time.perf_counter() - begin
         if fastest < float("inf") and spent > budget / 2:
             break
@@ -99,6 +115,7 @@ def _search(build: _Trials, precision: str, options: Options) -> dict[str, str]:
         seconds = _seconds(build, found | {"streams": streams})
         if seconds < GAIN * fastest:
             found, fastest = found | {"streams": streams}, seconds
+    build.look()
     if available():
         found = _overlap(build, found, options, begin + budget)
     return found

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from ...common.errors import BackendUnavailableError
+from ...common.machine_load import Others, crowded
 from ...graph.graph import Graph
 from ...graph.rewrites import LIBRARY_REWRITES
 from ..base import Limits, Options, Precision
@@ -64,13 +65,16 @@ class OneDnnBackend:
                 return found
 
             def find() -> tuple[Choices, bool]:
-                return search(next(iter(trained.values())), defaults, seconds), True
+                others = Others()
+                found = search(next(iter(trained.values())), defaults, seconds)
+                return found, not others.crowd(self.threads)
 
             return CompilePlan(
                 build=build,
                 refusals=(ChoiceError,),
                 choices=defaults,
                 search=find if any(map(convolutions, trained.values())) else None,
+                quiet=lambda: not crowded(self.threads),
                 code=_digest(),
             )
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.compiling import ChoiceError, CompilePlan, compiled
-from dnnstack.backends.tuning import UNEQUAL, Tuning, store
+from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
+from dnnstack.backends.tuning import UNEQUAL, Tuning
+from dnnstack.backends.tuning_cache import kept as as_kept
+from dnnstack.backends.tuning_cache import store
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Accumulate, Activation
 from dnnstack.graph.rewrites import REWRITES, Rewrite
@@ -20,11 +23,13 @@ DEFAULTS = {"layout": "plain"}
 
 @dataclass
 class Recorder:
-    """A backend that refuses choices named ``bad``; ``answers`` are what its searches find."""
+    """A backend that refuses choices named ``bad``; ``answers`` are what its searches find,
+    ``quiet`` what it says when it is asked."""
 
     name: str = "recorder"
     rewrites: Mapping[str, Rewrite] = field(default_factory=lambda: REWRITES)
     answers: list[tuple[dict[str, str], bool]] = field(default_factory=list)
+    quiet: list[bool] = field(default_factory=list)
     built: list[Mapping[str, str]] = field(default_factory=list)
     refusal: Exception = field(default_factory=lambda: ChoiceError("bad is no layout"))
 
@@ -49,6 +54,7 @@ class Recorder:
                 refusals=(ChoiceError,),
                 choices=DEFAULTS,
                 search=lambda: self.answers.pop(0),
+                quiet=lambda: self.quiet.pop(0),
                 code="abc",
                 extra=("extra",),
                 training_only=("overlap",),
@@ -117,8 +123,8 @@ def given(choices: dict[str, str]) -> Tuning:
 def test_a_table_whose_choices_cannot_be_had_is_searched_anew(kept: str) -> None:
     backend = Recorder(answers=[({"layout": "found"}, True)])
     bad = given({"layout": "bad"})
-    store(bad)
-    store(bad, thorough=True)
+    store(as_kept(bad))
+    store(as_kept(bad, thorough=True))
     options = Options(tuning=bad if kept == "checkpoint" else None)
     tuning, notices = backend.compile(TRAIN, options)
     assert tuning.choices == {"layout": "found"}
@@ -129,7 +135,7 @@ def test_a_table_whose_choices_cannot_be_had_is_searched_anew(kept: str) -> None
 
 def test_a_misfit_is_told_before_what_cannot_be_had(cache: Path) -> None:
     """The table of another network in the checkpoint, a damaged one in the cache."""
-    store(given({"layout": "bad"}))
+    store(as_kept(given({"layout": "bad"})))
     backend = Recorder(answers=[({"layout": "found"}, True)])
     other = replace(given({"layout": "bad"}), graph="other")
     _, (first, second) = backend.compile(TRAIN, Options(tuning=other))
@@ -150,11 +156,12 @@ def test_what_no_table_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch
     assert len(backend.built) == 1
 
 
-def test_what_a_search_says_not_to_keep_is_searched_again() -> None:
+def test_what_a_disturbed_search_found_is_searched_again_when_it_is_quiet() -> None:
     answers = [({"layout": "1"}, False), ({"layout": "2"}, True)]
-    backend = Recorder(answers=answers)
-    found = [backend.compile(TRAIN)[0].choices["layout"] for _ in range(3)]
-    assert found == ["1", "2", "2"]
+    backend = Recorder(answers=answers, quiet=[False, True])
+    made = [backend.compile(TRAIN) for _ in range(4)]
+    assert [tuning.choices["layout"] for tuning, _ in made] == ["1", "1", "2", "2"]
+    assert [notices for _, notices in made] == [(DISTURBED,), (DISTURBED,), (CHOSEN_AGAIN,), ()]
 
 
 def test_choices_for_training_alone_are_left_out_elsewhere() -> None:

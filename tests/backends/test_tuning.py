@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dnnstack.backends.tuning import Tuning, cached, code_digest, fingerprint, settle, store
+from dnnstack.backends.tuning import Tuning, code_digest, fingerprint
 from dnnstack.common.typed_json import from_json
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph
@@ -50,52 +50,6 @@ def test_misfit(present: Tuning, reason: str) -> None:
     found = TUNING.misfit(present)
     assert reason in found
     assert bool(found) == bool(reason)
-
-
-def test_cache() -> None:
-    wanted = replace(TUNING, choices={})
-    assert cached(wanted) is None
-    store(TUNING)
-    assert cached(wanted) == TUNING
-    assert cached(replace(wanted, graph="other")) is None
-    assert cached(replace(wanted, environment={"threads": "3"})) is None
-
-
-def test_a_thorough_search_comes_before_a_short_one() -> None:
-    wanted = replace(TUNING, choices={})
-    store(TUNING)
-    assert cached(wanted, thorough=True) is None
-    searched = replace(TUNING, choices={"conv2d_1": "nchw"})
-    store(searched, thorough=True)
-    assert cached(wanted, thorough=True) == searched
-    assert cached(wanted) == searched
-
-
-def test_settling_searches_again_where_only_a_short_search_is_known() -> None:
-    wanted, asked = replace(TUNING, choices={}), []
-
-    def search() -> tuple[dict[str, str], bool]:
-        asked.append(1)
-        return {"search": str(len(asked))}, True
-
-    for thorough in (False, False, True, True, False):
-        settle(wanted, None, True, search, thorough)
-    assert len(asked) == 2
-    assert settle(wanted, None, True, search)[0].choices == {"search": "2"}
-
-
-def test_damaged_cache(cache: Path) -> None:
-    store(TUNING)
-    for path in (cache / "tuning").iterdir():
-        path.write_text("{")
-    assert cached(TUNING) is None
-
-
-def test_cache_that_cannot_be_written(cache: Path) -> None:
-    (cache / "tuning").parent.mkdir(exist_ok=True)
-    (cache / "tuning").write_text("a file where a folder should be")
-    store(TUNING)
-    assert cached(TUNING) is None
 
 
 def section(count: int = 9, kernel: int = 2, origin: str = "a", name: str = "train") -> Graph:

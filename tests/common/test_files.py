@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,3 +206,85 @@ def test_what_killed_writers_left_is_deleted_and_nothing_else(tmp_path: Path) ->
         (tmp_path / name).touch()
     files.remove_temporaries(tmp_path)
     assert set(os.listdir(tmp_path)) == kept
+
+
+def test_a_new_file_is_whole_and_the_first_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    assert files.write_new(path, [b"fir", b"st"])
+    assert not files.write_new(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a"]
+    (tmp_path / "link").symlink_to("nowhere")
+    assert not files.write_new(tmp_path / "link", b"x")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
+def test_a_new_file_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    assert files.write_new(tmp_path / "a", b"first")
+    assert not files.write_new(tmp_path / "a", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["fsync", "link"])
+def test_a_failure_leaves_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, name, fail)
+    with pytest.raises(OSError, match="Input/output"):
+        files.write_new(tmp_path / "a", b"x")
+    assert os.listdir(tmp_path) == []
+
+
+def ended_process() -> int:
+    code = "import os; print(os.getpid())"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    return int(done.stdout)
+
+
+def test_what_is_deleted_where_others_may_write_too(tmp_path: Path) -> None:
+    """Old files of processes that do not run; newer ones only where nobody else may write."""
+    ended, alive = ended_process(), os.getpid()
+    hour_ago = time.time() - 3700
+    old = {f".a.{ended}.0123abcd.tmp", f".b.{ended}.0123abcd.tmp", f".a.{10**30}.0123abcd.tmp"}
+    kept = {
+        *(f".a.{alive}.0123abcd.tmp", f".b.{alive}.0123abcd.tmp", "a.tmp"),
+        *(f"a.{ended}.0123abcd.tmp", f".a.{ended}.0123ABCD.tmp", f".a.{ended}.0123abcd.part"),
+    }
+    for name in old | kept:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (hour_ago, hour_ago))
+    (tmp_path / f".folder.{ended}.0123abcd.tmp").mkdir()
+    os.utime(tmp_path / f".folder.{ended}.0123abcd.tmp", (hour_ago, hour_ago))
+    link, far = tmp_path / f".latest.{ended}.0123abcd.tmp", tmp_path / "far"
+    link.symlink_to(far)
+    os.utime(link, (hour_ago, hour_ago), follow_symlinks=False)
+    new = {f".{name}.{ended}.89abcdef.tmp" for name in ("a", "b")}
+    for name in new:
+        (tmp_path / name).touch()
+    files.remove_abandoned(tmp_path)
+    left = kept | {f".folder.{ended}.0123abcd.tmp"}
+    assert set(os.listdir(tmp_path)) == left | new
+    files.remove_abandoned(tmp_path, "a")
+    assert set(os.listdir(tmp_path)) == left | {f".b.{ended}.89abcdef.tmp"}
+
+
+def test_files_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / f".a.{ended_process()}.0123abcd.tmp"
+    path.touch()
+    os.utime(path, (0, 0))
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    files.remove_abandoned(tmp_path)
+    assert path.exists()
+    files.remove_abandoned(tmp_path / "missing")

@@ -108,3 +108,31 @@ def test_advice_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert (out.count("step"), err) == (6, "dnnstack: take less\n")
     assert texts == ["never asked for"]
+
+
+@pytest.mark.parametrize(
+    ("work", "threads", "crowded"),
+    [(0.0, 2, False), (0.1, 2, False), (0.3, 2, True), (1.0, 1, False), (1.3, 1, True)],
+)
+def test_other_programs_crowd_out_threads_that_need_their_cores(
+    machine: Machine, work: float, threads: int, crowded: bool
+) -> None:
+    machine(0.0, own=0.0, first=0.0, third=0.0)
+    others = Others()
+    assert not others.crowd(threads)
+    machine(1.0, own=0.0, first=work / 2, third=work / 2)
+    assert others.crowd(threads) == crowded
+
+
+def test_a_moment_is_enough_to_see_a_crowd(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for busy in (0.0, 2.0):
+        machine(0.0, own=0.0, first=0.0, third=0.0)
+
+        def pass_by(seconds: float, busy: float = busy) -> None:
+            work = seconds * busy / 2
+            machine(seconds, own=0.0, first=work, third=work)
+
+        monkeypatch.setattr(machine_load.time, "sleep", pass_by)
+        assert machine_load.crowded(2) == (busy > 0)

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,3 +150,32 @@ def test_works_where_the_disk_is_full(root: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dnnstack.datasets.decoded.atomic_write", fail)
     write(root)
     np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
+
+
+def test_what_killed_writers_left_in_the_cache_is_deleted(root: Path, cache: Path) -> None:
+    """In the folder of any entry, whichever is read; nothing of a writer that may still run."""
+    write(root)
+    load("mnist", "train", root=root)
+    code = "import os; print(os.getpid())"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    ended = int(done.stdout)
+    (cache / "decoded" / "cifar10-train-0123").mkdir()
+    folders = [path for path in (cache / "decoded").iterdir() if path.is_dir()]
+    assert len(folders) == 3
+    names = {
+        "old": f".images.npy.{ended}.0123abcd.tmp",
+        "alive": f".images.npy.{os.getpid()}.0123abcd.tmp",
+        "new": f".images.npy.{ended}.89abcdef.tmp",
+        "of another": "images.npy.tmp",
+    }
+    for folder in folders:
+        for kind, name in names.items():
+            (folder / name).touch()
+            if kind != "new":
+                os.utime(folder / name, (0, 0))
+    load("mnist", "train", root=root)
+    for folder in folders:
+        left = {path.name for path in folder.iterdir()}
+        assert {kind for kind, name in names.items() if name in left} == {
+            *("alive", "new", "of another")
+        }

@@ -17,6 +17,7 @@ from ...common.files import (
     atomic_write,
     make_folder,
     read_regular,
+    remove_abandoned,
     remove_temporaries,
     sync_folder,
     temporary_name,
@@ -75,6 +76,7 @@ def create_run(runs_dir: Path, name: str, config_yaml: str, notice: Callable[[st
     """
     try:
         make_folder(runs_dir)
+        remove_abandoned(runs_dir)
         number, newest = max(_numbered(runs_dir, name), default=(0, runs_dir))
         run = _abandoned(newest) if number else None
         while run is None:

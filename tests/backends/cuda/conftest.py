@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dnnstack.backends.cuda import backend as backend_module
+from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.binding.launch_list import Stream
@@ -58,6 +60,15 @@ DEEP = (
     LayerSpec("softmax"),
 )
 NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32)), "deep": (DEEP, (3, 16, 16))}
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """No other program uses the GPU."""
+    for module in (backend_module, tuner):
+        monkeypatch.setattr(module, "crowded", lambda: False)
+
+
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 
 

@@ -294,3 +294,16 @@ def test_a_config_that_cannot_be_replaced(
         monkeypatch.setattr(runs, "atomic_write", refused)
         with pytest.raises(CheckpointError, match=r"config\.yaml: cannot be written: .*resume"):
             runs.write_config(run, "name: other\n")
+
+
+def test_a_killed_change_of_latest_is_cleared_up_after_an_hour(tmp_path: Path) -> None:
+    """The folder of all runs has no lock: another process may be changing ``latest`` just now."""
+    code = "import os; print(os.getpid())"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    old, new = (tmp_path / f".latest.{int(done.stdout)}.{n}123abcd.tmp" for n in (0, 8))
+    for link in (old, new):
+        link.symlink_to("net")
+    os.utime(old, (0, 0), follow_symlinks=False)
+    make(tmp_path)
+    assert not old.is_symlink()
+    assert new.is_symlink()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dnnstack.backends import tuning
 from dnnstack.backends.base import Backend
+from dnnstack.backends.onednn import backend as backend_module
+from dnnstack.backends.tuning_cache import cached, kept, store
 from dnnstack.configs import RunConfig
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.store import newest_checkpoint, write_checkpoint
@@ -16,6 +17,7 @@ from dnnstack.training.trainer import train
 
 from ....support.resuming import NOWHERE, RULES, Ear, Make, assert_equal, go, resume
 from ....support.trainings import end_of
+from ....support.trainings import go as train_once
 
 
 def _layout(config: RunConfig, run: Path, layout: str) -> None:
@@ -38,9 +40,9 @@ def test_a_resume_takes_the_tuning_of_the_checkpoint(
         _layout(config, start.run, layout)
         half = resume(config, onednn, start.run, stop_at=13)
         # Another process has measured again meanwhile and found the other layout.
-        kept = end_of(half).provenance.tuning
+        table = end_of(half).provenance.tuning
         other = {"nchw": "nhwc", "nhwc": "nchw"}[layout]
-        tuning.store(replace(kept, choices=dict.fromkeys(kept.choices, other)))
+        store(kept(replace(table, choices=dict.fromkeys(table.choices, other))))
         ends[layout] = end_of(resume(config, onednn, half.run))
         assert set(ends[layout].provenance.tuning.choices.values()) == {layout}
         straight = go(config, onednn, stop_at=0)
@@ -48,6 +50,29 @@ def test_a_resume_takes_the_tuning_of_the_checkpoint(
         assert_equal(ends[layout], end_of(resume(config, onednn, straight.run)))
     one, two = ends["nchw"].arrays, ends["nhwc"].arrays
     assert any(one[name].tobytes() != two[name].tobytes() for name in one)
+
+
+def test_a_resume_keeps_choices_that_were_found_beside_other_programs(
+    tiny: Make, onednn: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new start on the quiet machine searches again; the resume, which has bits to keep, not."""
+    config = tiny(*RULES["momentum"])
+    defaults = train_once(config, onednn).provenance.tuning
+    one, two = (dict.fromkeys(defaults.choices, layout) for layout in ("nchw", "nhwc"))
+    store(kept(replace(defaults, choices=one), disturbed=1))
+    monkeypatch.setattr(backend_module, "search", lambda *_: one)
+    monkeypatch.setattr(backend_module, "crowded", lambda threads: True)
+    whole = go(config, onednn)
+    half = go(config, onednn, stop_at=13)
+    monkeypatch.setattr(backend_module, "search", lambda *_: two)
+    monkeypatch.setattr(backend_module, "crowded", lambda threads: False)
+    assert train_once(config, onednn).provenance.tuning.choices == two
+    done = end_of(resume(config, onednn, half.run))
+    assert done.provenance.tuning.choices == one
+    assert_equal(end_of(whole), done)
+    found = cached(defaults)
+    assert found is not None
+    assert (found.choices, found.disturbed) == (two, 0)
 
 
 def test_a_swapped_tuning_changes_the_last_bits(tiny: Make, onednn: Backend) -> None:

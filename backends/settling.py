@@ -1,0 +1,93 @@
+"""Settling what is decided by timing: a checkpoint's table, a stored one, or that of a search."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from .tuning import UNEQUAL, Tuning
+from .tuning_cache import Kept, Turn, cached, kept, publish, store, turn
+
+_LOG = logging.getLogger("dnnstack.layers")
+DISTURBED = (
+    "other programs used this device while its fastest calls were chosen by timing, so training "
+    "may be slow; the next start that finds it quiet chooses again"
+)
+CHOSEN_AGAIN = (
+    "the fastest calls were chosen again, because other programs had disturbed their timing; "
+    f"{UNEQUAL}"
+)
+# Finds choices, and says whether nothing stood in the way: no other program at work on the device,
+# and none that held the memory that a choice needs.
+Search = Callable[[], tuple[Mapping[str, str], bool]]
+
+
+def settle(
+    present: Tuning,
+    given: Tuning | None,
+    trains: bool,
+    search: Search | None,
+    thorough: bool = False,
+    *,
+    quiet: Callable[[], bool] = lambda: True,
+    interrupt: Callable[[], None] = lambda: None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> tuple[Tuning, tuple[str, ...]]:
+    """The table to compile with, and what to tell the user about it.
+
+    ``present``: the backend's default choices, with the present backend, environment and graph.
+    ``given``, a checkpoint's table, is used if it fits; its bits matter only if a section trains.
+    Otherwise the stored table is used, or the result of ``search``, which is then stored; None does
+    not search. ``thorough``: the search has no time limit, and the result of a short one is not
+    used. ``quiet``: whether no other program uses the device now; it may take a moment.
+    ``interrupt`` and ``notice`` are those of ``turn``, for another process's search.
+    """
+    notes: tuple[str, ...] = ()
+    if given is not None:
+        reason = given.misfit(present) if trains else ""
+        if not reason and given.backend == present.backend:
+            _LOG.info("tuning: the checkpoint's table, %d choices", len(given.choices))
+            return given, ()
+        if reason:
+            notes = (f"{UNEQUAL}: {reason}",)
+    if search is None or not trains:
+        return present, notes
+    found = cached(present, thorough)
+    if found is not None and not found.wants_another_search(thorough):
+        _LOG.info("tuning: %d choices, from the cache", len(found.choices))
+        return found.tuning(), notes + _told(found)
+    with turn(present, thorough, interrupt, notice) as mine:
+        found, told = _settled(present, search, thorough, quiet, mine)
+    return found.tuning(), notes + told
+
+
+def _settled(
+    present: Tuning, search: Search, thorough: bool, quiet: Callable[[], bool], mine: Turn
+) -> tuple[Kept, tuple[str, ...]]:
+    """The table that is stored by now, or that of a search; and what to tell about it."""
+    known = cached(present, thorough)
+    # Processes that were started at once must not replace what one of them has just settled.
+    again = mine.held and not mine.waited
+    if known is not None and not (again and known.wants_another_search(thorough) and quiet()):
+        _LOG.info("tuning: %d choices, from the cache", len(known.choices))
+        return known, _told(known)
+    begin = time.perf_counter()
+    choices, undisturbed = search()
+    seconds = time.perf_counter() - begin
+    _LOG.info("tuning: %d choices, timed in %.1f s", len(choices), seconds)
+    found = kept(replace(present, choices=dict(choices)), thorough, int(not undisturbed))
+    if known is None:
+        found = publish(found)
+        return found, _told(found)
+    if not undisturbed:
+        # No better than the one that is known, whose bits others have.
+        found = replace(known, disturbed=known.disturbed + 1)
+    store(found)
+    changed = undisturbed and found.choices != known.choices
+    return found, (CHOSEN_AGAIN,) if changed else _told(found)
+
+
+def _told(found: Kept) -> tuple[str, ...]:
+    return (DISTURBED,) if found.wants_another_search(found.thorough) else ()

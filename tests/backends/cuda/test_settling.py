@@ -1,0 +1,125 @@
+"""The choices of a GPU: those of starts at once are the same; disturbed ones are found out."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import backend as backend_module
+from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.libraries import runtime
+from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
+
+
+@pytest.fixture
+def stand_in(fake_cupy, monkeypatch):
+    """CudaBackend needs no device, and its executables are nothing but their tables."""
+    monkeypatch.setattr(backend_module.device(), "has_tf32", True, raising=False)
+    monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (8 << 30, 8 << 30))
+    monkeypatch.setattr(CudaBackend, "versions", lambda self: {"GPU": "a stand-in"})
+    monkeypatch.setattr(CudaBackend, "_stream", lambda self, index, tf32: None)
+
+    def bound(graphs, tuning, streams, arithmetic, notices, *_):
+        return SimpleNamespace(tuning=tuning, notices=notices)
+
+    monkeypatch.setattr(backend_module, "CudaExecutable", bound)
+
+
+def test_starts_at_once_take_the_choices_of_one(stand_in, sections, monkeypatch):
+    """Each search would find something else; the others wait for the one that began."""
+    began, found, searched = threading.Barrier(4), [], []
+    others = threading.Semaphore(0)
+    real = backend_module.compiled
+
+    def compiled(*arguments):
+        began.wait(60)
+        others.release()
+        return real(*arguments)
+
+    def search(*_):
+        for _ in range(4):
+            assert others.acquire(timeout=60)
+        searched.append(1)
+        return {"streams": str(len(searched))}, True
+
+    monkeypatch.setattr(backend_module, "compiled", compiled)
+    monkeypatch.setattr(backend_module, "search", search)
+    graphs = sections("lenet")
+
+    def start():
+        found.append(CudaBackend().compile(graphs, Options("tf32")).tuning)
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [table.choices for table in found] == [{"streams": "1"}] * 4
+    assert len(searched) == 1
+
+
+def test_the_next_quiet_start_searches_again(stand_in, sections, monkeypatch):
+    crowded = [True, True, False]
+    answers = [({"streams": "2"}, False), ({"streams": "3"}, True)]
+    monkeypatch.setattr(backend_module, "crowded", lambda: crowded.pop(0))
+    monkeypatch.setattr(backend_module, "search", lambda *_: answers.pop(0))
+    graphs = sections("lenet")
+    made = [CudaBackend().compile(graphs, Options("tf32")) for _ in range(5)]
+    assert [each.tuning.choices["streams"] for each in made] == ["2", "2", "2", "3", "3"]
+    told = [DISTURBED] * 3 + [CHOSEN_AGAIN]
+    assert [each.notices for each in made] == [*((text,) for text in told), ()]
+    assert (crowded, answers) == ([], [])
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_a_search_beside_another_program_says_so(monkeypatch, moment):
+    """Whenever that was at work: the GPU is looked at for each layout, and to the end."""
+    looks = []
+
+    def crowded():
+        looks.append(1)
+        return len(looks) == moment + 1
+
+    binder = SimpleNamespace(steps=[])
+
+    def build(choices):
+        return SimpleNamespace(
+            graphs=("train",),
+            step_seconds=lambda *_: 1.0,
+            close=lambda: None,
+            binders=lambda: [binder],
+        )
+
+    monkeypatch.setattr(tuner, "crowded", crowded)
+    monkeypatch.setattr(tuner, "_plans", lambda *_: {})
+    monkeypatch.setattr(tuner, "available", lambda: True)
+    _, undisturbed = tuner.search(build, "tf32", Options())
+    assert len(looks) == 5
+    assert not undisturbed
+
+
+@pytest.mark.parametrize(
+    ("waits", "busy"),
+    [
+        # Milliseconds on an H200: alone, with the odd pause; beside small kernels, large ones.
+        ([0.019] * 9 + [0.26], False),
+        ([0.019] * 9 + [8.0], False),
+        ([0.17, 0.317, 0.33, 0.36], True),
+        ([2.0, 2.4], True),
+    ],
+)
+def test_taking_turns_with_another_program_is_noticed(fake_cupy, monkeypatch, waits, busy):
+    now, count = [0.0], [0]
+
+    def synchronize():
+        now[0] += waits[count[0] % len(waits)] / 1e3
+        count[0] += 1
+
+    monkeypatch.setattr(fake_cupy, "copyto", lambda target, source: None, raising=False)
+    monkeypatch.setattr(runtime, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(runtime.device().stream, "synchronize", synchronize, raising=False)
+    assert runtime.crowded() == busy
+    assert count[0] > 1

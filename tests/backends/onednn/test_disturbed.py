@@ -1,0 +1,103 @@
+"""A search beside other programs on the same cores is noticed, and done again when it is quiet."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.onednn import backend as backend_module
+from dnnstack.backends.onednn.convolution import candidate_layouts
+from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
+from dnnstack.common import machine_load
+
+from .conftest import Make
+
+
+class Cores:
+    """Two cores as /proc/stat shows them; ``busy`` of them with other programs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ticks, self._at = 0.0, time.monotonic()
+        self.busy = 0.0
+
+    def read_text(self, encoding: str) -> str:
+        now = time.monotonic()
+        # This process's own work is part of what is read, and is subtracted.
+        self._ticks += 100 * self.busy * (now - self._at)
+        self._at = now
+        own = machine_load.os.times()
+        ticks = round(self._ticks + 100 * (own.user + own.system))
+        return f"cpu {ticks} 0 0 0 0 0 0 0\ncpu0 {ticks} 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n"
+
+
+@pytest.fixture
+def cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cores:
+    found = Cores(tmp_path)
+    monkeypatch.setattr(machine_load, "_STAT", found)
+    monkeypatch.setattr(machine_load.os, "sched_getaffinity", lambda pid: {0, 1})
+    return found
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The layouts that one search after another finds."""
+    found: list[str] = []
+
+    def search(graph: object, defaults: dict[str, str], seconds: object) -> dict[str, str]:
+        time.sleep(0.2)
+        layouts = candidate_layouts()
+        found.append(layouts[len(found) % len(layouts)])
+        return dict.fromkeys(defaults, found[-1])
+
+    monkeypatch.setattr(backend_module, "search", search)
+    return found
+
+
+# This backend has one thread: two other programs on two cores are in its way, one is not.
+@pytest.mark.parametrize(("busy", "disturbs"), [(0.0, False), (1.0, False), (1.9, True)])
+def test_a_search_beside_other_programs_is_marked(
+    make: Make, cores: Cores, searches: list[str], busy: float, disturbs: bool
+) -> None:
+    cores.busy = busy
+    for _ in range(3):
+        _, _, executable = make(options=Options())
+        assert set(executable.tuning.choices.values()) == {searches[0]}
+        # A start that is disturbed itself uses the marked table, and says so again.
+        assert executable.notices == ((DISTURBED,) if disturbs else ())
+    assert len(searches) == 1
+
+
+def test_the_next_quiet_start_searches_again(make: Make, cores: Cores, searches: list[str]) -> None:
+    cores.busy = 1.9
+    _, _, first = make(options=Options())
+    cores.busy = 0.0
+    _, _, second = make(options=Options())
+    _, _, third = make(options=Options())
+    assert first.notices == (DISTURBED,)
+    assert second.notices == (CHOSEN_AGAIN,)
+    assert third.notices == ()
+    assert second.tuning == third.tuning != first.tuning
+    assert len(searches) == 2
+
+
+def test_a_load_that_is_unknown_marks_nothing(
+    make: Make, searches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_load, "_STAT", Path("nowhere"))
+    _, _, executable = make(options=Options())
+    assert executable.notices == ()
+    assert not machine_load.crowded(64)
+
+
+def test_a_checkpoint_s_choices_are_kept_beside_a_marked_table(
+    make: Make, cores: Cores, searches: list[str]
+) -> None:
+    cores.busy = 1.9
+    _, _, first = make(options=Options())
+    cores.busy = 0.0
+    _, _, again = make(options=Options(tuning=first.tuning))
+    assert (again.tuning, again.notices) == (first.tuning, ())
+    assert len(searches) == 1
