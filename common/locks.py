@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from .errors import LockedError
-from .files import open_regular
+from .files import close_read, naming, open_regular
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 """What a file system without locks reports."""
@@ -19,6 +19,8 @@ _TRIES = 5
 _PAUSE = 0.01
 # All that a lock's file ever holds.
 _HOLDER = re.compile(rb"pid \d+ on [^\n]*\n?")
+# What a power loss leaves of it: its beginning, zeros, or a part of an earlier one behind these.
+_TORN = re.compile(rb"(?:p(?:i(?:d ?)?)?|pid \d[^\n]*|\0+[^\n\0]{0,100})?\n?\0*")
 _LONGEST = 400
 
 
@@ -38,7 +40,7 @@ class Lock:
             # Truncated, not deleted: another process may have opened the same file.
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, 0)
-            os.close(descriptor)
+            close_read(descriptor)
 
     def __enter__(self) -> Lock:
         return self
@@ -54,9 +56,13 @@ def lock(path: Path | str) -> Lock:
     the holder from the file's text, which is for information only. Raises OSError if the file
     system has no locks, or if the file is a link, or has other content than a lock.
     """
+    with naming(path):
+        return _taken(Path(path))
+
+
+def _taken(target: Path) -> Lock:
     import fcntl
 
-    target = Path(path)
     descriptor = open_regular(target, os.O_RDWR | os.O_CREAT)
     try:
         for left in range(_TRIES, 0, -1):
@@ -69,8 +75,10 @@ def lock(path: Path | str) -> Lock:
                     raise
                 time.sleep(_PAUSE)
     except OSError as error:
-        text = os.read(descriptor, _LONGEST)
-        os.close(descriptor)
+        text = b""
+        with contextlib.suppress(OSError):
+            text = os.read(descriptor, _LONGEST)
+        close_read(descriptor)
         holder = text.decode("utf-8", "replace").strip() if _HOLDER.fullmatch(text) else ""
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise LockedError(
@@ -78,10 +86,13 @@ def lock(path: Path | str) -> Lock:
                 "wait for it to end, or stop it"
             ) from None
         raise
-    text = os.read(descriptor, _LONGEST)
-    if text and not _HOLDER.fullmatch(text):
-        os.close(descriptor)
-        raise OSError(errno.EEXIST, "has other content than a lock", str(target))
+    try:
+        text = os.read(descriptor, _LONGEST)
+        if not _TORN.fullmatch(text):
+            raise OSError(errno.EEXIST, "has other content than a lock", str(target))
+    except OSError:
+        close_read(descriptor)
+        raise
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -103,5 +114,5 @@ def is_locked(path: Path | str) -> bool:
     except OSError:
         return False
     finally:
-        os.close(descriptor)
+        close_read(descriptor)
     return False

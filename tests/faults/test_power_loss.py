@@ -1,0 +1,94 @@
+"""The machine loses power behind any call: no checkpoint that was reported as saved is lost.
+
+The calls of a training are recorded with their data; ``replay.py`` makes the folders that a loss
+can leave. A sample; ``DNNSTACK_FAULTS=all`` is every state, each with a resume to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from dnnstack.training.records.runs import find_run
+from dnnstack.training.records.store import best_checkpoint, newest_checkpoint
+
+from .conftest import Play
+from .replay import Disk, Model, State
+from .scenes import (
+    RUN,
+    SCENES,
+    Scene,
+    Stage,
+    check_resumed,
+    checkpoint_content,
+    reported,
+)
+from .test_failing_calls import EVERYTHING
+
+PARTS = 8 if EVERYTHING else 1
+# Of the states of a scene, how many are looked at, and how many of these are resumed from.
+LOOKED_AT, RESUMED = 400, 12
+pytestmark = pytest.mark.timeout(0 if EVERYTHING else 600)
+Note = Callable[[str, object], None]
+
+
+@pytest.fixture(scope="module")
+def stage(play: Play, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    return Stage(play, tmp_path_factory.mktemp("stage"), "numpy")
+
+
+def _check(stage: Stage, scene: Scene, disk: Disk, state: State, resume: bool) -> None:
+    root = stage.empty()
+    state.write(root)
+    want, begun = stage.undisturbed(scene), stage.started(scene)
+    told = reported(disk.calls[: state.at + 1])
+    run = root / RUN
+    if told >= 0 or begun:
+        found = newest_checkpoint(run / "checkpoints")
+        least = told if scene.name == "earlier" else max([told, *begun])
+        assert found.state.step >= least, f"step {least} was saved, {found.state.step} is left"
+        if told >= 0:
+            assert checkpoint_content(found.path) == want.steps[found.state.step]
+        best = best_checkpoint(run / "checkpoints")
+        known = [steps.get(best.state.step) for steps in (want.steps, begun)]
+        assert checkpoint_content(best.path) in known
+        assert best.state.step == found.state.best.step if found.state.best else True
+        assert find_run(None, run.parent).samefile(run)
+    # Whatever has a manifest is whole: nothing that looks like a checkpoint is damaged.
+    if resume:
+        check_resumed(stage, scene, root, told >= 0)
+
+
+def _look_at(stage: Stage, scene: Scene, disk: Disk, model: Model, part: int, note: Note) -> None:
+    states = list(disk.states(model, seed=1))
+    if EVERYTHING:
+        chosen, resumed = states[part::PARTS], 1
+    else:
+        chosen = states[:: max(1, len(states) // LOOKED_AT)]
+        resumed = max(1, len(chosen) // RESUMED)
+    faults = []
+    for number, state in enumerate(chosen):
+        try:
+            _check(stage, scene, disk, state, number % resumed == 0)
+        except Exception as error:
+            call = disk.calls[state.at]
+            where = f"{call.op} {call.path} {call.other}"
+            faults.append(f"behind call {state.at} ({where}): {type(error).__name__}: {error}")
+    note(f"power losses, {model}", len(chosen))
+    note(f"power losses, {model}: resumed", len(chosen[::resumed]))
+    assert not faults, "\n".join([f"{len(faults)} of {len(chosen)}", *faults[:12]])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("model", ["strict", "journalling"])
+@pytest.mark.parametrize("name", ["cold", "train", "resume", "earlier"])
+def test_no_saved_checkpoint_is_lost(
+    stage: Stage, record_property: Note, name: str, model: Model, part: int
+) -> None:
+    scene = SCENES[name]
+    root = stage.fresh(scene)
+    disk = Disk(root)
+    ended = stage.run(scene, root, data=True)
+    assert ended.status == 0, ended.err
+    disk.run(root, ended.calls)
+    _look_at(stage, scene, disk, model, part, record_property)
