@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,15 @@ class Ended:
 
 
 Play = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory, if there is one: thousands of fsyncs of a disk take long."""
+    memory = Path("/dev/shm")
+    place = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="dnnstack-faults-", dir=place) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -28,12 +28,11 @@ Note = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
-def stages(play: Play, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage]:
-    folder = tmp_path_factory.mktemp("stage")
+def stages(play: Play, quick_folder: Path) -> dict[str, Stage]:
     made = {}
     for device in ("numpy", "cpu"):
-        (folder / device).mkdir()
-        made[device] = Stage(play, folder / device, device)
+        (quick_folder / device).mkdir()
+        made[device] = Stage(play, quick_folder / device, device)
     return made
 
 
