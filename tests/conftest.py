@@ -1,9 +1,10 @@
-"""No test reaches beyond this machine."""
+"""No test reaches beyond this machine; what tests have counted is summed up at the end."""
 
 from __future__ import annotations
 
 import ipaddress
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,3 +42,15 @@ def _offline() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DNNSTACK_OFFLINE", "1")
         yield
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The sums of the numbers that tests recorded as properties."""
+    sums: Counter[str] = Counter()
+    for kind in ("passed", "failed"):
+        for report in terminalreporter.stats.get(kind, ()):
+            for name, value in getattr(report, "user_properties", ()):
+                if isinstance(value, int):
+                    sums[name] += value
+    for name, value in sorted(sums.items()):
+        terminalreporter.write_line(f"{name}: {value:,}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,12 @@ class Call:
     path: str
     other: str
     data: bytes
+
+    @property
+    def kind(self) -> str:
+        """The operation; to open for reading is one of those that read."""
+        writes = self.flags & (os.O_ACCMODE | os.O_CREAT | os.O_TRUNC)
+        return "read" if self.op == "open" and not writes else self.op
 
 
 def kinds(ops: tuple[str, ...]) -> int:

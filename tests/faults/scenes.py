@@ -14,7 +14,7 @@ from typing import Any
 from dnnstack.training.records.checkpoint import read_checkpoint
 from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint, tensors_path
 
-from .calls import KILLS, Call
+from .calls import KILLS, WRITING, Call
 from .conftest import Ended, Play, make_root
 
 TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "-v")
@@ -192,12 +192,13 @@ class Stage:
 
     def _begin(self, root: Path) -> None:
         """A run that was killed after its checkpoint of step 4 and before that of step 6."""
-        counted = self.undisturbed(SCENES["train"]).ended.numbers.values()
-        manifest = next(c.number for c in counted if c.other.endswith("/step-4.json"))
+        counted = self.undisturbed(SCENES["train"]).ended.calls
+        writing = [call for call in counted if call.number and call.kind in WRITING]
+        names = [call.other.rpartition("/")[2] for call in writing]
+        manifest = 1 + names.index("step-4.json")
         for number in range(manifest + 2, manifest + 20):
             self._copy(self._start("warm"), root.name)
-            fault = KILLS[1].job(number) | {"kinds": -1 & 0x3FFF}
-            self._play(root, *TRAIN, *self._device, fault=fault)
+            self._play(root, *TRAIN, *self._device, fault=KILLS[1].job(number))
             if checkpoint_steps(root / RUN / "checkpoints")[:1] == [4]:
                 break
             shutil.rmtree(root)

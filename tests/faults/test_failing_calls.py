@@ -47,13 +47,13 @@ def _cases() -> Iterator[tuple[Scene, str, Fault, int]]:
 def _chosen(stage: Stage, scene: Scene, fault: Fault, part: int) -> list[int]:
     """The numbers of the calls to fail: all, or a few, each of another operation."""
     counted = stage.undisturbed(scene).ended.calls
-    known = [call for call in counted if call.number and call.op in fault.ops]
+    known = [call for call in counted if call.number and call.kind in fault.ops]
     if EVERYTHING:
         return list(range(1 + part, len(known) + 1, PARTS))
     drawn = random.Random(zlib.crc32(f"{scene.name} {fault.name}".encode()))
-    ops = sorted({call.op for call in known})
+    ops = sorted({call.kind for call in known})
     some = drawn.sample(ops, min(len(ops), 3))
-    places = [[at for at, call in enumerate(known, 1) if call.op == op] for op in some]
+    places = [[at for at, call in enumerate(known, 1) if call.kind == op] for op in some]
     return [drawn.choice(each) for each in places]
 
 

@@ -13,6 +13,7 @@ import pytest
 from dnnstack.training.records.runs import find_run
 from dnnstack.training.records.store import best_checkpoint, newest_checkpoint
 
+from .calls import KILLS, WRITING
 from .conftest import Play
 from .replay import Disk, Model, State
 from .scenes import (
@@ -61,13 +62,22 @@ def _check(stage: Stage, scene: Scene, disk: Disk, state: State, resume: bool) -
         check_resumed(stage, scene, root, told >= 0)
 
 
-def _look_at(stage: Stage, scene: Scene, disk: Disk, model: Model, part: int, note: Note) -> None:
+def _look_at(
+    stage: Stage,
+    scene: Scene,
+    disk: Disk,
+    model: Model,
+    part: int,
+    note: Note,
+    share: int = 0,
+) -> None:
+    """Check states: those of one part, or of a sample; ``share``: of so many calls of this."""
     states = list(disk.states(model, seed=1))
     if EVERYTHING:
-        chosen, resumed = states[part::PARTS], 1
+        chosen, resumed = states if share else states[part::PARTS], 20 if share else 1
     else:
-        chosen = states[:: max(1, len(states) // LOOKED_AT)]
-        resumed = max(1, len(chosen) // RESUMED)
+        chosen = states[:: max(1, len(states) * max(share, 1) // LOOKED_AT)]
+        resumed = max(1, len(chosen) * max(share, 1) // RESUMED)
     faults = []
     for number, state in enumerate(chosen):
         try:
@@ -94,3 +104,35 @@ def test_no_saved_checkpoint_is_lost(
     assert ended.status == 0, ended.err
     disk.run(root, ended.calls)
     _look_at(stage, scene, disk, model, part, record_property)
+
+
+def _killing_calls(stage: Stage, scene: Scene) -> list[int]:
+    """The calls that make, rename or link something, by their numbers among those that write."""
+    counted = [call for call in stage.undisturbed(scene).ended.calls if call.number]
+    writing = [call for call in counted if call.kind in WRITING]
+    ops = ("mkdir", "rename", "symlink")
+    return [number for number, call in enumerate(writing, 1) if call.op in ops]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("model", ["strict", "journalling"])
+def test_nor_one_of_a_run_that_was_killed_before(
+    stage: Stage, record_property: Note, model: Model, part: int
+) -> None:
+    """Killed behind a call that nothing makes durable any more, continued, and then the loss."""
+    scene = SCENES["train"]
+    numbers = _killing_calls(stage, scene)
+    chosen = numbers[part::PARTS] if EVERYTHING else numbers[:: max(1, len(numbers) // 5)]
+    for number in chosen:
+        root = stage.fresh(scene)
+        disk = Disk(root)
+        killed = stage.run(scene, root, data=True, fault=KILLS[1].job(number))
+        assert killed.status == -9
+        disk.run(root, killed.calls)
+        begun = (root / RUN / "config.yaml").exists()
+        ended = stage.run(scene, root, data=True, again=begun)
+        assert ended.status == 0, ended.err
+        disk.run(root, ended.calls)
+        if (root / RUN.parent / "net-2").exists():
+            continue
+        _look_at(stage, scene, disk, model, 0, record_property, share=len(chosen))
