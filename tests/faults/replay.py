@@ -104,6 +104,10 @@ class Disk:
             if call.result >= 0 and call.op != "say":
                 self._take(index, call, root, open_files)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name after all calls."""
+        return Path(name) in self._now
+
     def _take(self, index: int, call: Call, root: Path, open_files: dict[int, Inode]) -> None:
         name = Path(call.path).relative_to(root) if call.path else Path()
         if call.op == "open":
