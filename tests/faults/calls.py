@@ -15,8 +15,8 @@ OPS = (
 )
 WRITING = OPS[: OPS.index("read")]
 READING = ("read", "opendir")
-_ACTIONS = ("nothing", "fail", "short", "kill before", "kill after")
-_RECORD = struct.Struct("=IIiiqqqiIII")
+ACTIONS = ("nothing", "fail", "short", "kill before", "kill after")
+RECORD = struct.Struct("=IIiiqqqiIII")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Fault:
     def job(self, number: int) -> dict[str, Any]:
         return {
             "number": number,
-            "action": _ACTIONS.index(self.action),
+            "action": ACTIONS.index(self.action),
             "error": self.error,
             "lasting": int(self.lasting),
             "kinds": kinds(self.ops),
@@ -74,8 +74,8 @@ def read_trace(path: Path) -> list[Call]:
     """The calls in order; one that killed the process before it has result -1."""
     text, at, found = path.read_bytes(), 0, []
     while at < len(text):
-        number, op, fd, flags, offset, size, result, error, *lengths = _RECORD.unpack_from(text, at)
-        at += _RECORD.size
+        number, op, fd, flags, offset, size, result, error, *lengths = RECORD.unpack_from(text, at)
+        at += RECORD.size
         parts = []
         for length in lengths:
             parts.append(text[at : at + length])

@@ -1,8 +1,8 @@
 """Runs command lines in forked children, in which the shim is armed.
 
-A script, started with the shim in LD_PRELOAD. It runs a training, an evaluation and a prediction
-once itself, so that a child has everything imported; these use NumPy alone, which can be forked.
-A job is a line of JSON; the answer is the wait status.
+A script, started with the shim in LD_PRELOAD; without it ``layer.py`` does its work. It runs a
+training, an evaluation and a prediction once itself, so that a child has everything imported; these
+use NumPy alone, which can be forked. A job is a line of JSON; the answer is the wait status.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from typing import Any
 import dnnstack.training.records.resume  # noqa: F401  # imported before the fork
 from dnnstack.cli.main import main
 from dnnstack.reports import plots
+from layer import Layer  # beside this script
+
+SHIM = ctypes.CDLL(None)
 
 
 def arm(job: dict[str, Any]) -> None:
     trace = os.open(job["trace"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
     fault = job["fault"]
-    shim = ctypes.CDLL(None)
-    shim.faults_arm(
+    if not hasattr(SHIM, "faults_arm"):
+        Layer(job, trace).arm()
+        return
+    SHIM.faults_arm(
         os.fsencode(job["root"]),
         trace,
         fault["kinds"],
@@ -43,8 +48,8 @@ def enter(job: dict[str, Any]) -> None:
         opened = os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(opened, number)
         os.close(opened)
-        if Path(job[name]).is_relative_to(job["root"]) and job["trace"]:
-            ctypes.CDLL(None).faults_track(number, os.fsencode(job[name]))
+        if Path(job[name]).is_relative_to(job["root"]) and hasattr(SHIM, "faults_track"):
+            SHIM.faults_track(number, os.fsencode(job[name]))
 
 
 def child(job: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ is checked after each.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import zlib
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from .calls import FAILURES, KILLS, Fault
-from .conftest import Play
+from .conftest import Ended, Play, player
 from .scenes import SCENES, Scene, Stage, check_reading, check_text, check_training
 
 EVERYTHING = os.environ.get("DNNSTACK_FAULTS", "") == "all"
@@ -88,11 +89,8 @@ def test_nothing_is_lost(
 
 
 def check(
-    stage: Stage, scene: Scene, root: Path, fault: Fault, ended: object, counts: dict[str, int]
+    stage: Stage, scene: Scene, root: Path, fault: Fault, ended: Ended, counts: dict[str, int]
 ) -> None:
-    from .conftest import Ended
-
-    assert isinstance(ended, Ended)
     if fault in KILLS:
         assert ended.status in (0, -9), ended.err
     else:
@@ -106,3 +104,20 @@ def check(
         check_training(stage, scene, root, ended, note)
     else:
         check_reading(stage, scene, root, ended)
+
+
+@pytest.mark.parametrize("name", ["ENOSPC", "short", "killed-after"])
+def test_without_a_compiler_python_s_own_calls_are_tried(
+    quick_folder: Path, tmp_path: Path, name: str
+) -> None:
+    (quick_folder / f"layer-{name}").mkdir()
+    fault = next(one for one in FAULTS if one.name == name)
+    with contextlib.contextmanager(player)(None, tmp_path) as play:
+        stage, scene = Stage(play, quick_folder / f"layer-{name}", "numpy"), SCENES["train"]
+        numbers = _chosen(stage, scene, fault, 0)[:: PARTS if EVERYTHING else 1]
+        for number in numbers:
+            root = stage.fresh(scene)
+            ended = stage.run(scene, root, fault=fault.job(number))
+            hit = next(call for call in ended.calls if call.number == number)
+            assert hit.error or fault.action != "fail"
+            check(stage, scene, root, fault, ended, {"resumed": 0})
