@@ -46,9 +46,14 @@ def configs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Com
 
 def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The runs of the folder that ``--runs-dir`` names; if none match, any folder."""
+    from ..common.errors import CheckpointError
     from ..training.records.runs import list_runs
 
-    return _offered(list_runs(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
+    try:
+        names = list_runs(ctx.params.get("runs_dir") or Path("runs"))
+    except CheckpointError:
+        names = []
+    return _offered(names, typed, "dir")
 
 
 def files(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:

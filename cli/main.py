@@ -29,7 +29,7 @@ from .summary import summary
 from .train import train
 
 _INTERRUPTED = 130
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 """What the system reports if standard output is a file on a disk that is full or fails."""
 
 

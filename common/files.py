@@ -10,7 +10,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 Buffer = bytes | bytearray | memoryview
@@ -26,17 +26,16 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNO
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES, errno.EISDIR)
 
 
-def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer]) -> None:
+def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer], durable: bool = True) -> None:
     """Replace the file ``path`` by ``data`` (or its pieces in order), atomically.
 
     Temporary file in the same folder, write, fsync, rename, fsync of the folder: after a crash the
-    file has either the old content or the new one. The mode is 0644 without the bits of the umask.
-    Raises OSError; the temporary file is then deleted, and the old one unchanged unless the folder
-    alone could not be synchronised.
+    file has either the old content or the new one. Not ``durable``: without both fsyncs, so that
+    this holds for a crash of the process alone. The mode is 0644 without the bits of the umask.
+    Raises OSError with the name of the file; the temporary file is then deleted, and the old one
+    unchanged unless the folder alone could not be synchronised.
     """
-    target = Path(path)
-    _write_as(target, data, os.replace)
-    sync_folder(target.parent)
+    _write_as(Path(path), data, os.replace, durable)
 
 
 def write_new(path: Path | str, data: Buffer | Iterable[Buffer]) -> bool:
@@ -45,12 +44,10 @@ def write_new(path: Path | str, data: Buffer | Iterable[Buffer]) -> bool:
     Of several processes exactly one creates it; where the file system has no hard links, two that
     come at the same instant may both. Raises OSError.
     """
-    target = Path(path)
     try:
-        _write_as(target, data, _link)
+        _write_as(Path(path), data, _link)
     except FileExistsError:
         return False
-    sync_folder(target.parent)
     return True
 
 
@@ -68,23 +65,41 @@ def _link(temporary: Path, target: Path) -> None:
 
 
 def _write_as(
-    target: Path, data: Buffer | Iterable[Buffer], put: Callable[[Path, Path], None]
+    target: Path,
+    data: Buffer | Iterable[Buffer],
+    put: Callable[[Path, Path], None],
+    durable: bool = True,
 ) -> None:
     """Write a temporary file, and let ``put`` give it its name; it is deleted after an error."""
     pieces = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
     temporary = temporary_name(target)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with naming(target):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+            put(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        if durable:
+            sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Let an OSError of a descriptor, or of a temporary file, say which file it is about."""
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        put(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def temporary_name(target: Path) -> Path:
@@ -106,12 +121,20 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         if descriptor >= 0:
-            os.close(descriptor)
+            close_read(descriptor)
+
+
+def close_read(descriptor: int) -> None:
+    """Close what was only read or locked, so that nothing can be lost by it."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 def make_folder(folder: Path) -> None:
     """Create a folder and its missing parents, each durably. Raises OSError."""
     if folder.is_dir():
+        # A process that was killed may have made it, and not come to this.
+        sync_folder(folder.parent)
         return
     if folder.parent != folder:
         make_folder(folder.parent)
@@ -140,7 +163,7 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
             raise OSError(errno.ELOOP, "is a symbolic link", str(path)) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+        close_read(descriptor)
         # A number of its own: EINVAL is how file systems without locks answer.
         raise OSError(errno.EBADF, "is not a regular file", str(path))
     return descriptor
@@ -151,7 +174,7 @@ def read_regular(path: Path | str, most: int) -> bytes:
 
     What is appended meanwhile is left out.
     """
-    with os.fdopen(open_regular(path), "rb") as file:
+    with naming(path), os.fdopen(open_regular(path), "rb") as file:
         # Python sets aside as much memory as it is asked to read, whatever the file's size.
         content = file.read(min(os.fstat(file.fileno()).st_size, most + 1))
     if len(content) > most:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from .errors import LockedError
-from .files import open_regular
+from .files import close_read, naming, open_regular
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 """What a file system without locks reports."""
@@ -19,6 +19,8 @@ _TRIES = 5
 _PAUSE = 0.01
 # All that a lock's file ever holds.
 _HOLDER = re.compile(rb"pid \d+ on [^\n]*\n?")
+# What a power loss leaves of it: its beginning, zeros, or a part of an earlier one behind these.
+_TORN = re.compile(rb"(?:p(?:i(?:d ?)?)?|pid \d[^\n]*|\0+[^\n\0]{0,100})?\n?\0*")
 _LONGEST = 400
 
 
@@ -40,7 +42,7 @@ class Lock:
                 os.ftruncate(descriptor, 0)
                 if not self._keep:
                     self._path.unlink()
-            os.close(descriptor)
+            close_read(descriptor)
 
     def __enter__(self) -> Lock:
         return self
@@ -58,16 +60,20 @@ def lock(path: Path | str, keep: bool = True) -> Lock:
     a link, or has other content than a lock.
     """
     target = Path(path)
-    while True:
-        descriptor = _locked(target)
-        # Another process may have deleted the file after it was opened here.
-        if _is_at(descriptor, target):
-            break
-        os.close(descriptor)
-    text = os.read(descriptor, _LONGEST)
-    if text and not _HOLDER.fullmatch(text):
-        os.close(descriptor)
-        raise OSError(errno.EEXIST, "has other content than a lock", str(target))
+    with naming(target):
+        while True:
+            descriptor = _locked(target)
+            # Another process may have deleted the file after it was opened here.
+            if _is_at(descriptor, target):
+                break
+            close_read(descriptor)
+        try:
+            text = os.read(descriptor, _LONGEST)
+            if not _TORN.fullmatch(text):
+                raise OSError(errno.EEXIST, "has other content than a lock", str(target))
+        except OSError:
+            close_read(descriptor)
+            raise
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -97,8 +103,10 @@ def _locked(target: Path) -> int:
                     raise
                 time.sleep(_PAUSE)
     except OSError as error:
-        text = os.read(descriptor, _LONGEST)
-        os.close(descriptor)
+        text = b""
+        with contextlib.suppress(OSError):
+            text = os.read(descriptor, _LONGEST)
+        close_read(descriptor)
         holder = text.decode("utf-8", "replace").strip() if _HOLDER.fullmatch(text) else ""
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise LockedError(
@@ -125,5 +133,5 @@ def is_locked(path: Path | str) -> bool:
     except OSError:
         return False
     finally:
-        os.close(descriptor)
+        close_read(descriptor)
     return False

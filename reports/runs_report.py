@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ..common.errors import CheckpointError
 from ..common.files import read_regular
 from ..common.locks import is_locked
 from ..common.printable import paragraph
 from ..common.text import cut
 from ..common.typed_json import Count, Finite, Name, from_json
 from ..training.records.run_log import LOG, LONGEST
-from ..training.records.runs import LOCK, config_name, list_runs
+from ..training.records.runs import LOCK, NO_RECORD, config_name, list_runs
 from .units import table
 
 RunState = Literal["running", "finished", "interrupted", "failed", "died"]
@@ -62,9 +63,19 @@ class _Line:
     error: str | None = None
 
 
-def report_runs(runs_dir: Path) -> list[RunReport]:
-    """All runs of a folder, in the order in which they were started."""
-    reports = [_report(runs_dir / name) for name in list_runs(runs_dir)]
+def report_runs(
+    runs_dir: Path, complain: Callable[[str], None] = lambda text: None
+) -> list[RunReport]:
+    """All runs of a folder, in the order in which they were started.
+
+    ``complain`` is told of those that cannot be read, which are left out. Raises CheckpointError.
+    """
+    reports = []
+    for name in list_runs(runs_dir):
+        try:
+            reports.append(_report(runs_dir / name))
+        except CheckpointError as error:
+            complain(str(error))
     return sorted(reports, key=lambda one: (one.started or 0.0, one.run))
 
 
@@ -108,8 +119,10 @@ def _entries(log: Path) -> Iterator[_Line]:
     """The lines of a log, without damaged ones and one that is being written."""
     try:
         content = read_regular(log, LONGEST)
-    except OSError:
-        return
+    except OSError as error:
+        if error.errno in NO_RECORD:
+            return
+        raise CheckpointError(f"{log}: cannot be read: {error.strerror}") from None
     for line in content.splitlines():
         with suppress(ValueError):
             yield from_json(line, _Line)

@@ -1,9 +1,10 @@
-"""No test reaches beyond this machine."""
+"""No test reaches beyond this machine; what tests have counted is summed up at the end."""
 
 from __future__ import annotations
 
 import ipaddress
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,3 +53,15 @@ def _quiet_machine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine_load, "_STAT", Path("nowhere"))
         yield
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The sums of the numbers that tests recorded as properties."""
+    sums: Counter[str] = Counter()
+    for kind in ("passed", "failed"):
+        for report in terminalreporter.stats.get(kind, ()):
+            for name, value in getattr(report, "user_properties", ()):
+                if isinstance(value, int):
+                    sums[name] += value
+    for name, value in sorted(sums.items()):
+        terminalreporter.write_line(f"{name}: {value:,}")

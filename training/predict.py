@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 
 from ..backends.base import Backend
 from ..common.errors import DatasetError
+from ..common.files import atomic_write
 from ..common.printable import printable
 from ..datasets import Picture, Preparation, as_image, read_picture
 from .records.trained import Trained
@@ -155,7 +157,10 @@ class InputFolder:
         self._names.add(name)
         path = self._folder / f"{name}-input.png"
         try:
-            as_image(prediction.picture.image).save(path)
+            png = io.BytesIO()
+            as_image(prediction.picture.image).save(png, "PNG")
+            # A file for each of perhaps thousands of pictures, soon made again.
+            atomic_write(path, png.getvalue(), durable=False)
         except OSError as error:
             raise _unwritable(path, error) from None
         return path

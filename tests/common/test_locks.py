@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -98,3 +99,38 @@ def test_a_lock_whose_file_is_deleted_excludes_too(
         with pytest.raises(LockedError):
             lock(path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "p",
+        "pid ",
+        "pid 1",
+        "pid 12 o",
+        "pid 1\0\0\0",
+        "\0" * 20,
+        "\0" * 9 + "host\n",
+        "pid 7id 1 on h\n",
+    ],
+)
+def test_a_lock_that_a_power_loss_tore_is_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "lock"
+    path.write_text(text)
+    with lock(path):
+        assert path.read_text().startswith(f"pid {os.getpid()} on ")
+
+
+def test_a_lock_that_cannot_be_closed_was_looked_at_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    close = os.close
+    with lock(tmp_path / "lock"):
+        monkeypatch.setattr(os, "close", refuse)
+        assert is_locked(tmp_path / "lock")
+    assert not is_locked(tmp_path / "lock")

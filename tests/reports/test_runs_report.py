@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.configs import RunConfig
+from dnnstack.reports import runs_report
 from dnnstack.reports.runs_report import RunReport, as_text, report_runs
 from dnnstack.training.listener import Listener, Progress
 from dnnstack.training.records.resume import open_resume
@@ -175,3 +178,19 @@ def test_a_bad_line_says_nothing_of_its_run_or_of_others(tmp_path: Path, line: s
     one, other = report_runs(tmp_path)
     assert replace(one, run="", path=tmp_path) == replace(other, run="", path=tmp_path)
     assert as_text([one, other])
+
+
+def test_a_log_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        write(tmp_path, name, START)
+
+    def refuse(path: Path, most: int) -> bytes:
+        if path.parent.name == "a":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return read(path, most)
+
+    read = runs_report.read_regular
+    monkeypatch.setattr(runs_report, "read_regular", refuse)
+    faults: list[str] = []
+    assert [one.run for one in report_runs(tmp_path, faults.append)] == ["b"]
+    assert faults == [f"{tmp_path / 'a' / 'log.jsonl'}: cannot be read: Input/output error"]

@@ -34,12 +34,12 @@ def check_disk_space(folder: Path, one: int, kept: int) -> None:
     try:
         _try_to_write(place)
         state = os.statvfs(place)
+        held = _held(folder / FOLDER)
     except OSError as error:
         raise CheckpointError(
             f"{folder}: no run can be written there: {place.resolve()}: {error.strerror}; "
             "choose another folder with run.dir, as in --set run.dir=/tmp/runs"
         ) from None
-    held = sum(path.stat().st_size for path in (folder / FOLDER).glob("step-*.safetensors"))
     needed = max((kept + 1) * one - held, one) + _LOG_BYTES
     free = state.f_bavail * state.f_frsize
     if free < needed:
@@ -48,6 +48,15 @@ def check_disk_space(folder: Path, one: int, kept: int) -> None:
             f"({kept} kept and one being written, {_size(one)} each, and the log); free some "
             "space, keep fewer (checkpoint.keep), or choose another folder with run.dir"
         )
+
+
+def _held(folder: Path) -> int:
+    """Bytes of the checkpoints in a folder, 0 if it is missing. Raises OSError."""
+    try:
+        files = [path for path in folder.iterdir() if path.suffix == ".safetensors"]
+        return sum(path.stat().st_size for path in files)
+    except FileNotFoundError:
+        return 0
 
 
 def _size(count: float) -> str:

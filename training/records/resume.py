@@ -11,7 +11,13 @@ from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ..rate_tables import rate_tables
 from .checkpoint import Checkpoint
 from .runs import Run, is_run, reopen_run, run_of_checkpoint
-from .store import checkpoint_steps, named_checkpoint, newest_checkpoint
+from .store import (
+    checkpoint_steps,
+    named_checkpoint,
+    newest_checkpoint,
+    tensors_path,
+    unfinished_steps,
+)
 
 # The keys that decide which sample is seen at which step, and what the arrays mean.
 _FIXED = (
@@ -91,7 +97,8 @@ def _refuse_to_overwrite(run: Run) -> None:
 
     A single one may be an interrupted first save, which starting over writes again.
     """
-    orphans = sorted(run.checkpoints.glob("step-*.safetensors"))
+    steps = unfinished_steps(run.checkpoints)
+    orphans = [tensors_path(run.checkpoints, step) for step in reversed(steps)]
     if len(orphans) > 1:
         names = ", ".join(path.name for path in orphans)
         raise CheckpointError(

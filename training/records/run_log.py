@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -41,7 +42,8 @@ class RunLog:
             if os.fstat(self._files[CSV]).st_size == 0:
                 append(self._files[CSV], HEADER.encode())
         except OSError as error:
-            self.close()
+            with contextlib.suppress(CheckpointError):
+                self.close()
             raise _unwritable(Path(error.filename or self._folder), error) from None
 
     def event(self, name: str, step: int, **fields: Any) -> None:
@@ -82,14 +84,27 @@ class RunLog:
         self._open()
 
     def close(self) -> None:
+        """Close both files. Raises CheckpointError, for a network's disk may only now be full."""
+        faults: list[CheckpointError] = []
         while self._files:
-            os.close(self._files.popitem()[1])
+            name, descriptor = self._files.popitem()
+            try:
+                os.close(descriptor)
+            except OSError as error:
+                faults.append(_unwritable(self._folder / name, error))
+        if faults:
+            raise faults[0]
 
     def __enter__(self) -> RunLog:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *error: object) -> None:
+        try:
+            self.close()
+        except CheckpointError:
+            # What happened first is what matters.
+            if kind is None:
+                raise
 
     def _append(self, name: str, line: str) -> None:
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ...common.errors import CheckpointError, LockedError
 from ...common.files import (
     atomic_write,
+    close_read,
     make_folder,
     read_regular,
     remove_abandoned,
@@ -31,6 +32,8 @@ LATEST = "latest"
 LOCK = "lock"
 _LISTED = 12
 _LONGEST_CONFIG = 1 << 24
+NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG, errno.ENXIO)
+"""Where a file of a run is missing, a link, no regular file, or longer than any such file."""
 
 
 class Run:
@@ -56,7 +59,7 @@ class Run:
     def close(self) -> None:
         """Release the lock; a second call does nothing."""
         if self._folder >= 0:
-            os.close(self._folder)
+            close_read(self._folder)
             self._folder = -1
         if self._held is not None:
             self._held.release()
@@ -139,6 +142,10 @@ def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
         run = Run(path, _locked(path, notice))
         if run.checkpoints.is_symlink():
             raise OSError(errno.ELOOP, "is a symbolic link", str(run.checkpoints))
+        for folder in (run.checkpoints, path, path.parent):
+            # A process that was killed may have put into them what it could not make durable.
+            if folder.is_dir():
+                sync_folder(folder)
     except OSError as error:
         if run is not None:
             run.close()
@@ -187,13 +194,17 @@ def latest_run_of(name: str, runs_dir: Path) -> Path:
 
     Raises CheckpointError if there is none.
     """
-    own = [(n, path) for n, path in _numbered(runs_dir, name) if config_name(path) == name]
-    if not own:
+    try:
+        found = sorted(_numbered(runs_dir, name), reverse=True)
+    except OSError as error:
+        raise CheckpointError(f"{runs_dir}: cannot be read: {error.strerror}") from None
+    own = next((path for _, path in found if config_name(path) == name), None)
+    if own is None:
         raise CheckpointError(
             f"{runs_dir}: no run of '{name}' to resume; start one without --resume, or name "
             f"another: --resume PATH; {_listed(runs_dir)}"
         )
-    return max(own)[1]
+    return own
 
 
 def run_of_checkpoint(path: Path) -> Path | None:
@@ -208,27 +219,32 @@ def is_run(path: Path) -> bool:
 
 
 def list_runs(runs_dir: Path) -> list[str]:
-    """The names of all run folders, in alphabetical order."""
+    """The names of all run folders, in alphabetical order. Raises CheckpointError."""
     try:
         entries = sorted(runs_dir.iterdir())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise CheckpointError(f"{runs_dir}: cannot be read: {error.strerror}") from None
     return [path.name for path in entries if not path.is_symlink() and is_run(path)]
 
 
 def _listed(runs_dir: Path, wanted: str = "") -> str:
     """The existing runs, and the one that was probably meant."""
-    names = list_runs(runs_dir)
+    try:
+        names = list_runs(runs_dir)
+    except CheckpointError as error:
+        return str(error)
     if not names:
         return "dnnstack train --config digits.yaml creates one"
     return f"{suggested(wanted, names, 'runs')} in {runs_dir}: {listed(names, _LISTED)}"
 
 
 def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
-    """Folders called ``name`` (1) or ``name-N`` (N)."""
+    """Folders called ``name`` (1) or ``name-N`` (N). Raises OSError."""
     pattern = re.compile(re.escape(name) + r"(?:-([1-9]\d*))?")
     found = []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for path in runs_dir.iterdir():
             match = pattern.fullmatch(path.name)
             if match and path.is_dir():
@@ -237,10 +253,17 @@ def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
 
 
 def config_name(path: Path) -> str | None:
-    """``name`` of the folder's config, read without a YAML parser: we write one key per line."""
+    """``name`` of the folder's config, read without a YAML parser: we write one key per line.
+
+    None if it has none or is no config. Raises CheckpointError if that cannot be found out.
+    """
     try:
         text = read_regular(path / CONFIG, _LONGEST_CONFIG).decode()
-    except (OSError, ValueError):
+    except OSError as error:
+        if error.errno in NO_RECORD:
+            return None
+        raise CheckpointError(f"{path / CONFIG}: cannot be read: {error.strerror}") from None
+    except ValueError:
         return None
     match = re.search(r"^name: *(['\"]?)(\S+?)\1 *$", text, re.MULTILINE)
     return match[2] if match else None
@@ -273,8 +296,10 @@ def _point_latest(runs_dir: Path, name: str) -> None:
     try:
         os.replace(temporary, pointer)
     except OSError:
-        temporary.unlink()
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise
+    sync_folder(runs_dir)
 
 
 def _named(error: OSError) -> str:

@@ -18,7 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...common.errors import CheckpointError
-from ...common.files import atomic_write, make_folder, sha256_file
+from ...common.files import (
+    atomic_write,
+    make_folder,
+    sha256_file,
+    sync_folder,
+)
 from .checkpoint import (
     Arrays,
     Checkpoint,
@@ -39,8 +44,14 @@ _FILE = re.compile(r"step-(\d+)\.(safetensors|json)")
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """The steps that have a manifest in the folder, highest first."""
+    """The steps that have a manifest in the folder, highest first. Raises CheckpointError."""
     return _steps(folder, "json")
+
+
+def unfinished_steps(folder: Path) -> list[int]:
+    """The steps whose save was interrupted, highest first. Raises CheckpointError."""
+    committed = set(checkpoint_steps(folder))
+    return [step for step in _steps(folder, "safetensors") if step not in committed]
 
 
 def tensors_path(folder: Path, step: int) -> Path:
@@ -152,10 +163,8 @@ def write_checkpoint(
         _announce(manifest, path, pieces, state.step)
     atomic_write(path, pieces)
     atomic_write(manifest, manifest_text(state.step, path, pieces))
-    wanted = [step for step in checkpoint_steps(folder) if step <= state.step][:keep]
-    if keep_best and state.best is not None:
-        wanted.append(state.best.step)
-    _prune(folder, {state.step, *wanted})
+    best = {state.best.step} if keep_best and state.best is not None else set()
+    _prune(folder, state.step, keep, best)
     size, seconds = sum(map(len, pieces)) / 1e6, time.perf_counter() - begin
     _LOG.info("%s: saved, %.1f MB in %.2f s", path, size, seconds)
     return path
@@ -176,16 +185,31 @@ def _announce(manifest: Path, path: Path, pieces: list[bytes | memoryview], step
         manifest.unlink()
 
 
-def _prune(folder: Path, wanted: set[int]) -> None:
-    """Delete other checkpoints and the files of killed writers, as far as possible."""
-    for kind in ("json", "safetensors"):
-        for step in _steps(folder, kind):
+def _prune(folder: Path, newest: int, keep: int, best: set[int]) -> None:
+    """Delete other checkpoints and the files of killed writers, as far as possible.
+
+    Raises OSError if a power loss could bring one of a later step back.
+    """
+    try:
+        held = {kind: _steps(folder, kind) for kind in ("json", "safetensors")}
+    except CheckpointError:
+        return
+    earlier = [step for step in held["json"] if step <= newest]
+    wanted = {newest, *earlier[:keep], *best}
+    for kind, steps in held.items():
+        for step in steps:
             if step not in wanted:
-                with contextlib.suppress(OSError):
+                try:
                     (folder / f"step-{step}.{kind}").unlink()
-    for path in folder.glob(".step-*.tmp"):
-        with contextlib.suppress(OSError):
-            path.unlink()
+                except OSError:
+                    # Its tensors stay as long as its manifest.
+                    wanted.add(step)
+    with contextlib.suppress(OSError):
+        for path in folder.glob(".step-*.tmp"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    if any(step > newest for step in held["json"]):
+        sync_folder(folder)
 
 
 def _marks(folder: Path) -> dict[str, FileMarks]:
@@ -200,8 +224,10 @@ def _marks(folder: Path) -> dict[str, FileMarks]:
 def _steps(folder: Path, kind: str) -> list[int]:
     try:
         found = [_FILE.fullmatch(path.name) for path in folder.iterdir()]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot be read: {error.strerror}") from None
     return sorted((int(m[1]) for m in found if m and m[2] == kind), reverse=True)
 
 

@@ -307,3 +307,36 @@ def test_a_killed_change_of_latest_is_cleared_up_after_an_hour(tmp_path: Path) -
     make(tmp_path)
     assert not old.is_symlink()
     assert new.is_symlink()
+
+
+def test_what_cannot_be_read_is_told_and_not_taken_for_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path)
+
+    def refuse(path: Path, *most: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "read_regular", refuse)
+        with pytest.raises(CheckpointError, match=r"config.yaml: cannot be read: Input"):
+            latest_run_of("net", tmp_path)
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    for look in (lambda: latest_run_of("net", tmp_path), lambda: list_runs(tmp_path)):
+        with pytest.raises(CheckpointError, match="cannot be read: Input/output error"):
+            look()
+
+
+def test_a_run_is_made_durable_up_to_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    sync = runs.sync_folder
+    monkeypatch.setattr(runs, "sync_folder", lambda path: (synced.append(path), sync(path)))
+    path = make(tmp_path)
+    # After ``latest`` was pointed to it.
+    assert synced[-1] == tmp_path
+    synced.clear()
+    (path / "checkpoints").mkdir()
+    reopen_run(path, print).close()
+    assert synced == [path / "checkpoints", path, tmp_path]

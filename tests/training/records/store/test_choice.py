@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import CheckpointError
+from dnnstack.training.records import store
 from dnnstack.training.records.provenance import Provenance
 from dnnstack.training.records.state import Best, State
 from dnnstack.training.records.store import (
@@ -156,3 +159,65 @@ def test_a_damaged_file_that_was_named_gives_way_to_what_is_there(
     alone = path.rename(tmp_path / "alone.safetensors")
     with pytest.raises(CheckpointError, match=r"SHA-256; copy it again .* or train again"):
         named_checkpoint(alone)
+
+
+def test_a_folder_that_cannot_be_listed_is_not_one_without_checkpoints(
+    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a resume would begin at step 0, and a save delete what is to be kept."""
+    save(1)
+    save(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", _refuse)
+        for look in (checkpoint_steps, newest_checkpoint, best_checkpoint):
+            with pytest.raises(CheckpointError, match=r"checkpoints: cannot be read: Input"):
+                look(folder)
+        save(3, keep=2)
+    assert checkpoint_steps(folder) == [3, 2, 1]
+
+
+def _refuse(path: Path) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+
+def test_a_list_that_fails_once_deletes_nothing(
+    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, left = Path.iterdir, [1]
+
+    def refuse_once(path: Path) -> Any:
+        left[0] -= 1
+        return _refuse(path) if left[0] == 0 else listed(path)
+
+    save(1)
+    save(2)
+    monkeypatch.setattr(Path, "iterdir", refuse_once)
+    save(3, keep=2)
+    assert {2, 3} <= set(checkpoint_steps(folder))
+
+
+def test_tensors_stay_as_long_as_their_manifest(
+    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".json":
+            _refuse(path)
+        unlink(path, missing_ok)
+
+    save(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        save(2, keep=1)
+    assert named_checkpoint(folder / "step-1.safetensors").state.step == 1
+
+
+def test_a_given_up_history_stays_away_after_a_power_loss(
+    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(4)
+    synced: list[list[int]] = []
+    monkeypatch.setattr(store, "sync_folder", lambda path: synced.append(checkpoint_steps(path)))
+    save(2)
+    assert synced == [[2]]

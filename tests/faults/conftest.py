@@ -1,0 +1,164 @@
+"""Command lines run under the shim, each in a forked child of one warm process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .calls import EVERY, Call, kinds, read_trace
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+HERE = Path(__file__).parent
+NET = """\
+data:
+  dataset: {strokes: {train_count: 128, test_count: 30}}
+  batch_size: 32
+  validation: 32
+layers:
+  - conv2d: {filters: 2, kernel_size: 5, stride: 4}
+  - relu
+  - flatten
+  - dense: {units: 10}
+  - softmax
+optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
+train: {max_steps: 7, log_every: 3}
+checkpoint: {every_steps: 2, keep: 2, best: true}
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command after its end; ``status`` is negative for a signal's number."""
+
+    status: int
+    out: str
+    err: str
+    calls: list[Call]
+
+    @property
+    def numbers(self) -> dict[int, Call]:
+        """The calls that count."""
+        return {call.number: call for call in self.calls if call.number}
+
+
+Play = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory, if there is one: thousands of fsyncs of a disk take long."""
+    memory = Path("/dev/shm")
+    place = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="dnnstack-faults-", dir=place) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """The library, built by the host's compiler; None without one."""
+    if COMPILER is None:
+        return None
+    library = tmp_path_factory.mktemp("shim") / "shim.so"
+    options = ("-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+    command = [COMPILER, *options, "-o", str(library), str(HERE / "shim.c"), "-ldl", "-lpthread"]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return library
+
+
+@pytest.fixture(scope="session")
+def play(shim: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    """Run a command line in ``<root>/work``, under a fault or none; with ``data`` the trace has it.
+
+    ``out``: a file below the root for standard output.
+    """
+    with contextlib.contextmanager(player)(shim, tmp_path_factory.mktemp("driver")) as found:
+        yield found
+
+
+def player(shim: Path | None, home: Path) -> Iterator[Play]:
+    """The same with the shim, or with ``layer.py`` in its place."""
+    own = ("DNNSTACK_", "OPENBLAS_", "PYTHONUNBUFFERED")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(own)}
+    environment = {
+        **kept,
+        **({} if shim is None else {"LD_PRELOAD": str(shim)}),
+        "DNNSTACK_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", str(HERE / "driver.py")],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def ask(job: dict[str, Any]) -> int:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(json.dumps(job) + "\n")
+            server.stdin.flush()
+            return int(server.stdout.readline())
+
+        def run(
+            root: Path,
+            *argv: str,
+            fault: dict[str, int] | None = None,
+            data: bool = False,
+            out: Path | None = None,
+        ) -> Ended:
+            nothing = {"number": 0, "action": 0, "error": 0, "lasting": 0, "kinds": kinds(EVERY)}
+            job = {
+                "argv": argv,
+                "cwd": str(root / "work"),
+                "root": str(root),
+                "out": str(out or home / "out"),
+                "err": str(home / "err"),
+                "trace": str(home / "trace"),
+                "fault": fault or nothing,
+                "data": data,
+            }
+            code = os.waitstatus_to_exitcode(ask(job))
+            texts = (Path(job[name]).read_text("utf-8") for name in ("out", "err"))
+            return Ended(code, *texts, read_trace(home / "trace"))
+
+        make_root(home / "warm")
+        warm = [
+            ["train", "--config", "net.yaml", "--device", "numpy", "--threads", "1"],
+            ["eval", "--device", "numpy", "--threads", "1"],
+            ["predict", "a.png", "--csv", "--device", "numpy", "--threads", "1"],
+        ]
+        told = {name: str(home / name) for name in ("out", "err")}
+        place = {"cwd": str(home / "warm/work"), "root": str(home / "warm")}
+        assert ask({"argv": warm, "warm": True, "trace": "", **place, **told}) == 0
+        yield run
+        server.stdin.close()
+
+
+def make_root(root: Path) -> None:
+    """A folder with a config, two pictures, and a file of somebody else."""
+    from PIL import Image, ImageDraw
+
+    work = root / "work"
+    work.mkdir(parents=True)
+    (work / "net.yaml").write_text(NET, encoding="utf-8")
+    (work / "stranger.txt").write_text("not ours\n", encoding="utf-8")
+    for name, line in (("a", (30, 8, 30, 52)), ("b", (10, 10, 50, 50))):
+        picture = Image.new("L", (60, 60), 255)
+        ImageDraw.Draw(picture).line(line, fill=0, width=6)
+        picture.save(work / f"{name}.png")

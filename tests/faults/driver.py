@@ -1,0 +1,94 @@
+"""Runs command lines in forked children, in which the shim is armed.
+
+A script, started with the shim in LD_PRELOAD; without it ``layer.py`` does its work. It runs a
+training, an evaluation and a prediction once itself, so that a child has everything imported; these
+use NumPy alone, which can be forked. A job is a line of JSON; the answer is the wait status.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import dnnstack.training.records.resume  # noqa: F401  # imported before the fork
+from dnnstack.cli.main import main
+from dnnstack.reports import plots
+from layer import Layer  # beside this script
+
+SHIM = ctypes.CDLL(None)
+
+
+def arm(job: dict[str, Any]) -> None:
+    trace = os.open(job["trace"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    fault = job["fault"]
+    if not hasattr(SHIM, "faults_arm"):
+        Layer(job, trace).arm()
+        return
+    SHIM.faults_arm(
+        os.fsencode(job["root"]),
+        trace,
+        fault["kinds"],
+        fault["number"],
+        fault["action"],
+        fault["error"],
+        fault["lasting"],
+        int(job["data"]),
+    )
+
+
+def enter(job: dict[str, Any]) -> None:
+    """Take the job's folders and outputs."""
+    os.chdir(job["cwd"])
+    os.environ["DNNSTACK_CACHE"] = str(Path(job["root"]) / "cache")
+    for number, name in ((1, "out"), (2, "err")):
+        opened = os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(opened, number)
+        os.close(opened)
+        if Path(job[name]).is_relative_to(job["root"]) and hasattr(SHIM, "faults_track"):
+            SHIM.faults_track(number, os.fsencode(job[name]))
+
+
+def child(job: dict[str, Any]) -> None:
+    status = 99
+    try:
+        enter(job)
+        if job["trace"]:
+            arm(job)
+        status = main(job["argv"])
+        sys.stdout.flush()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        job = json.loads(line)
+        if job.get("warm"):
+            out = os.dup(1)
+            enter(job)
+            for argv in job["argv"]:
+                main(argv)
+            sys.stdout.flush()
+            os.dup2(out, 1)
+            status = 0
+        else:
+            pid = os.fork()
+            if pid == 0:
+                child(job)
+            _, status = os.waitpid(pid, 0)
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    os.environ.pop("LD_PRELOAD", None)
+    # To draw takes longer than all the rest; the file is written in the same way.
+    plots._png = lambda points, title: b"a picture" * 1000
+    serve()

@@ -1,0 +1,275 @@
+"""The folders that a power loss can leave, from the trace of the calls that were made before it.
+
+Two models of what is on the disk after a loss at some call:
+
+strict: POSIX promises no more. What a file contains is there if the file was synced after it was
+written, an entry of a folder if the folder was synced after it was made; anything else may be there
+or not, each for itself, and a write in part, or as zeros.
+
+journalling: as most file systems do it. Entries of folders get to the disk in the order in which
+they were made, at least up to what the last sync needed; data of files that were not synced may be
+lost, zeros or cut short.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from .calls import Call
+
+Model = Literal["strict", "journalling"]
+Part = Literal["nothing", "half", "zeros", "all"]
+_PARTS: tuple[Part, ...] = ("nothing", "half", "zeros", "all")
+_DRAWN = 4
+
+
+@dataclass(eq=False)
+class Inode:
+    """A file, a folder or a link; ``synced`` are the indices of its fsyncs.
+
+    Of a file ``changes`` has (index, offset, data), data None for a truncation; of a folder
+    ``entries`` has by name (index, inode), inode None for a deletion.
+    """
+
+    kind: Literal["file", "folder", "link"]
+    text: str = ""
+    changes: list[tuple[int, int, bytes | None]] = field(default_factory=list)
+    entries: dict[str, list[tuple[int, Inode | None]]] = field(default_factory=dict)
+    synced: list[int] = field(default_factory=list)
+
+    def durable(self, at: int) -> int:
+        return max((index for index in self.synced if index <= at), default=-1)
+
+
+@dataclass(frozen=True)
+class State:
+    """A folder after a loss behind the call with this index: path -> content, None for a folder."""
+
+    at: int
+    files: dict[str, bytes | str | None]
+
+    def digest(self) -> str:
+        digest = hashlib.sha256()
+        for name, content in sorted(self.files.items()):
+            data = content.encode() if isinstance(content, str) else content
+            mark = {bytes: "file", str: "link"}.get(type(content), "folder")
+            digest.update(f"{mark} {name} {len(data or b'')}\n".encode() + (data or b""))
+        return digest.hexdigest()
+
+    def write(self, root: Path) -> None:
+        for name, content in sorted(self.files.items()):
+            path = root / name
+            if content is None:
+                path.mkdir(parents=True, exist_ok=True)
+            elif isinstance(content, str):
+                path.symlink_to(content)
+            else:
+                path.write_bytes(content)
+
+
+class Disk:
+    """What the calls of one or more traces did to a folder, whose start is on the disk."""
+
+    def __init__(self, start: Path) -> None:
+        self._root = Inode("folder")
+        self._now: dict[Path, Inode] = {Path(): self._root}
+        self._inodes = [self._root]
+        self._metadata: list[tuple[int, Inode, str]] = []
+        self._forced: list[tuple[int, int]] = []
+        self.calls: list[Call] = []
+        for path in sorted(start.rglob("*")):
+            name = path.relative_to(start)
+            if path.is_symlink():
+                made = Inode("link", os.readlink(path))
+            elif path.is_dir():
+                made = Inode("folder")
+            else:
+                made = Inode("file", changes=[(-1, 0, path.read_bytes())])
+            self._inodes.append(made)
+            self._now[name] = made
+            self._now[name.parent].entries[name.name] = [(-1, made)]
+
+    def run(self, root: Path, calls: list[Call]) -> None:
+        """Take the calls of a process on the files below ``root``."""
+        open_files: dict[int, Inode] = {}
+        for call in calls:
+            index = len(self.calls)
+            self.calls.append(call)
+            if call.result >= 0 and call.op != "say":
+                self._take(index, call, root, open_files)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name after all calls."""
+        return Path(name) in self._now
+
+    def _take(self, index: int, call: Call, root: Path, open_files: dict[int, Inode]) -> None:
+        name = Path(call.path).relative_to(root) if call.path else Path()
+        if call.op == "open":
+            if name not in self._now:
+                self._link(index, name, Inode("file"))
+            elif call.flags & os.O_TRUNC:
+                self._now[name].changes.append((index, 0, None))
+            open_files[call.fd] = self._now[name]
+        elif call.op == "close":
+            open_files.pop(call.fd, None)
+        elif call.op == "write" and call.fd in open_files:
+            open_files[call.fd].changes.append((index, call.offset, call.data))
+        elif call.op == "truncate":
+            open_files[call.fd].changes.append((index, call.size, None))
+        elif call.op == "fsync":
+            inode = open_files[call.fd]
+            inode.synced.append(index)
+            own = [
+                at for at, folder, entry in self._metadata if self._concerns(inode, folder, entry)
+            ]
+            self._forced.append((index, max(own, default=-1)))
+        elif call.op == "mkdir":
+            self._link(index, name, Inode("folder"))
+        elif call.op == "symlink":
+            self._link(index, name, Inode("link", call.other))
+        elif call.op in ("unlink", "rmdir"):
+            self._link(index, name, None)
+        elif call.op == "rename":
+            moved = self._now[name]
+            self._link(index, Path(call.other).relative_to(root), moved)
+            self._link(index, name, None)
+
+    def _link(self, index: int, name: Path, inode: Inode | None) -> None:
+        folder = self._now[name.parent]
+        folder.entries.setdefault(name.name, []).append((index, inode))
+        self._metadata.append((index, folder, name.name))
+        if inode is None:
+            del self._now[name]
+        else:
+            self._now[name] = inode
+            self._inodes.append(inode)
+
+    @staticmethod
+    def _concerns(inode: Inode, folder: Inode, entry: str) -> bool:
+        return folder is inode or any(made is inode for _, made in folder.entries[entry])
+
+    def states(self, model: Model, seed: int) -> Iterator[State]:
+        """The states after a loss behind each call; equal ones are given once."""
+        seen: set[tuple[int, str]] = set()
+        for at in range(len(self.calls)):
+            if self.calls[at].op in ("read", "opendir", "stat", "flock", "close"):
+                continue
+            drawn = random.Random(seed * 1_000_003 + at)
+            states = self._strict(at, drawn) if model == "strict" else self._journalled(at, drawn)
+            for state in states:
+                told = sum(call.op == "say" for call in self.calls[: at + 1])
+                mark = (told, state.digest())
+                if mark not in seen:
+                    seen.add(mark)
+                    yield state
+
+    def _strict(self, at: int, drawn: random.Random) -> Iterator[State]:
+        open_changes = [
+            (inode, change[0])
+            for inode in dict.fromkeys(self._inodes)
+            for change in inode.changes
+            if inode.durable(at) < change[0] <= at
+        ]
+        open_entries = [
+            (folder, name)
+            for folder in dict.fromkeys(self._inodes)
+            for name, history in folder.entries.items()
+            if any(folder.durable(at) < index <= at for index, _ in history)
+        ]
+        things = [*open_changes, *open_entries]
+        picks: list[dict[int, bool]] = [
+            dict.fromkeys(range(len(things)), False),
+            dict.fromkeys(range(len(things)), True),
+        ]
+        if len(things) > 1:
+            picks += [{i: i == one for i in range(len(things))} for one in range(len(things))]
+            picks += [{i: i != one for i in range(len(things))} for one in range(len(things))]
+            picks += [{i: drawn.random() < 0.5 for i in range(len(things))} for _ in range(_DRAWN)]
+        for pick in picks:
+            kept = {thing: pick[i] for i, thing in enumerate(things)}
+
+            def part(inode: Inode, index: int, kept: dict[object, bool] = kept) -> Part:
+                if inode.durable(at) >= index:
+                    return "all"
+                if kept[inode, index]:
+                    return drawn.choice(_PARTS[1:])
+                return "nothing"
+
+            def entry(folder: Inode, name: str, kept: dict[object, bool] = kept) -> Inode | None:
+                history = [each for each in folder.entries[name] if each[0] <= at]
+                synced = [each for each in history if each[0] <= folder.durable(at)]
+                # What was there before anything happened was there for good.
+                synced = synced or [each for each in history if each[0] < 0]
+                later = history[len(synced) :]
+                if later and kept[folder, name]:
+                    return drawn.choice([later[-1], *later])[1]
+                return synced[-1][1] if synced else None
+
+            yield State(at, self._files(at, part, entry))
+
+    def _journalled(self, at: int, drawn: random.Random) -> Iterator[State]:
+        forced = max((needs for index, needs in self._forced if index <= at), default=-1)
+        ends = [index for index, _, _ in self._metadata if forced < index <= at]
+        for end in (forced, *ends):
+            for wanted in (*_PARTS, "mixed"):
+
+                def part(inode: Inode, index: int, wanted: str = wanted) -> Part:
+                    if inode.durable(at) >= index:
+                        return "all"
+                    found = [one for one in _PARTS if one == wanted]
+                    return found[0] if found else drawn.choice(_PARTS)
+
+                def entry(folder: Inode, name: str, end: int = end) -> Inode | None:
+                    history = [each for each in folder.entries[name] if each[0] <= end]
+                    return history[-1][1] if history else None
+
+                yield State(at, self._files(at, part, entry))
+
+    def _files(self, at: int, part: object, entry: object) -> dict[str, bytes | str | None]:
+        assert callable(part)
+        assert callable(entry)
+        found: dict[str, bytes | str | None] = {}
+
+        def walk(folder: Inode, prefix: str) -> None:
+            for name in folder.entries:
+                inode = entry(folder, name)
+                if inode is None:
+                    continue
+                if inode.kind == "folder":
+                    found[prefix + name] = None
+                    walk(inode, f"{prefix}{name}/")
+                elif inode.kind == "link":
+                    found[prefix + name] = inode.text
+                else:
+                    found[prefix + name] = _content(inode, at, part)
+
+        walk(self._root, "")
+        return found
+
+
+def _content(inode: Inode, at: int, part: object) -> bytes:
+    assert callable(part)
+    content = bytearray()
+    for index, offset, data in inode.changes:
+        if index > at:
+            break
+        kept: Part = "all" if index < 0 else part(inode, index)
+        if kept == "nothing":
+            continue
+        if data is None:
+            del content[offset:]
+            content.extend(bytes(offset - len(content)))
+            continue
+        if kept == "half":
+            data = data[: len(data) // 2]
+        if kept == "zeros":
+            data = bytes(len(data))
+        content.extend(bytes(max(offset - len(content), 0)))
+        content[offset : offset + len(data)] = data
+    return bytes(content)

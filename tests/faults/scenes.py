@@ -1,0 +1,313 @@
+"""Commands that faults are tried on, the folders they start from, and what may come of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint, tensors_path
+
+from .calls import KILLS, WRITING, Call
+from .conftest import Ended, Play, make_root
+
+TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "-v")
+KEEP = ("--set", "checkpoint.keep=99")
+RUN = Path("work/runs/net")
+_STEP = "runs/net/checkpoints/step-{}.safetensors"
+_SAVED = re.compile(rb"step-(\d+)\.safetensors: saved")
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}\.tmp")
+_UNTIMED = {"seconds", "images_per_second", "time", "training_seconds"}
+_REPORTED = re.compile(r"dnnstack: error: \S.*")
+
+Content = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A command line and the folder in which it starts; ``again``: how a user goes on after it."""
+
+    name: str
+    start: str
+    argv: tuple[str, ...]
+    again: tuple[str, ...] = ()
+    out: str = ""
+    devices: tuple[str, ...] = ("numpy",)
+
+    @property
+    def trains(self) -> bool:
+        return self.argv[0] == "train"
+
+
+_EARLIER = (*TRAIN, *KEEP, "--set", "optimizer.lr=0.05")
+SCENES = {
+    scene.name: scene
+    for scene in (
+        Scene("cold", "bare", TRAIN, (*TRAIN, "--resume")),
+        Scene("train", "warm", TRAIN, (*TRAIN, "--resume"), devices=("numpy", "cpu")),
+        Scene("resume", "begun", (*TRAIN, "--resume"), (*TRAIN, "--resume")),
+        Scene(
+            "earlier",
+            "kept",
+            (*_EARLIER, "--resume", _STEP.format(3)),
+            (*_EARLIER, "--resume"),
+        ),
+        Scene("eval", "kept", ("eval", "--threads", "1")),
+        Scene(
+            "predict",
+            "kept",
+            ("predict", "a.png", "b.png", "--csv", "--save-input", "seen", "--threads", "1"),
+            out="work/answers.csv",
+        ),
+        Scene("data", "warm", ("data", "--config", "net.yaml", "--save", "sheet.png")),
+        Scene("runs", "kept", ("runs", "--json")),
+    )
+}
+
+
+def folder_content(folder: Path) -> Content:
+    """Relative path -> digest of the content, or where a link leads."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        elif path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def checkpoint_content(path: Path) -> str:
+    """What must be equal to the last bit: the state and every array."""
+    found = read_checkpoint(path)
+    digest = hashlib.sha256(json.dumps(found.state.to_json(), sort_keys=True).encode())
+    for name, array in sorted(found.arrays.items()):
+        digest.update(name.encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def checkpoints(run: Path) -> dict[int, str]:
+    """Step -> content of each committed checkpoint; raises CheckpointError for a damaged one."""
+    folder = run / "checkpoints"
+    return {
+        step: checkpoint_content(tensors_path(folder, step)) for step in checkpoint_steps(folder)
+    }
+
+
+def records(run: Path) -> list[Any]:
+    """The log without times and the lines of processes, and ``metrics.csv``."""
+    lines = map(json.loads, (run / "log.jsonl").read_text("utf-8").splitlines())
+    log = [
+        {key: value for key, value in line.items() if key not in _UNTIMED}
+        for line in lines
+        if line["event"] not in ("start", "resume", "end")
+    ]
+    return [log, (run / "metrics.csv").read_text("utf-8")]
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a scene comes to by itself: its output, files, checkpoints by step, and records."""
+
+    ended: Ended
+    files: Content
+    steps: dict[int, str]
+    records: list[Any]
+
+
+class Stage:
+    """Scenes of one device, their starting folders and undisturbed ends, each made once."""
+
+    def __init__(self, play: Play, folder: Path, device: str) -> None:
+        self._play = play
+        self._folder = folder
+        self._device = ("--device", device)
+        self._ends: dict[str, Undisturbed] = {}
+        self._case = 0
+
+    def run(self, scene: Scene, root: Path, again: bool = False, **options: Any) -> Ended:
+        argv = scene.again if again else scene.argv
+        out = root / scene.out if scene.out else None
+        given = () if scene.argv[0] in ("runs", "data") else self._device
+        return self._play(root, *argv, *given, out=out, **options)
+
+    def fresh(self, scene: Scene) -> Path:
+        """A new copy of a scene's starting folder; that of the last case is deleted."""
+        shutil.rmtree(self._folder / f"case-{self._case}", ignore_errors=True)
+        self._case += 1
+        return self._copy(self._start(scene.start), f"case-{self._case}")
+
+    def empty(self) -> Path:
+        """A path for a folder, which does not exist; that of the last case is deleted."""
+        shutil.rmtree(self._folder / f"case-{self._case}", ignore_errors=True)
+        self._case += 1
+        root = self._folder / f"case-{self._case}"
+        root.mkdir()
+        return root
+
+    def started(self, scene: Scene) -> dict[int, str]:
+        """The checkpoints that a scene starts with."""
+        return checkpoints(self._start(scene.start) / RUN)
+
+    def undisturbed(self, scene: Scene) -> Undisturbed:
+        if scene.name not in self._ends:
+            root = self._copy(self._start(scene.start), f"whole-{scene.name}")
+            ended = self.run(scene, root)
+            assert ended.status == 0, ended.err
+            steps: dict[int, str] = {}
+            if scene.trains:
+                kept = self._copy(self._start(scene.start), f"kept-{scene.name}")
+                every = self._play(kept, *scene.argv, *KEEP, *self._device)
+                assert every.status == 0, every.err
+                steps = checkpoints(kept / RUN)
+            noted = records(root / RUN) if scene.trains else []
+            self._ends[scene.name] = Undisturbed(ended, folder_content(root), steps, noted)
+        return self._ends[scene.name]
+
+    def _copy(self, start: Path, name: str) -> Path:
+        return Path(shutil.copytree(start, self._folder / name, symlinks=True))
+
+    def _start(self, name: str) -> Path:
+        root = self._folder / f"start-{name}"
+        if root.exists():
+            return root
+        if name == "bare":
+            make_root(root)
+        elif name == "begun":
+            self._begin(root)
+        else:
+            self._copy(self._start("bare"), root.name)
+            done = self._play(root, *TRAIN, *KEEP, *self._device)
+            assert done.status == 0, done.err
+            if name == "warm":
+                shutil.rmtree(root / RUN.parent)
+        return root
+
+    def _begin(self, root: Path) -> None:
+        """A run that was killed after its checkpoint of step 4 and before that of step 6."""
+        counted = self.undisturbed(SCENES["train"]).ended.calls
+        writing = [call for call in counted if call.number and call.kind in WRITING]
+        names = [call.other.rpartition("/")[2] for call in writing]
+        manifest = 1 + names.index("step-4.json")
+        for number in range(manifest + 2, manifest + 20):
+            self._copy(self._start("warm"), root.name)
+            self._play(root, *TRAIN, *self._device, fault=KILLS[1].job(number))
+            if checkpoint_steps(root / RUN / "checkpoints")[:1] == [4]:
+                break
+            shutil.rmtree(root)
+        (root / RUN / ".config.yaml.4711.0a1b2c3d.tmp").write_text("left by a killed process")
+        (root / RUN / "checkpoints" / "notes.txt").write_text("not ours\n")
+
+
+def committed(calls: list[Call]) -> int:
+    """The highest step whose manifest was renamed into place; -1 if none was."""
+    names = [c.other for c in calls if c.op == "rename" and c.result == 0]
+    found = [re.search(r"/step-(\d+)\.json$", name) for name in names]
+    return max((int(match[1]) for match in found if match), default=-1)
+
+
+def reported(calls: list[Call]) -> int:
+    """The step that the user was last told is saved; -1 if none."""
+    said = b"".join(call.data for call in calls if call.op == "say" and call.fd == 2)
+    return max(map(int, _SAVED.findall(said)), default=-1)
+
+
+def check_text(ended: Ended, name: str) -> None:
+    """Every error is one line that names a file that failed, and there is one if it ends so."""
+    assert "Traceback" not in ended.err, ended.err
+    lines = ended.err.splitlines()
+    assert all(line.startswith(("dnnstack: ", "  ")) for line in lines), ended.err
+    errors = [line for line in lines if _REPORTED.fullmatch(line)]
+    assert bool(errors) == (ended.status != 0), ended.err
+    if errors:
+        places = {"standard output"} if name == "predict" else set()
+        for call in ended.calls:
+            if call.number and call.error:
+                for path in map(Path, filter(None, (call.path, call.other))):
+                    temporary = _TEMPORARY.fullmatch(path.name)
+                    places |= {temporary[1] if temporary else path.name, path.parent.name}
+                # A folder may be called by what is, or was to be, made in it.
+                places |= {Path(c.path).name for c in ended.calls if c.op == "mkdir"} | {"runs"}
+        assert any(place in line for line in errors for place in places), (places, ended.err)
+
+
+def check_training(
+    stage: Stage, scene: Scene, root: Path, ended: Ended, note: Callable[[str], None]
+) -> None:
+    """After a fault: the committed checkpoints are whole, and it can be brought to its end."""
+    want = stage.undisturbed(scene)
+    run = root / RUN
+    there = checkpoints(run)
+    started = stage.started(scene)
+    allowed = [want.steps] if scene.name != "earlier" else [want.steps, started]
+    for step, content in there.items():
+        assert content in [each.get(step) for each in allowed], f"step {step} differs"
+    if scene.name == "earlier":
+        least = reported(ended.calls)
+    else:
+        least = max([committed(ended.calls), *started])
+    if least >= 0:
+        found = newest_checkpoint(run / "checkpoints")
+        assert found.state.step >= least
+        if scene.name != "earlier" or reported(ended.calls) >= 0:
+            assert there[found.state.step] == want.steps[found.state.step]
+    check_strangers(stage, scene, root)
+    if ended.status != 0:
+        note("resumed")
+        check_resumed(stage, scene, root, reported(ended.calls) >= 0)
+    else:
+        check_whole(want, run)
+
+
+def check_resumed(stage: Stage, scene: Scene, root: Path, saved: bool) -> None:
+    """It can be brought to its end, without leftovers; ``saved``: this command said it saved."""
+    begun = (root / RUN / "config.yaml").exists()
+    second = stage.run(scene, root, again=begun if scene.name != "earlier" else saved)
+    assert second.status == 0, second.err
+    run = root / RUN
+    if (root / RUN.parent / "net-2").exists():
+        # It ended before the folder had a config: a folder that is no run yet.
+        assert not begun
+        run = root / RUN.parent / "net-2"
+    assert [path for path in folder_content(run) if path.endswith(".tmp")] == []
+    check_whole(stage.undisturbed(scene), run)
+
+
+def check_whole(want: Undisturbed, run: Path) -> None:
+    last = max(want.steps)
+    # An earlier one may be half deleted, if a power loss brought its manifest back.
+    newest = newest_checkpoint(run / "checkpoints")
+    assert newest.state.step == last
+    assert checkpoint_content(newest.path) == want.steps[last]
+    assert records(run) == want.records
+
+
+def check_strangers(stage: Stage, scene: Scene, root: Path) -> None:
+    """Files of others are as they were."""
+    before, after = folder_content(stage._start(scene.start)), folder_content(root)
+    for name in before:
+        if Path(name).suffix in (".txt", ".png", ".yaml") and "runs/net/c" not in name:
+            assert after.get(name) == before[name], name
+
+
+def check_reading(stage: Stage, scene: Scene, root: Path, ended: Ended) -> None:
+    """After a fault: the run is untouched, every file written is whole or absent."""
+    want = stage.undisturbed(scene)
+    before, after = folder_content(stage._start(scene.start)), folder_content(root)
+    for name, content in before.items():
+        if not name.startswith("cache/"):
+            assert after.get(name) == content, name
+    new = {name for name in after if name not in before and name != scene.out}
+    for name in new:
+        whole = want.files.get(name)
+        assert _TEMPORARY.fullmatch(Path(name).name) or after[name] == whole, name
+    if ended.status == 0 and "the plots were not drawn: runs/net/" not in ended.err:
+        assert ended.out == want.ended.out
+        assert not {name for name in want.files if not name.startswith("cache/")} - set(after)

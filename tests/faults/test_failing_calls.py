@@ -1,0 +1,123 @@
+"""The n-th call on a file fails, is cut short, or is the last of the process, for every n.
+
+A sample that has every operation; ``DNNSTACK_FAULTS=all`` is every call. See ``scenes.py`` for what
+is checked after each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .calls import FAILURES, KILLS, Fault
+from .conftest import Ended, Play, player
+from .scenes import SCENES, Scene, Stage, check_reading, check_text, check_training
+
+EVERYTHING = os.environ.get("DNNSTACK_FAULTS", "") == "all"
+FAULTS = (*FAILURES, *KILLS)
+# How many tests share the calls of a scene, so that processes can run them side by side.
+PARTS = 4 if EVERYTHING else 1
+pytestmark = pytest.mark.timeout(0 if EVERYTHING else 600)
+
+Note = Callable[[str, object], None]
+
+
+@pytest.fixture(scope="module")
+def stages(play: Play, quick_folder: Path) -> dict[str, Stage]:
+    made = {}
+    for device in ("numpy", "cpu"):
+        (quick_folder / device).mkdir()
+        made[device] = Stage(play, quick_folder / device, device)
+    return made
+
+
+def _cases() -> Iterator[tuple[Scene, str, Fault, int]]:
+    for scene in SCENES.values():
+        for device in scene.devices:
+            for fault in FAULTS:
+                for part in range(PARTS):
+                    yield scene, device, fault, part
+
+
+def _chosen(stage: Stage, scene: Scene, fault: Fault, part: int) -> list[int]:
+    """The numbers of the calls to fail: all, or a few, each of another operation."""
+    counted = stage.undisturbed(scene).ended.calls
+    known = [call for call in counted if call.number and call.kind in fault.ops]
+    if EVERYTHING:
+        return list(range(1 + part, len(known) + 1, PARTS))
+    drawn = random.Random(zlib.crc32(f"{scene.name} {fault.name}".encode()))
+    ops = sorted({call.kind for call in known})
+    some = drawn.sample(ops, min(len(ops), 3))
+    places = [[at for at, call in enumerate(known, 1) if call.kind == op] for op in some]
+    return [drawn.choice(each) for each in places]
+
+
+@pytest.mark.parametrize(
+    ("scene", "device", "fault", "part"),
+    [pytest.param(*c, id=f"{c[0].name}-{c[1]}-{c[2].name}-{c[3]}") for c in _cases()],
+)
+def test_nothing_is_lost(
+    stages: dict[str, Stage],
+    record_property: Note,
+    scene: Scene,
+    device: str,
+    fault: Fault,
+    part: int,
+) -> None:
+    stage = stages[device]
+    faults: list[str] = []
+    counts = {"cases": 0, "resumed": 0}
+    for number in _chosen(stage, scene, fault, part):
+        root = stage.fresh(scene)
+        ended = stage.run(scene, root, fault=fault.job(number))
+        hit = next((call for call in ended.calls if call.number == number), None)
+        counts["cases"] += 1
+        try:
+            check(stage, scene, root, fault, ended, counts)
+        except Exception as error:
+            what = f"{hit.op} {hit.path or hit.other}" if hit else "not reached"
+            faults.append(f"call {number} ({what}): {type(error).__name__}: {error}")
+    record_property("failing calls", counts["cases"])
+    record_property("failing calls: resumed", counts["resumed"])
+    assert not faults, "\n".join([f"{len(faults)} of {counts['cases']}", *faults[:20]])
+
+
+def check(
+    stage: Stage, scene: Scene, root: Path, fault: Fault, ended: Ended, counts: dict[str, int]
+) -> None:
+    if fault in KILLS:
+        assert ended.status in (0, -9), ended.err
+    else:
+        assert ended.status in (0, 1), ended.err
+        check_text(ended, scene.name)
+
+    def note(what: str) -> None:
+        counts[what] += 1
+
+    if scene.trains:
+        check_training(stage, scene, root, ended, note)
+    else:
+        check_reading(stage, scene, root, ended)
+
+
+@pytest.mark.parametrize("name", ["ENOSPC", "short", "killed-after"])
+def test_without_a_compiler_python_s_own_calls_are_tried(
+    quick_folder: Path, tmp_path: Path, name: str
+) -> None:
+    (quick_folder / f"layer-{name}").mkdir()
+    fault = next(one for one in FAULTS if one.name == name)
+    with contextlib.contextmanager(player)(None, tmp_path) as play:
+        stage, scene = Stage(play, quick_folder / f"layer-{name}", "numpy"), SCENES["train"]
+        numbers = _chosen(stage, scene, fault, 0)[:: PARTS if EVERYTHING else 1]
+        for number in numbers:
+            root = stage.fresh(scene)
+            ended = stage.run(scene, root, fault=fault.job(number))
+            hit = next(call for call in ended.calls if call.number == number)
+            assert hit.error or fault.action != "fail"
+            check(stage, scene, root, fault, ended, {"resumed": 0})

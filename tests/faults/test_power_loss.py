@@ -1,0 +1,141 @@
+"""The machine loses power behind any call: no checkpoint that was reported as saved is lost.
+
+The calls of a training are recorded with their data; ``replay.py`` makes the folders that a loss
+can leave. A sample; ``DNNSTACK_FAULTS=all`` is every state, each with a resume to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dnnstack.training.records.runs import find_run
+from dnnstack.training.records.store import best_checkpoint, newest_checkpoint
+
+from .calls import KILLS, WRITING
+from .conftest import Play
+from .replay import Disk, Model, State
+from .scenes import (
+    RUN,
+    SCENES,
+    Scene,
+    Stage,
+    check_resumed,
+    checkpoint_content,
+    reported,
+)
+from .test_failing_calls import EVERYTHING
+
+PARTS = 8 if EVERYTHING else 1
+# Of the states of a scene, how many are looked at, and how many of these are resumed from.
+LOOKED_AT, RESUMED = 400, 12
+pytestmark = pytest.mark.timeout(0 if EVERYTHING else 600)
+Note = Callable[[str, object], None]
+
+
+@pytest.fixture(scope="module")
+def stage(play: Play, shim: Path | None, quick_folder: Path) -> Stage:
+    if shim is None:
+        pytest.skip("there is no C compiler for the shim, and Python alone does not see every call")
+    return Stage(play, quick_folder, "numpy")
+
+
+def _check(stage: Stage, scene: Scene, disk: Disk, state: State, resume: bool) -> None:
+    root = stage.empty()
+    state.write(root)
+    want, begun = stage.undisturbed(scene), stage.started(scene)
+    told = reported(disk.calls[: state.at + 1])
+    run = root / RUN
+    if told >= 0 or begun:
+        found = newest_checkpoint(run / "checkpoints")
+        least = told if scene.name == "earlier" else max([told, *begun])
+        assert found.state.step >= least, f"step {least} was saved, {found.state.step} is left"
+        if told >= 0:
+            assert checkpoint_content(found.path) == want.steps[found.state.step]
+        if told >= 0 or scene.name != "earlier":
+            # Else those of the other timeline are just being deleted.
+            best = best_checkpoint(run / "checkpoints")
+            known = [steps.get(best.state.step) for steps in (want.steps, begun)]
+            assert checkpoint_content(best.path) in known
+            assert found.state.best is None or best.state.step == found.state.best.step
+        if disk.has("work/runs/latest"):
+            assert find_run(None, run.parent).samefile(run)
+    if resume:
+        check_resumed(stage, scene, root, told >= 0)
+
+
+def _look_at(
+    stage: Stage,
+    scene: Scene,
+    disk: Disk,
+    model: Model,
+    part: int,
+    note: Note,
+    share: int = 0,
+) -> None:
+    """Check states: those of one part, or of a sample; ``share``: of so many calls of this."""
+    states = list(disk.states(model, seed=1))
+    if EVERYTHING:
+        chosen, resumed = states if share else states[part::PARTS], 20 if share else 1
+    else:
+        chosen = states[:: max(1, len(states) * max(share, 1) // LOOKED_AT)]
+        resumed = max(1, len(chosen) * max(share, 1) // RESUMED)
+    faults = []
+    for number, state in enumerate(chosen):
+        try:
+            _check(stage, scene, disk, state, number % resumed == 0)
+        except Exception as error:
+            call = disk.calls[state.at]
+            where = f"{call.op} {call.path} {call.other}"
+            faults.append(f"behind call {state.at} ({where}): {type(error).__name__}: {error}")
+    note(f"power losses, {model}", len(chosen))
+    note(f"power losses, {model}: resumed", len(chosen[::resumed]))
+    assert not faults, "\n".join([f"{len(faults)} of {len(chosen)}", *faults[:12]])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("model", ["strict", "journalling"])
+@pytest.mark.parametrize("name", ["cold", "train", "resume", "earlier"])
+def test_no_saved_checkpoint_is_lost(
+    stage: Stage, record_property: Note, name: str, model: Model, part: int
+) -> None:
+    scene = SCENES[name]
+    root = stage.fresh(scene)
+    disk = Disk(root)
+    ended = stage.run(scene, root, data=True)
+    assert ended.status == 0, ended.err
+    disk.run(root, ended.calls)
+    _look_at(stage, scene, disk, model, part, record_property)
+
+
+def _killing_calls(stage: Stage, scene: Scene) -> list[int]:
+    """The calls that make, rename or link something, by their numbers among those that write."""
+    counted = [call for call in stage.undisturbed(scene).ended.calls if call.number]
+    writing = [call for call in counted if call.kind in WRITING]
+    ops = ("mkdir", "rename", "symlink")
+    return [number for number, call in enumerate(writing, 1) if call.op in ops]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("model", ["strict", "journalling"])
+def test_nor_one_of_a_run_that_was_killed_before(
+    stage: Stage, record_property: Note, model: Model, part: int
+) -> None:
+    """Killed behind a call that nothing makes durable any more, continued, and then the loss."""
+    scene = SCENES["train"]
+    numbers = _killing_calls(stage, scene)
+    chosen = numbers[part::PARTS] if EVERYTHING else numbers[:: max(1, len(numbers) // 5)]
+    for number in chosen:
+        root = stage.fresh(scene)
+        disk = Disk(root)
+        killed = stage.run(scene, root, data=True, fault=KILLS[1].job(number))
+        assert killed.status == -9
+        disk.run(root, killed.calls)
+        begun = (root / RUN / "config.yaml").exists()
+        ended = stage.run(scene, root, data=True, again=begun)
+        assert ended.status == 0, ended.err
+        disk.run(root, ended.calls)
+        if (root / RUN.parent / "net-2").exists():
+            continue
+        _look_at(stage, scene, disk, model, 0, record_property, share=len(chosen))
