@@ -109,7 +109,9 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
 def read_regular(path: Path | str, most: int) -> bytes:
     """The content of a regular file. Raises OSError, also for more than ``most`` bytes."""
     with os.fdopen(open_regular(path), "rb") as file:
-        content = file.read(most + 1)
+        # Not ``most``: the memory for what is asked for is taken before anything is read.
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(min(size, most) + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"is larger than {most:,} bytes", str(path))
     return content

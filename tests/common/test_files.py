@@ -7,6 +7,8 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +141,42 @@ def test_an_error_of_a_folder_s_fsync_is_one_of_the_write(
     assert os.listdir(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize("target", ["precious", "gone"])
+def test_a_link_in_the_place_of_the_temporary_file_is_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """Who may write into the folder could guess its name."""
+    (tmp_path / "precious").write_bytes(b"old")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "0" * (2 * count))
+    guessed = files.temporary_name(tmp_path / "a")
+    guessed.symlink_to(tmp_path / target)
+    with pytest.raises(FileExistsError):
+        files.atomic_write(tmp_path / "a", b"new")
+    assert (tmp_path / "precious").read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == [guessed.name, "precious"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    raised: list[OSError] = []
+
+    def read() -> None:
+        try:
+            files.read_regular(path, 100)
+        except OSError as error:
+            raised.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(20)
+    waits = reader.is_alive()
+    # Lets a reader that waits for the other end go.
+    os.close(os.open(path, os.O_RDWR))
+    assert not waits
+    assert "regular" in str(raised)
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a"
@@ -155,6 +193,18 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
     assert files.read_regular(tmp_path / "c", 5) == b"12345"
     with pytest.raises(OSError, match="larger than 4 bytes"):
         files.read_regular(tmp_path / "c", 4)
+
+
+def test_a_limit_takes_no_memory(tmp_path: Path) -> None:
+    """That of a log is 4 GiB; with a limit of the process it could not be read at all."""
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    tracemalloc.start()
+    try:
+        assert files.read_regular(path, 1 << 32) == b"12345"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_line_is_appended_whole_or_not_at_all(
