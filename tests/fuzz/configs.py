@@ -39,6 +39,11 @@ def _packaged() -> list[bytes]:
     return [(folder / name).read_bytes() for name in packaged_configs()]
 
 
+@cache
+def packaged_texts() -> list[str]:
+    return [data.decode() for data in _packaged()]
+
+
 @st.composite
 def _of(draw: st.DrawFn, schema: dict[str, Any], wild: bool, depth: int = 0) -> Any:
     """A value that the schema describes, or, if it may be wild, now and then another."""
@@ -114,7 +119,7 @@ def _written(draw: st.DrawFn, value: Any, indent: int = 0) -> str:
 
 
 @st.composite
-def _drawn(draw: st.DrawFn) -> str:
+def drawn_config(draw: st.DrawFn) -> str:
     """A fifth of them are what a person could have meant."""
     sound = {**_SOUND, "layers": [*draw(_few_layers()), "flatten", {"dense": {"units": 10}}]}
     wild = draw(st.booleans())
@@ -225,7 +230,7 @@ def _sound_table() -> list[bytes]:
 
 
 CONFIGS = (
-    Target("config", _read_config, encoded(_drawn()), _packaged),
+    Target("config", _read_config, encoded(drawn_config()), _packaged),
     Target(
         "config-changed",
         _read_config,

@@ -255,8 +255,8 @@ DATA_FILES = (
     Target("idx", _read_idx, _drawn_idx() | changed(_idx), _idx),
     Target("cifar", _read_cifar, _drawn_records(), _records),
     Target("archive", _read_archive, changed(_archives), _archives),
-    Target("picture", _read_picture, _changed_pictures(), _pictures, (), 64 * MEGABYTE),
-    Target("decoded", _read_decoded, _drawn_cache(), _caches, (DatasetError,)),
+    Target("picture", _read_picture, _changed_pictures(), _pictures, 64 * MEGABYTE),
+    Target("decoded", _read_decoded, _drawn_cache(), _caches),
     Target(
         "decoded-entry",
         _read_entry,

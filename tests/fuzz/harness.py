@@ -38,15 +38,14 @@ _NEVER = (
 class Target:
     """A reader. read: lets it read an input; the folder is empty, and its cache is ``cache`` in it.
 
-    inputs: drawn ones; seeds: sound ones, from which coverage-guided fuzzing starts. refused:
-    errors of the reader's own beside DnnstackError. memory: bytes that one input may take.
+    inputs: drawn ones; seeds: sound ones, from which coverage-guided fuzzing starts. memory: bytes
+    that one input may take.
     """
 
     name: str
     read: Callable[[bytes, Path], object]
     inputs: SearchStrategy[bytes]
     seeds: Callable[[], list[bytes]]
-    refused: tuple[type[Exception], ...] = ()
     memory: int = 128 * MEGABYTE
 
 
@@ -138,7 +137,7 @@ def examine(target: Target, data: bytes, folder: Path) -> bool:
                 with _limited(target.memory):
                     target.read(data, folder)
                 read = True
-            except (DnnstackError, *target.refused) as error:
+            except DnnstackError as error:
                 read = False
                 said = str(error)
     except MemoryError as error:

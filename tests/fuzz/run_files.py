@@ -33,6 +33,7 @@ from dnnstack.training.records.trained import Trained
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
+from .configs import drawn_config, packaged_texts
 from .drawing import changed, encoded, lines, wrong_json
 from .harness import LONGEST, MEGABYTE, Target
 
@@ -43,6 +44,14 @@ layers: [flatten, {dense: {units: 10}}]
 optimizer: {type: sgd, lr: 0.1}
 train: {epochs: 1}
 """
+
+
+@cache
+def _arrays() -> dict[str, np.ndarray]:
+    return {
+        "dense_1.weight": np.ones((10, 784), np.float32),
+        "dense_1.bias": np.zeros(10, np.float32),
+    }
 
 
 @cache
@@ -58,8 +67,7 @@ def _written() -> bytes:
         versions={"numpy": "2"},
     )
     state = State(step=3, window_start=2, sums=(0.5, 2.0, 64.0), best=Best(3, 0.5, 0.1))
-    arrays = {"dense_1.weight": np.ones((10, 784)), "dense_1.bias": np.zeros(10)}
-    return b"".join(encode({n: a.astype(np.float32) for n, a in arrays.items()}, state, origin))
+    return b"".join(encode(_arrays(), state, origin))
 
 
 def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
@@ -93,7 +101,7 @@ def _resealed(data: bytes) -> bytes:
 
 @st.composite
 def _checkpoints(draw: st.DrawFn) -> bytes:
-    kind = draw(st.integers(0, 3))
+    kind = draw(st.integers(0, 4))
     if kind == 0:
         return draw(changed(_checkpoint_seeds))
     if kind == 1:
@@ -101,8 +109,9 @@ def _checkpoints(draw: st.DrawFn) -> bytes:
         header, rest = _header(_written())
         text = draw(encoded(wrong_json(header)))
         return struct.pack("<Q", len(text)) + text + rest
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Any] = dict(_arrays())
     if kind == 2:
+        arrays = {}
         types = st.sampled_from((np.float32, np.float64, np.int8, np.bool_))
         shapes = st.sampled_from(((10, 784), (10,), (), (0,), (784, 10), (1, 2, 3)))
         names = st.sampled_from(("dense_1.weight", "dense_1.bias", "a/b", "ema/dense_1.bias", ""))
@@ -111,6 +120,11 @@ def _checkpoints(draw: st.DrawFn) -> bytes:
             with np.errstate(invalid="ignore"):
                 filled = np.full(draw(shapes), value).astype(draw(types))
             arrays[draw(names)] = filled
+    if kind == 4:
+        config = draw(st.sampled_from(packaged_texts()) | drawn_config())
+        shape = draw(st.sampled_from(((1, 28, 28), (3, 32, 32), (1, 1, 1), (3, 1, 2**20))))
+        whole = {**_table(), "config": config, "input_shape": shape}
+        return _sealed(json.dumps(whole, separators=(",", ":")), arrays)
     text = draw(wrong_json(_table()).filter(lambda text: text.isascii() or "\ud800" not in text))
     return _sealed(text, arrays)
 
