@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..common.text import cut
+
+# Characters of an override, of a path and of the rest of a message; longer ones are cut.
+_LONGEST, _LONGEST_TEXT = 200, 1000
+
 
 @dataclass(frozen=True, order=True)
 class Place:
@@ -21,7 +26,7 @@ class Place:
 
     @classmethod
     def in_override(cls, assignment: str, rank: int = 1) -> Place:
-        return cls(rank, 0, 0, f"--set {assignment}")
+        return cls(rank, 0, 0, f"--set {cut(assignment, _LONGEST)}")
 
     def __str__(self) -> str:
         return self.source if self.rank else f"{self.source}:{self.line}:{self.column}"
@@ -40,7 +45,8 @@ class Problem:
     note: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        text = ": ".join(str(part) for part in (self.place, self.path, self.message) if str(part))
+        parts = (str(self.place), cut(self.path, _LONGEST), cut(self.message, _LONGEST_TEXT))
+        text = ": ".join(part for part in parts if part)
         return f"{text} ({self.note})" if self.note else text
 
 

@@ -18,7 +18,7 @@ from .schema.run import RunConfig
 from .schema.shape import field_models, keys, kind_word, kinds
 from .suggest import did_you_mean, listed, nearest
 
-_MOST_LINES = 50
+_MOST_LINES, _MOST_CHARACTERS = 50, 10_000
 # The number of characters of a wrong word that a message repeats.
 _LONGEST = 60
 _FOLLOWING = ("default_factory_not_called", "too_short")
@@ -79,8 +79,11 @@ def raise_problems(label: str, problems: list[Problem]) -> NoReturn:
     lines = [str(problem) for problem in sorted(set(problems))]
     if len(lines) == 1:
         raise ConfigError(lines[0])
-    rest = [f"... and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
-    raise ConfigError(f"{label}: {len(lines)} errors", *lines[:_MOST_LINES], *rest)
+    shown = lines[:_MOST_LINES]
+    while sum(map(len, shown)) > _MOST_CHARACTERS:
+        shown.pop()
+    rest = [f"... and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else []
+    raise ConfigError(f"{label}: {len(lines)} errors", *shown, *rest)
 
 
 def safe_name(stem: str) -> str:

@@ -186,6 +186,11 @@ def _read(folder: Path) -> Arrays | None:
                 return None
         images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
         labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, KeyError, TypeError):
+    except Exception:
+        # Python's parser, to which NumPy gives the header, raises errors of many kinds.
+        return None
+    kinds = (images.dtype, images.ndim, labels.dtype)
+    if kinds != (np.uint8, 4, np.int32) or labels.shape != images.shape[:1]:
+        _LOG.info("%s has arrays of other types and will be rebuilt", folder)
         return None
     return images, labels

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -140,6 +141,42 @@ def test_an_error_of_a_folder_s_fsync_is_one_of_the_write(
     with pytest.raises(OSError, match="Input/output") if raised else contextlib.nullcontext():
         files.atomic_write(tmp_path / "a", b"x")
     assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("target", ["precious", "gone"])
+def test_a_link_in_the_place_of_the_temporary_file_is_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """Who may write into the folder could guess its name."""
+    (tmp_path / "precious").write_bytes(b"old")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "0" * (2 * count))
+    guessed = files.temporary_name(tmp_path / "a")
+    guessed.symlink_to(tmp_path / target)
+    with pytest.raises(FileExistsError):
+        files.atomic_write(tmp_path / "a", b"new")
+    assert (tmp_path / "precious").read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == [guessed.name, "precious"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    raised: list[OSError] = []
+
+    def read() -> None:
+        try:
+            files.read_regular(path, 100)
+        except OSError as error:
+            raised.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(20)
+    waits = reader.is_alive()
+    # Lets a reader that waits for the other end go.
+    os.close(os.open(path, os.O_RDWR))
+    assert not waits
+    assert "regular" in str(raised)
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])

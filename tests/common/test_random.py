@@ -60,6 +60,16 @@ def test_at_least_compares_the_words(count: int, threshold: int, first: int) -> 
     np.testing.assert_array_equal(found, words >= threshold)
 
 
+def test_at_least_counts_the_threshold_itself() -> None:
+    stream = random.key(3, "x")
+    words = random.words(stream, 5, 0, 2).reshape(-1)
+    found = np.zeros(8, np.uint8)
+    random.at_least(stream, 5, int(words[6]), found)
+    assert found[6] == 1
+    random.at_least(stream, 5, int(words[6]) + 1, found)
+    assert found[6] == 0
+
+
 def test_an_array_of_counters_gives_each_its_own_words() -> None:
     stream = random.key(1, "x")
     together = random.words(stream, np.array([[2, 5], [7, 2**40]]), 1, 3)

@@ -287,6 +287,15 @@ def test_a_long_word_is_cut() -> None:
     assert text.startswith(f"x.yaml:1:10: layers.0: unknown layer '{'x' * 60}...'; expected relu")
 
 
+def test_long_words_of_many_errors_are_cut() -> None:
+    """Otherwise a file of a megabyte would have a message of fifty."""
+    layers = ", ".join(f"{{conv2d: {{{'x' * 900}{n}: 1}}}}" for n in range(60))
+    text = message(with_line(f"layers: [{layers}]"))
+    assert text.startswith("x.yaml: ")
+    assert text.splitlines()[-1].startswith("... and ")
+    assert len(text) < 12_000
+
+
 def test_very_many_errors_are_cut() -> None:
     lines = message(with_line(f"layers: [{', '.join(['dens'] * 200)}]")).splitlines()
     assert lines[0] == "x.yaml: 200 errors"

@@ -135,6 +135,13 @@ def test_message(override: str, expected: str) -> None:
     assert message(override) == f"--set {override}: {expected}"
 
 
+@pytest.mark.parametrize(
+    "override", ["x" * 100_000, "x" * 100_000 + "=1", "layers.0." + "y" * 100_000 + "=1"]
+)
+def test_a_message_does_not_repeat_a_long_override(override: str) -> None:
+    assert len(message(override)) < 2000
+
+
 def test_both_of_a_pair_set_on_the_command_line_is_an_error() -> None:
     assert message("train.max_steps=5", "train.epochs=1") == (
         "--set train.max_steps=5: train.max_steps: give either epochs or max_steps, not both"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
+from dnnstack.common.files import atomic_write
 from dnnstack.datasets import load
 
 from ..support.mnist_files import LABELS, PICTURES, write
@@ -98,13 +100,14 @@ class _Payload:
 
 
 @pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("name", ["images", "labels"])
 def test_no_pickle_is_read_whatever_its_hash(
-    root: Path, cache: Path, tmp_path: Path, bare: bool
+    root: Path, cache: Path, tmp_path: Path, name: str, bare: bool
 ) -> None:
     """Neither an array of objects nor what NumPy takes for a pickle without a header."""
     write(root)
     load("mnist", "train", root=root)
-    (path,) = (cache / "decoded").glob("mnist-train-*/images.npy")
+    (path,) = (cache / "decoded").glob(f"mnist-train-*/{name}.npy")
     trace = tmp_path / "trace"
     if bare:
         path.write_bytes(pickle.dumps(_Payload(trace)))
@@ -112,10 +115,74 @@ def test_no_pickle_is_read_whatever_its_hash(
         np.save(path, np.array([_Payload(trace)], object), allow_pickle=True)
     entry = path.with_name("entry.json")
     table = json.loads(entry.read_text())
-    table["images"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    table[name]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     entry.write_text(json.dumps(table))
     np.testing.assert_array_equal(load("mnist", "train", root=root).images[:, 0], PICTURES)
     assert not trace.exists()
+
+
+def test_the_entry_is_written_last(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that the arrays are whole, so a process that is killed before must not leave it."""
+    written: list[str] = []
+
+    def note(path: Path, data: object) -> None:
+        written.append(path.name)
+        atomic_write(path, data)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dnnstack.datasets.decoded.atomic_write", note)
+    write(root)
+    load("mnist", "train", root=root)
+    assert written[-3:] == ["images.npy", "labels.npy", "entry.json"]
+    assert written.count("entry.json") == 1
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Content with the hash that the entry then says."""
+    path.write_bytes(content)
+    entry = path.with_name("entry.json")
+    table = json.loads(entry.read_text())
+    table[path.stem]["sha256"] = hashlib.sha256(content).hexdigest()
+    entry.write_text(json.dumps(table))
+
+
+@pytest.mark.parametrize("header", [b"(" * 5000, b"-" * 9000, b"{'descr': '|u1'", b"{}", b"'"])
+def test_no_header_is_a_traceback_whatever_its_hash(root: Path, cache: Path, header: bytes) -> None:
+    """NumPy has Python's parser read it, which has errors of its own."""
+    write(root)
+    load("mnist", "train", root=root)
+    (path,) = (cache / "decoded").glob("mnist-train-*/labels.npy")
+    length = len(header).to_bytes(2, "little")
+    _put(path, b"\x93NUMPY\x01\x00" + length + header + bytes(100))
+    np.testing.assert_array_equal(load("mnist", "train", root=root).labels, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("images", PICTURES.astype(np.float64)[:, None]),
+        ("images", PICTURES),
+        ("images", PICTURES[:1, None]),
+        ("labels", np.asarray(LABELS, np.int64)),
+        ("labels", np.asarray(LABELS, np.int32)[:, None]),
+        ("labels", np.zeros((), np.int32)),
+    ],
+    ids=["floats", "planes", "too-few", "long", "table", "scalar"],
+)
+def test_arrays_of_another_kind_are_rebuilt_whatever_their_hash(
+    root: Path, cache: Path, name: str, array: np.ndarray
+) -> None:
+    write(root)
+    load("mnist", "train", root=root)
+    (path,) = (cache / "decoded").glob(f"mnist-train-*/{name}.npy")
+    stream = io.BytesIO()
+    np.save(stream, array)
+    _put(path, stream.getvalue())
+    data = load("mnist", "train", root=root)
+    assert (data.images.dtype, data.labels.dtype) == (np.uint8, np.int32)
+    np.testing.assert_array_equal(data.images[:, 0], PICTURES)
+    np.testing.assert_array_equal(data.labels, LABELS)
 
 
 def test_labels_of_no_class_are_refused(root: Path, cache: Path) -> None:

@@ -154,7 +154,7 @@ def _filter(path: Path, wanted: Callable[[str], bool]) -> None:
     def sound(line: str) -> bool:
         try:
             return line.endswith("\n") and wanted(line)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             return False
 
     try:

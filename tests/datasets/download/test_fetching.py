@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import threading
 from pathlib import Path
 
@@ -48,6 +49,30 @@ def test_a_file_arrives_and_is_shown_arriving(folder: Path) -> None:
     assert heard.done == sorted(heard.done)
     assert heard.done[-1] == 300_000
     assert heard.notices == [f"downloading The set (0.3 MB) into {folder}"]
+
+
+def test_a_file_reaches_the_disk_before_it_gets_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power loss could leave the name with a file that is empty or torn."""
+    calls: list[str] = []
+    fsync, rename = os.fsync, os.replace
+
+    def note_fsync(descriptor: int) -> None:
+        calls.append(f"fsync {Path(os.readlink(f'/dev/fd/{descriptor}')).name}")
+        fsync(descriptor)
+
+    def note_rename(source: Path, target: Path) -> None:
+        calls.append(f"{Path(source).name} becomes {Path(target).name}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_rename)
+    with serving(whole) as server:
+        fetch(folder, server.url)
+    check(folder)
+    of_file = [call for call in calls if "set.bin" in call]
+    assert of_file == ["fsync set.bin.part", "set.bin.part becomes set.bin"]
 
 
 def test_what_is_there_is_not_asked_for(folder: Path, part: Path) -> None:

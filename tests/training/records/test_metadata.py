@@ -103,6 +103,20 @@ def test_values_that_are_not_finite(
         read_checkpoint(path)
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float16, np.int8, np.uint32, np.bool_])
+def test_arrays_of_another_type_are_refused(
+    tmp_path: Path, state: State, provenance: Provenance, kind: type[np.generic]
+) -> None:
+    """A backend would take their bytes for those of float32."""
+    path = tmp_path / "x.safetensors"
+    text = json.dumps(table_of(state, provenance), separators=(",", ":"))
+    path.write_bytes(sealed(text, {"a": np.ones(4, np.float32), "b": np.ones(4, kind)}))
+    with pytest.raises(CheckpointError, match="'b' is not float32"):
+        read_checkpoint(path)
+    path.write_bytes(sealed(text))
+    assert read_checkpoint(path).arrays.keys() == {"a"}
+
+
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.safetensors"
     os.mkfifo(pipe)

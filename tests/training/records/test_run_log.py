@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,35 @@ def test_a_damaged_row_does_not_survive(tmp_path: Path, torn: str) -> None:
     (tmp_path / CSV).write_text(HEADER + torn + good)
     cut_log(tmp_path, step=10, window_start=10)
     assert (tmp_path / CSV).read_text() == HEADER + good
+
+
+@pytest.mark.parametrize("length", range(1, 27))
+def test_a_line_without_an_end_does_not_survive(tmp_path: Path, length: int) -> None:
+    """Its last number may be the beginning of a longer one."""
+    good, torn = "4,0.5,train,0.1,0.75,0.01\n", "8,1.0,train,0.1,0.75,0.01\n"
+    (tmp_path / CSV).write_text(HEADER + good + torn[: length - 1])
+    entry = json.dumps({"event": "train", "step": 4})
+    (tmp_path / LOG).write_text(f"{entry}\n{entry}")
+    cut_log(tmp_path, step=10, window_start=10)
+    assert (tmp_path / CSV).read_text() == HEADER + good
+    assert (tmp_path / LOG).read_text() == f"{entry}\n"
+
+
+@pytest.mark.parametrize("step", ["1e400", "-1e400", "null", '"x"', "[]", "9" * 5000, "NaN"])
+def test_an_event_of_an_impossible_step_does_not_survive(tmp_path: Path, step: str) -> None:
+    sound = '{"event": "train", "step": 4}\n'
+    (tmp_path / LOG).write_text(f'{{"event": "start", "step": {step}}}\n{sound}')
+    cut_log(tmp_path, step=10, window_start=10)
+    assert (tmp_path / LOG).read_text() == sound
+
+
+def test_both_files_are_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/dev/fd/{number}")))
+    with RunLog(tmp_path) as log:
+        log.metrics("train", 4, 0.5, SOME, 0.01)
+        log.sync()
+    assert sorted(synced) == [str(tmp_path / LOG), str(tmp_path / CSV)]
 
 
 @pytest.mark.parametrize("name", [LOG, CSV])

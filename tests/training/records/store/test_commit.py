@@ -170,3 +170,30 @@ def test_a_manifest_that_announces_two_files_takes_no_third(folder: Path, save: 
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(CheckpointError, match="is damaged"):
         newest_checkpoint(folder)
+
+
+def test_the_manifest_comes_last_and_goes_first(
+    folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed between two calls leaves no manifest without its tensors."""
+    save(1)
+    calls: list[str] = []
+    rename, unlink = os.replace, Path.unlink
+
+    def note_rename(source: Path, target: Path) -> None:
+        calls.append(f"write {Path(target).name}")
+        rename(source, target)
+
+    def note_unlink(self: Path, missing_ok: bool = False) -> None:
+        calls.append(f"delete {self.name}")
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(os, "replace", note_rename)
+    monkeypatch.setattr(Path, "unlink", note_unlink)
+    save(2, keep=1)
+    assert calls == [
+        "write step-2.safetensors",
+        "write step-2.json",
+        "delete step-1.json",
+        "delete step-1.safetensors",
+    ]

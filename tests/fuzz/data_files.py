@@ -1,0 +1,272 @@
+"""Files of data sets: IDX, CIFAR and its archive, pictures, and the cache of decoded ones."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import struct
+import tarfile
+import zlib
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets import Downloads, Preparation, picture_files, read_picture
+from dnnstack.datasets.archive import check_archive, read_members
+from dnnstack.datasets.cifar import Part
+from dnnstack.datasets.cifar_files import CIFAR_100
+from dnnstack.datasets.decoded import decoded, remembered
+from dnnstack.datasets.download import RemoteFile
+from dnnstack.datasets.idx import read_idx
+from hypothesis import strategies as st
+from PIL import Image
+
+from .drawing import WRONG, changed, encoded, wrong_json
+from .harness import MEGABYTE, Target
+
+# A picture may have 64 million pixels; here a 64th of that, and of the memory that it takes.
+_MOST_PIXELS = 1_000_000
+
+
+@cache
+def _idx() -> list[bytes]:
+    pictures = struct.pack(">4B3I", 0, 0, 8, 3, 3, 2, 2) + bytes(range(12))
+    labels = struct.pack(">4BI", 0, 0, 8, 1, 3) + bytes(3)
+    return [pictures, labels, gzip.compress(pictures, mtime=0), gzip.compress(labels, mtime=0)]
+
+
+@st.composite
+def _drawn_idx(draw: st.DrawFn) -> bytes:
+    dimensions = draw(st.integers(0, 4))
+    sizes = [draw(st.sampled_from((0, 1, 2, 3, 2**31, 2**32 - 1))) for _ in range(dimensions)]
+    magic = bytes((0, 0, draw(st.sampled_from((8, 9, 0x0D))), dimensions))
+    data = magic + struct.pack(f">{dimensions}I", *sizes) + draw(st.binary(max_size=30))
+    return gzip.compress(data, 1, mtime=0) if draw(st.booleans()) else data
+
+
+def _read_idx(data: bytes, folder: Path) -> None:
+    path = folder / "x-idx"
+    path.write_bytes(data)
+    try:
+        array, digest = read_idx(path, (2, 2))
+    except DatasetError:
+        array, digest = read_idx(path, ())
+    assert array.dtype == np.uint8
+    assert array.shape[1:] in ((2, 2), ())
+    assert len(digest) == 64
+
+
+_NAMES = ("train.bin", "test.bin")
+_RECORD = 3074
+
+
+@cache
+def _records() -> list[bytes]:
+    return [bytes((1, 2)) + bytes(3072) + bytes((19, 99)) + bytes(range(256)) * 12]
+
+
+@st.composite
+def _drawn_records(draw: st.DrawFn) -> bytes:
+    data = bytearray(_records()[0])
+    for at in (0, 1, _RECORD, _RECORD + 1):
+        data[at] = draw(st.sampled_from((0, 1, 19, 20, 99, 100, 255)))
+    size = len(data) if draw(st.booleans()) else draw(st.integers(0, len(data) + 5))
+    return bytes(data[:size].ljust(size, b"\0"))
+
+
+def _read_cifar(data: bytes, folder: Path) -> None:
+    parts = {"train": (Part(_NAMES[0], 2, "0" * 64),), "test": (Part(_NAMES[1], 2, "0" * 64),)}
+    tiny = replace(CIFAR_100, parts=parts)
+    (folder / tiny.folder).mkdir()
+    for name in _NAMES:
+        (folder / tiny.folder / name).write_bytes(data)
+    found = tiny.load("train", folder, Downloads(offline=True))
+    assert found.images.shape == (2, 3, 32, 32)
+    assert found.labels.tolist() == [data[1], data[_RECORD + 1]]
+
+
+def _tar(*members: tuple[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, content in members:
+            about = tarfile.TarInfo(name)
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content))
+    return stream.getvalue()
+
+
+@cache
+def _archives() -> list[bytes]:
+    sound = _tar(("set/a.bin", b"12345"), ("set/b.txt", b"x" * 600), ("set/c.bin", b"678"))
+    return [sound, _tar(("set/a.bin", b"12345")), _tar(("../a.bin", b"1"))]
+
+
+def _read_archive(data: bytes, folder: Path) -> None:
+    """Under the right hash, which a stranger's file never has."""
+    content = data if data[:2] == b"\x1f\x8b" else gzip.compress(data, 1, mtime=0)
+    path = folder / "a.tar.gz"
+    path.write_bytes(content)
+    original = RemoteFile("a.tar.gz", len(content), hashlib.sha256(content).hexdigest())
+    check_archive(path, original)
+    found = dict(read_members(path, "set", {"a.bin": 5, "c.bin": 3}, 8))
+    assert {name: len(content) for name, content in found.items()} == {"a.bin": 5, "c.bin": 3}
+
+
+@cache
+def _pictures() -> list[bytes]:
+    pixels = np.arange(20 * 30 * 3, dtype=np.uint32).reshape(20, 30, 3).astype(np.uint8)
+    colour = Image.fromarray(pixels)
+    grey, palette, wide = colour.convert("L"), colour.convert("P"), colour.convert("I;16")
+    found = []
+    for image, kind, options in (
+        *((colour, kind, {}) for kind in ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP", "PPM")),
+        *((grey, kind, {}) for kind in ("PNG", "JPEG", "TIFF", "BMP", "GIF", "PPM")),
+        *((palette, kind, {}) for kind in ("PNG", "GIF", "BMP", "TIFF")),
+        *((wide, kind, {}) for kind in ("PNG", "TIFF")),
+        (grey.convert("1"), "TIFF", {"compression": "group4"}),
+        (colour, "TIFF", {"compression": "tiff_lzw"}),
+        (colour, "TIFF", {"compression": "jpeg"}),
+        (colour, "JPEG", {"progressive": True}),
+        (grey.convert("F"), "TIFF", {}),
+        (colour.convert("LA"), "PNG", {}),
+    ):
+        stream = io.BytesIO()
+        image.save(stream, kind, **options)
+        found.append(stream.getvalue())
+    return found
+
+
+@st.composite
+def _changed_pictures(draw: st.DrawFn) -> bytes:
+    data = draw(changed(_pictures, 4))
+    # Otherwise a PNG would end at the first checksum.
+    return _with_checksums(data) if data[:4] == b"\x89PNG" and draw(st.booleans()) else data
+
+
+def _with_checksums(data: bytes) -> bytes:
+    out, at = bytearray(data[:8]), 8
+    while at + 12 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if at + 12 + size > len(data):
+            break
+        chunk = data[at + 4 : at + 8 + size]
+        out += data[at : at + 4] + chunk + zlib.crc32(chunk).to_bytes(4, "big")
+        at += 12 + size
+    return bytes(out + data[at:])
+
+
+def _read_picture(data: bytes, folder: Path) -> None:
+    path = folder / "x.png"
+    path.write_bytes(data)
+    before = picture_files._MAX_PIXELS
+    picture_files._MAX_PIXELS = _MOST_PIXELS
+    try:
+        found = read_picture(path, (3, 32, 32), Preparation(digits=False))
+        assert found.image.shape == (3, 32, 32)
+        assert found.image.dtype == np.uint8
+        # Most of them show no digit.
+        with suppress(DatasetError):
+            assert read_picture(path, (1, 28, 28)).image.shape == (1, 28, 28)
+    finally:
+        picture_files._MAX_PIXELS = before
+
+
+def _npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+_SPLIT = b"<labels>"
+
+
+@cache
+def _caches() -> list[bytes]:
+    images = np.arange(24, dtype=np.uint8).reshape(2, 3, 2, 2)
+    return [
+        _npy(images) + _SPLIT + _npy(np.array([1, 0], np.int32)),
+        _npy(images) + _SPLIT + _npy(np.array([1.5, 0])),
+        _npy(images.astype(np.float64)) + _SPLIT + _npy(np.array([[1, 0]], np.int32)),
+        _npy(images[:1]) + _SPLIT + _npy(np.array([1, 0, 0, 1], np.int32)),
+    ]
+
+
+@st.composite
+def _drawn_cache(draw: st.DrawFn) -> bytes:
+    """Headers are Python, which NumPy parses."""
+    if draw(st.booleans()):
+        return draw(changed(_caches))
+    kind = draw(st.sampled_from(("'|u1'", "'<i4'", "'|O'", "'<f8'", "[('a','<i4')]", "'V9'", "1")))
+    shape = draw(
+        st.sampled_from(("(2,3,2,2)", "(2,)", "()", "(-1,)", "(2**70,)", "2", "(9999999999,9999)"))
+    )
+    text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}"
+    text = draw(st.sampled_from((text, "(" * 5000, "-" * 9000, f"{text}#\n", text.upper())))
+    header = text.encode().ljust(118) + b"\n"
+    data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header) % 65536) + header + bytes(24)
+    sound, _, labels = _caches()[0].partition(_SPLIT)
+    return data + _SPLIT + labels if draw(st.booleans()) else sound + _SPLIT + data
+
+
+def _build() -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros((2, 3, 2, 2), np.uint8), np.zeros(2, np.int32)
+
+
+def _read_decoded(data: bytes, folder: Path, entry: bytes | None = None) -> None:
+    decoded("set", "key", _build)
+    (place,) = (folder / "cache" / "decoded").iterdir()
+    images, _, labels = data.partition(_SPLIT)
+    (place / "images.npy").write_bytes(images)
+    (place / "labels.npy").write_bytes(labels)
+    hashes = {
+        name: {"sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in (("images", images), ("labels", labels))
+    }
+    (place / "entry.json").write_bytes(json.dumps(hashes).encode() if entry is None else entry)
+    found, classes = decoded("set", "key", _build)
+    assert found.dtype == np.uint8
+    assert found.ndim == 4
+    assert classes.dtype == np.int32
+    assert classes.shape == found.shape[:1]
+
+
+def _read_entry(data: bytes, folder: Path) -> None:
+    _read_decoded(_caches()[0], folder, data)
+
+
+def _read_index(data: bytes, folder: Path) -> None:
+    sound = {"sha256": "0" * 64}
+    remembered(["stamp"], ("sha256",), lambda: sound)
+    (file,) = (folder / "cache" / "decoded" / "index").iterdir()
+    file.write_bytes(data)
+    found = remembered(["stamp"], ("sha256",), lambda: sound)
+    assert isinstance(found["sha256"], str)
+
+
+_ENTRY = {"images": {"sha256": "0" * 64}, "labels": {"sha256": "1" * 64}}
+_INDEX = {"sha256": "0" * 64, "left_out": "{}"}
+
+DATA_FILES = (
+    Target("idx", _read_idx, _drawn_idx() | changed(_idx), _idx),
+    Target("cifar", _read_cifar, _drawn_records(), _records),
+    Target("archive", _read_archive, changed(_archives), _archives),
+    Target("picture", _read_picture, _changed_pictures(), _pictures, 64 * MEGABYTE),
+    Target("decoded", _read_decoded, _drawn_cache(), _caches),
+    Target(
+        "decoded-entry",
+        _read_entry,
+        encoded(wrong_json(_ENTRY) | st.sampled_from(WRONG)),
+        lambda: [json.dumps(_ENTRY).encode()],
+    ),
+    Target(
+        "decoded-index",
+        _read_index,
+        encoded(wrong_json(_INDEX) | st.sampled_from(WRONG)),
+        lambda: [json.dumps(_INDEX).encode()],
+    ),
+)

@@ -1,0 +1,9 @@
+"""All readers, by name."""
+
+from __future__ import annotations
+
+from .configs import CONFIGS
+from .data_files import DATA_FILES
+from .run_files import RUN_FILES
+
+TARGETS = {target.name: target for target in (*CONFIGS, *DATA_FILES, *RUN_FILES)}

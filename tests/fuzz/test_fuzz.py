@@ -1,0 +1,50 @@
+"""Inputs that nobody meant: every reader reads them, or refuses them in a short message.
+
+DNNSTACK_FUZZ=100000 draws so many for each reader, each time others, in parts for pytest-xdist.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from .harness import Target, examine
+from .targets import TARGETS
+
+pytestmark = pytest.mark.timeout(0 if os.environ.get("DNNSTACK_FUZZ") else 600)
+
+COUNT = int(os.environ.get("DNNSTACK_FUZZ", "0"))
+USUAL, MOST_A_PART = 200, 5000
+PARTS = range(-(-(COUNT or USUAL) // MOST_A_PART))
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", TARGETS)
+def test_it_is_read_or_refused_in_a_short_message(name: str, part: int, tmp_path: Path) -> None:
+    target = TARGETS[name]
+    read = []
+
+    @seed(random.SystemRandom().getrandbits(64) if COUNT else part)
+    @settings(
+        max_examples=min((COUNT or USUAL) - part * MOST_A_PART, MOST_A_PART),
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    @given(data=target.inputs)
+    def run(data: bytes) -> None:
+        read.append(examine(target, data, tmp_path))
+
+    run()
+    assert any(read), "no input was read, so only refusals were tested"
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_sound_files_are_read(name: str, tmp_path: Path) -> None:
+    target: Target = TARGETS[name]
+    assert examine(target, target.seeds()[0], tmp_path)

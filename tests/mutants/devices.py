@@ -1,0 +1,187 @@
+"""Faults in the backends for a CPU, on oneDNN, and for a GPU, as far as they show without one."""
+
+from __future__ import annotations
+
+from .mutant import Mutant
+
+_PARITY = "backends/test_parity.py::test_operation"
+_ONEDNN = "backends/onednn"
+_FORMULAS = "backends/cuda/sources/test_formulas.py"
+_FEEDS = "backends/cuda/binding/test_feeds.py"
+_PLAN = "backends/cuda/test_memory_plan.py"
+_LAYOUT = "backends/cuda/libraries/test_layout.py"
+
+DEVICES = (
+    Mutant(
+        "oneDNN: an epilogue's activation is left out",
+        f"{_ONEDNN}/convolution.py",
+        "post_ops(op, written)",
+        "None",
+        (f"{_PARITY}[cpu-conv2d-bias-relu]", f"{_PARITY}[cpu-conv2d-stride-bias-relu]"),
+    ),
+    Mutant(
+        "oneDNN: strides of a convolution's height and width swapped",
+        f"{_ONEDNN}/convolution.py",
+        "Dims(*strides), Dims(*holes)",
+        "Dims(*strides[::-1]), Dims(*holes)",
+        (f"{_PARITY}[cpu-conv2d-uneven]",),
+    ),
+    Mutant(
+        "oneDNN: the target's probability without smoothing",
+        f"{_ONEDNN}/losses.py",
+        "        if spread:\n            lost += spread * every.sum()\n",
+        "",
+        (f"{_PARITY}[cpu-softmax_cross_entropy-plain]",),
+    ),
+    Mutant(
+        "oneDNN: a masked target takes from the sample before it",
+        f"{_ONEDNN}/losses.py",
+        "places = first + target if masked is None else (first + target)[~masked]",
+        "places = first + target",
+        (f"{_PARITY}[cpu-softmax_cross_entropy_backward-masked]",),
+    ),
+    Mutant(
+        "oneDNN: a masked sample keeps its pixels",
+        f"{_ONEDNN}/step.py",
+        "            values[masked] = 0.0\n",
+        "            pass\n",
+        ("backends/onednn/test_executable.py::test_masked_samples_count_in_nothing",),
+    ),
+    Mutant(
+        "oneDNN: momentum is not applied",
+        f"{_ONEDNN}/updates.py",
+        "add(b, op, (v, scalar(b, op.momentum)), (g, one), v)",
+        "add(b, op, (v, scalar(b, 1.0)), (g, one), v)",
+        (f"{_PARITY}[cpu-update-momentum-none]",),
+    ),
+    Mutant(
+        "oneDNN: weight decay has the wrong sign",
+        f"{_ONEDNN}/updates.py",
+        "factors.append((keep.array(), 1.0, op.weight_decay[i] * op.factor(i)))",
+        "factors.append((keep.array(), 1.0, -op.weight_decay[i] * op.factor(i)))",
+        (f"{_PARITY}[cpu-update-momentum-all]",),
+    ),
+    Mutant(
+        "oneDNN: memory is given away while it is still read",
+        f"{_ONEDNN}/places.py",
+        "all(self._last.get(t, inf) < position for t in place.tensors)",
+        "all(self._last.get(t, inf) < position + 1 for t in place.tensors)",
+        ("backends/onednn/test_memory.py::test_shared_memory_is_less_and_changes_no_bit",),
+    ),
+    Mutant(
+        "oneDNN: what is read later is written over",
+        f"{_ONEDNN}/bind.py",
+        "not any(t in op.reads() for op in later)",
+        "True",
+        (
+            "backends/onednn/test_norm.py::test_what_is_needed_later_is_not_written_over",
+            "backends/onednn/test_norm.py::test_a_term_that_is_needed_later_is_not_summed_into",
+        ),
+    ),
+    Mutant(
+        "oneDNN: copies of changing parameters are made once",
+        f"{_ONEDNN}/bind.py",
+        "if tensor.role in SHARED and tensor not in self._updated:",
+        "if tensor.role in SHARED:",
+        ("backends/onednn/test_executable.py::test_tunings_agree_but_for_the_last_bits",),
+    ),
+    Mutant(
+        "CUDA: the hinge's slope beyond its margin",
+        "layers/losses/hinge.py",
+        "return m > 0.0f ? (power == 1",
+        "return m > 1.0f ? (power == 1",
+        (f"{_FORMULAS}::test_losses",),
+    ),
+    Mutant(
+        "CUDA: cross-entropy without label smoothing",
+        "graph/ops/losses.py",
+        "(k == r.target ? 1.0f - label_smoothing : 0.0f) + label_smoothing / r.classes",
+        "(k == r.target ? 1.0f : 0.0f)",
+        (f"{_FORMULAS}::test_losses",),
+    ),
+    Mutant(
+        "CUDA: the mean is over masked rows too",
+        "backends/cuda/sources/formulas.cuh",
+        "count += target[row] >= 0;",
+        "count += 1;",
+        (f"{_FORMULAS}::test_losses",),
+    ),
+    Mutant(
+        "CUDA: a masked row has a loss",
+        "backends/cuda/sources/row_loss.cu",
+        "        if (row.target >= 0) {\n",
+        "        {\n",
+        (f"{_FORMULAS}::test_losses",),
+    ),
+    Mutant(
+        "CUDA: Adagrad adds the gradient instead of its square",
+        "optimizers/adagrad.py",
+        "states[0]) + g * g;",
+        "states[0]) + g;",
+        (f"{_FORMULAS}::test_updates",),
+    ),
+    Mutant(
+        "CUDA: an update counts from 0",
+        "backends/cuda/sources/elementwise_update.cu",
+        "step[0] - s.start + 1}",
+        "step[0] - s.start}",
+        (f"{_FORMULAS}::test_updates",),
+    ),
+    Mutant(
+        "CUDA: the copy in bfloat16 is not renewed",
+        "backends/cuda/sources/elementwise_update.cu",
+        "        if (s.copy) put(s.copy + i, p);\n",
+        "",
+        (f"{_FORMULAS}::test_updates",),
+    ),
+    Mutant(
+        "CUDA: bfloat16 is cut instead of rounded",
+        "backends/cuda/libraries/layout.py",
+        "rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16",
+        "rounded = bits >> 16",
+        (f"{_LAYOUT}::test_bfloat16_rounds_to_the_nearest_even",),
+    ),
+    Mutant(
+        "CUDA: rows and columns of a stored picture swapped",
+        "backends/cuda/libraries/layout.py",
+        "return (h * w * c, 1, w * c, c) if self.nhwc",
+        "return (h * w * c, 1, c, h * c) if self.nhwc",
+        (f"{_LAYOUT}::test_pictures_come_back_and_padding_is_zero",),
+    ),
+    Mutant(
+        "CUDA: a streamed batch is the one after",
+        "backends/cuda/binding/feeds.py",
+        "rows = order[at * n : (at + 1) * n]",
+        "rows = np.roll(order, -n)[at * n : (at + 1) * n]",
+        (f"{_FEEDS}::test_batches_come_in_order_and_start_again",),
+    ),
+    Mutant(
+        "CUDA: a masked sample has a place",
+        "backends/cuda/binding/feeds.py",
+        "np.where(rows < 0, -1, np.arange(n, dtype=np.int32))",
+        "np.arange(n, dtype=np.int32)",
+        (f"{_FEEDS}::test_batches_come_in_order_and_start_again",),
+    ),
+    Mutant(
+        "CUDA: a copy does not wait for the batch before it",
+        "backends/cuda/binding/feeds.py",
+        "        self._copies.wait_event(slot.taken)\n",
+        "",
+        (f"{_FEEDS}::test_a_copy_waits_until_the_batch_before_in_its_slot_is_taken",),
+    ),
+    Mutant(
+        "CUDA: what was gathered for the order before stays",
+        "backends/cuda/binding/feeds.py",
+        "        self._ahead.clear()\n        self._next = None\n",
+        "",
+        (f"{_FEEDS}::test_a_new_order_drops_what_was_gathered_ahead",),
+        hangs=True,
+    ),
+    Mutant(
+        "CUDA: the samples of a shared section count once too often",
+        "backends/cuda/memory_plan.py",
+        "return max(rest // max(sum(need.per_sample for need in alike), 1), 0)",
+        "return max(rest // max(sum(need.per_sample for need in alike), 1) + 1, 0)",
+        (f"{_PLAN}::test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can",),
+    ),
+)

@@ -1,0 +1,108 @@
+"""Faults put into the code on purpose, one at a time: the tests that are named must notice each.
+
+A few are tried in every run; DNNSTACK_MUTANTS=all tries all of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .arithmetic import ARITHMETIC
+from .data import DATA
+from .devices import DEVICES
+from .interface import INTERFACE
+from .mutant import LONG, TESTS, Copy, Mutant, installed, ran
+from .records import RECORDS
+from .training import TRAINING
+
+LISTS = {
+    "records": RECORDS,
+    "data": DATA,
+    "arithmetic": ARITHMETIC,
+    "training": TRAINING,
+    "interface": INTERFACE,
+    "devices": DEVICES,
+}
+MUTANTS = tuple(mutant for each in LISTS.values() for mutant in each)
+_ALWAYS = (
+    "decoded cache: pickles are read",
+    "files: temporary files without O_EXCL",
+    "max-pooling: a tie goes to the last pixel",
+)
+CHOSEN = [
+    mutant
+    for mutant in MUTANTS
+    if os.environ.get("DNNSTACK_MUTANTS") == "all" or mutant.name in _ALWAYS
+]
+
+
+@pytest.fixture(scope="session")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return Copy(tmp_path_factory.mktemp("mutants"))
+
+
+def test_there_are_eighty_of_them() -> None:
+    assert len(MUTANTS) >= 80
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({(m.file, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
+    assert {mutant.name for mutant in MUTANTS} >= set(_ALWAYS)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_entry_fits_the_code(mutant: Mutant) -> None:
+    """So the list cannot rot: the text is there, and the tests that are named exist."""
+    folder, _, rest = mutant.file.partition("/")
+    text = (installed()[folder] / rest).read_text(encoding="utf-8")
+    changed = mutant.applied(text)
+    assert changed != text
+    if mutant.file.endswith(".py"):
+        compile(changed, mutant.file, "exec")
+    assert mutant.tests
+    for node in mutant.tests:
+        file, _, function = node.partition("::")
+        code = (TESTS / file).read_text(encoding="utf-8")
+        assert not function or f"def {function.partition('[')[0]}(" in code, node
+
+
+def test_an_entry_that_does_not_fit_is_an_error() -> None:
+    mutant = Mutant("some", "common/files.py", "gone", "", ())
+    with pytest.raises(ValueError, match=r"'gone' occurs 0 times in common/files\.py, not 1"):
+        mutant.applied("what is here")
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_unchanged_copy_passes(copy: Copy, name: str) -> None:
+    tests = {node: None for m in LISTS[name] if m in CHOSEN for node in m.tests}
+    if not tests:
+        pytest.skip("no fault of this list is tried; DNNSTACK_MUTANTS=all tries all")
+    status, said = copy.output(list(tests), LONG)
+    assert status == 0, said
+    assert ran(said), said
+
+
+@pytest.mark.parametrize("mutant", CHOSEN, ids=lambda mutant: mutant.name)
+def test_the_fault_is_noticed(copy: Copy, mutant: Mutant) -> None:
+    status, said = copy.output_with(mutant)
+    if status == 0 and not ran(said):
+        pytest.skip(f"skipped here: {mutant.tests}")
+    if status is None and mutant.hangs:
+        return
+    # 1: a test has failed; anything else is an error of pytest, or of the entry.
+    assert status == 1, said
+    assert " failed" in said or " error" in said, said
+
+
+def test_a_copy_is_what_is_tested(copy: Copy) -> None:
+    """Otherwise every fault would survive, or none."""
+    broken = Mutant(
+        "an import that fails",
+        "common/text.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\n\nraise RuntimeError('the copy')\n",
+        ("reports/test_runs_report.py",),
+    )
+    status, said = copy.output_with(broken)
+    assert status not in (0, 1), said
+    assert "the copy" in said
