@@ -2,14 +2,14 @@
 
     python3 benchmarks/soak.py [--small] [--device cuda] [--scenario resumes] [--json]
 
-10,000 checkpoints, 1,000 epochs, 100,000 predictions and 1,000 resumes of a small network, each kind
-in one process of its own. A hundred times on the way, between two operations, it is noted: resident
-memory, descriptors, threads (the system's, not only Python's), files and bytes below the scenario's
-folder (the logs of a run, which have a line for each event, are counted separately) and, on a GPU,
-device memory. A line of figures for each scenario tells the slope of memory over the second half of
-the operations: the median of the slopes between all pairs of samples, which a single jump of the
-allocator does not move. Counts are compared by their lowest values in the second and in the last
-quarter, because a sample may see a write that is under way.
+10,000 checkpoints, 1,000 epochs, 100,000 predictions and 1,000 resumes of a small network, each
+kind in one process of its own. A hundred times on the way, between two operations, it is noted:
+resident memory, descriptors, threads (the system's, not only Python's), files and bytes below the
+scenario's folder (the logs of a run, which have a line for each event, are counted separately) and,
+on a GPU, device memory. A line of figures for each scenario tells the slope of memory over the
+second half of the operations: the median of the slopes between all pairs of samples, which a single
+jump of the allocator does not move. Counts are compared by their lowest values in the second and in
+the last quarter, because a sample may see a write that is under way.
 
 Exit status 1 if something grew: a count at all, bytes by more than the digits of larger numbers in
 the files, memory by more than ``BOUNDS`` and than the ``NOISE`` of an allocator. ``--small`` does
@@ -70,7 +70,7 @@ class Meter:
 
     def done(self, count: int) -> None:
         """Take a sample if one is due after ``count`` operations."""
-        if count < self._next:
+        if count < self._next and count != self.total:
             return
         self._next = count + max(1, self.total // SAMPLES)
         names = os.listdir("/proc/self/fd")

@@ -83,13 +83,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     Building in the checkout itself would add whatever an older ``build/`` still holds.
     """
     top = tmp_path_factory.mktemp("export")
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, top)
-    for folder in _folders().values():
+    for folder in (*_folders().values(), "release"):
         shutil.copytree(ROOT / folder, top / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (top / "backends" / "probe.cu").write_text("// a kernel\n", encoding="utf-8")
-    build = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
-    built = _python("-c", build, cwd=top)
+    (top / "dist").mkdir()
+    build = "import sys; sys.path.insert(0, 'release'); import build_backend as b"
+    built = _python("-c", f"{build}; b.build_wheel('dist')", cwd=top)
     assert built.returncode == 0, built.stderr
     (path,) = (top / "dist").glob("dnnstack-*.whl")
     with zipfile.ZipFile(path) as archive:

@@ -17,6 +17,7 @@ from dnnstack.configs.generated import with_tables
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     "README.md",
+    "SECURITY.md",
     *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 ]
 
@@ -60,6 +61,12 @@ def test_links_lead_to_files_and_headings(name: str) -> None:
             document = (ROOT / name).parent / file if file else ROOT / name
             assert document.is_file(), target
             assert not anchor or anchor in _anchors(document), target
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_tests_and_scripts_that_are_named_exist(name: str) -> None:
+    for path in re.findall(r"`((?:tests|release)/[\w./*-]+)`", _text(name)):
+        assert list(ROOT.glob(path)), path
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
