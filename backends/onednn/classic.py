@@ -6,7 +6,7 @@ from ...graph.ops import Activation, ActivationBackward, ChannelScale, Pad2d
 from .bind import Binder, binds
 from .constants import BINARY_ADD, BINARY_MUL, ELTWISE_ABS, ELTWISE_LINEAR, SCALED_TANH
 from .memory import Descriptor, channel_shape
-from .primitive import Attributes, first_fast, needed
+from .primitive import Attributes, first_fast
 
 
 @binds(ChannelScale)
@@ -15,7 +15,7 @@ def channel_scale(b: Binder, op: ChannelScale) -> None:
     layout = b.home(op.x).descriptor
     factor = b.constant(Descriptor.of((1,)), op.factor)
     arguments = (BINARY_MUL, layout, spread, layout, Attributes(scales=("src",)))
-    desc = needed(first_fast("binary", [arguments], {"src": layout}))
+    desc = first_fast("binary", [arguments], {"src": layout})
     memories = {
         "src": b.home(op.x),
         "src_1": b.home(op.s).view(spread),
@@ -49,7 +49,7 @@ def scaled_tanh(b: Binder, op: Activation) -> None:
     (_, slope, _), *rest = SCALED_TANH
     layout, single = b.home(op.x).descriptor, Descriptor.of((1,) * len(op.x.shape))
     arguments = (BINARY_MUL, layout, single, layout, Attributes(chain=rest))
-    desc = needed(first_fast("binary", [arguments], {"src": layout}))
+    desc = first_fast("binary", [arguments], {"src": layout})
     factor = b.constant(single, slope)
     memories = {"src": b.home(op.x), "src_1": factor, "dst": b.output(op.y, layout)}
     b.primitive(op, desc, memories, {"kind": op.kind})
@@ -75,8 +75,7 @@ def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
     )
     both = (BINARY_ADD, layout, single, layout)
     first, second = (
-        needed(first_fast("binary", [(*both, attributes)], {"src": layout}))
-        for attributes in (plus, minus)
+        first_fast("binary", [(*both, attributes)], {"src": layout}) for attributes in (plus, minus)
     )
     y, dx, sums = b.home(op.value), b.output(op.dx, layout), b.scratch(layout)
     dy, zero = b.want(op.dy, layout), b.constant(single, 0.0)

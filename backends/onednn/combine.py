@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...common.errors import DnnlError
@@ -17,7 +18,6 @@ from .primitive import (
     PrimitiveDesc,
     first_fast,
     handles,
-    needed,
     reorder_desc,
     sum_arguments,
 )
@@ -36,7 +36,7 @@ def add(b: Binder, op: Add) -> None:
     else:
         kind, places = "sum", [f"multiple_src_{at}" for at in range(count)]
         candidates = [sum_arguments(layout, count) for layout in layouts]
-    desc = needed(first_fast(kind, candidates, {"terms": count}))
+    desc = first_fast(kind, candidates, {"terms": count})
     layout = desc.descriptor("dst")
     terms = (
         sorted(op.terms, key=lambda term: not _free(b, term, layout)) if count == 2 else op.terms
@@ -61,8 +61,8 @@ def _free(b: Binder, term: Tensor, layout: Descriptor) -> bool:
 @binds(Concat, dtypes=BOTH)
 def concat(b: Binder, op: Concat) -> None:
     for name in _names(b, op.parts[0]):
-        desc = _joined(b, [part.shape for part in op.parts], op.y, name)
-        if desc is not None:
+        with suppress(NoFastKernel):
+            desc = _joined(b, [part.shape for part in op.parts], op.y, name)
             parts = [b.want(part, b.layout(part.shape, name)) for part in op.parts]
             return _join(b, op, desc, parts)
     raise NoFastKernel
@@ -74,14 +74,14 @@ def pad_channels(b: Binder, op: PadChannels) -> None:
     n, channels, *rest = op.y.shape
     zeros = (n, channels - op.x.shape[1], *rest)
     for name in _names(b, op.x):
-        desc = _joined(b, [op.x.shape, zeros], op.y, name)
-        if desc is not None:
+        with suppress(NoFastKernel):
+            desc = _joined(b, [op.x.shape, zeros], op.y, name)
             empty = b.constant(b.layout(zeros, name), 0.0)
             return _join(b, op, desc, [b.want(op.x, b.layout(op.x.shape, name)), empty])
     raise NoFastKernel
 
 
-def _joined(b: Binder, shapes: Sequence[Shape], y: Tensor, name: str) -> PrimitiveDesc | None:
+def _joined(b: Binder, shapes: Sequence[Shape], y: Tensor, name: str) -> PrimitiveDesc:
     # The array holds their handles alone, so they must live until the library has read it.
     parts = [b.layout(shape, name) for shape in shapes]
     arguments = (b.layout(y.shape, name), len(parts), 1, handles(parts), None)

@@ -12,7 +12,7 @@ from ...graph.ops import Dropout, DropoutBackward
 from .bind import BOTH, Binder, binds
 from .constants import BINARY_MUL
 from .memory import Descriptor, Memory
-from .primitive import Attributes, first_fast, needed
+from .primitive import Attributes, first_fast
 
 
 @binds(Dropout, dtypes=BOTH)
@@ -40,7 +40,7 @@ def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: floa
     layout = b.layout(x.shape)
     chosen = Descriptor.of(x.shape, "plain", "uint8")
     arguments = (BINARY_MUL, layout, chosen, layout, Attributes(scales=("src",)))
-    desc = needed(first_fast("binary", [arguments], {"src": layout}))
+    desc = first_fast("binary", [arguments], {"src": layout})
     factor = b.constant(Descriptor.of((1,)), scale)
     memories = {
         "src": b.want(x, layout),

@@ -23,7 +23,6 @@ from .primitive import (
     PrimitiveDesc,
     first_fast,
     forward_kind,
-    needed,
     sum_arguments,
 )
 from .sums import sum_into
@@ -44,7 +43,7 @@ def _inner_forward(
     post: Attributes | None,
     dtype: str,
     written: str,
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     """``dtype``: of source and weights; ``written``: of the destination."""
     source, target = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=written)
     weights = Descriptor.of((units, inputs), "any", dtype)
@@ -53,16 +52,14 @@ def _inner_forward(
     return first_fast("inner_product_forward", [arguments], shown)
 
 
-def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc | None:
+def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc:
     """The weight gradient's primitive: its layout of the weights is the parameters' layout.
 
-    The gradient is float32, whatever the type of the factors.
+    The gradient is float32, whatever the type of the factors. Raises NoFastKernel.
     """
     rows, units = short_rows(op, dtype), op.a.shape[1]
     inputs = op.b.shape[1]
     hint = _inner_forward(rows, units, inputs, FORWARD_TRAINING, True, None, dtype, dtype)
-    if hint is None:
-        return None
     weights = Descriptor.of((units, inputs), "any")
     bias = _rows(units) if op.bias_grad is not None and dtype != "float32" else None
     x, dy = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=dtype)
@@ -101,7 +98,7 @@ def matmul(b: Binder, op: MatMul) -> None:
         raise NoFastKernel
     further = {"bias": None if op.bias is None else b.home(op.bias)}
     inputs = {source: op.a, "weights": op.b}
-    memories = b.tensors(op, needed(desc), inputs, {target: op.c}, _mnk(op), further)
+    memories = b.tensors(op, desc, inputs, {target: op.c}, _mnk(op), further)
     return activate_behind(b, op, memories[target])
 
 
@@ -115,7 +112,7 @@ def short_rows(op: MatMul, dtype: str) -> int:
 
 
 def _weight_gradient(b: Binder, op: MatMul) -> None:
-    desc = needed(weight_gradient_desc(op, b.dtype))
+    desc = weight_gradient_desc(op, b.dtype)
     x, dy = b.want(op.b, b.layout(op.b.shape)), b.want(op.a, b.layout(op.a.shape))
     layout = desc.descriptor("diff_weights")
     result = b.output(op.c, layout)
@@ -154,7 +151,7 @@ def bias_add(b: Binder, op: BiasAdd) -> None:
         layouts = [b.source(op.x).descriptor]
         layouts += [b.layout(op.x.shape, tag) for tag in ("nhwc", "nchw") if len(op.x.shape) == 4]
     candidates = [(BINARY_ADD, layout, spread, layout, None) for layout in layouts]
-    desc = needed(first_fast("binary", candidates, {"src": layouts[0]}))
+    desc = first_fast("binary", candidates, {"src": layouts[0]})
     layout = desc.descriptor("src")
     memories = {
         "src": b.want(op.x, layout),
@@ -175,7 +172,7 @@ def bias_grad(b: Binder, op: BiasGrad) -> None:
     ones, target = b.layout((1, rows)), Descriptor.of((1, channels))
     matrix = b.layout((rows, channels))
     shown = {"M": 1, "N": channels, "K": rows}
-    desc = needed(first_fast("matmul", [(ones, matrix, None, target, None)], shown))
+    desc = first_fast("matmul", [(ones, matrix, None, target, None)], shown)
     memories = {
         "src": b.constant(ones, 1.0),
         "weights": b.want(op.dy, b.layout(op.dy.shape, layout)).view(matrix),

@@ -24,7 +24,7 @@ from .convolution import candidate_layouts, wanted_layout
 from .library import library
 from .memory import Descriptor, Memory
 from .norm_sums import backward, forward
-from .primitive import NoFastKernel, PrimitiveDesc, first_fast, needed
+from .primitive import NoFastKernel, PrimitiveDesc, first_fast
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
 # The library's own knows ReLU alone.
@@ -75,7 +75,7 @@ def _forward_desc(
         # Pictures of one pixel, in a layout whose bytes are those of the flat samples.
         layouts = [b.layout(shape, "nhwc")]
     candidates = [(prop, layout, layout, op.eps, flags, None) for layout in layouts]
-    return needed(first_fast("batch_normalization_forward", candidates, {"src": op.x.shape}))
+    return first_fast("batch_normalization_forward", candidates, {"src": op.x.shape})
 
 
 def _affine(b: Binder, op: Norm) -> dict[str, Memory]:
@@ -181,7 +181,7 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
     hint = known[0] if known is not None else _forward_desc(b, op, FORWARD_TRAINING, flags)
     layout = hint.descriptor("src")
     backward = (BACKWARD, layout, layout, layout, op.eps, flags, hint, None)
-    desc = needed(first_fast("batch_normalization_backward", [backward], {"src": layout}))
+    desc = first_fast("batch_normalization_backward", [backward], {"src": layout})
     channels = Descriptor.of(op.mean.shape)
     dy = _input(b, op.dy, layout)
     arguments = {

@@ -27,7 +27,7 @@ from .constants import (
 )
 from .library import library
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast, needed
+from .primitive import PrimitiveDesc, first_fast
 from .sums import layout_name
 
 Norm = BatchNorm | BatchNormBackward
@@ -189,7 +189,7 @@ def normalization(
 ) -> PrimitiveDesc:
     """Batch norm of the library; where statistics alone are wanted, eps = 1 keeps all finite."""
     arguments = (prop, layout, layout, eps, flags, None)
-    return needed(first_fast("batch_normalization_forward", [arguments], {"src": layout}))
+    return first_fast("batch_normalization_forward", [arguments], {"src": layout})
 
 
 def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc:
@@ -197,7 +197,7 @@ def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc:
     flags |= USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
     hint = normalization(layout, FORWARD_TRAINING, 0.0, flags)
     arguments = (BACKWARD, layout, layout, layout, 0.0, flags, hint, None)
-    return needed(first_fast("batch_normalization_backward", [arguments], {"src": layout}))
+    return first_fast("batch_normalization_backward", [arguments], {"src": layout})
 
 
 def _rows(rows: int, channels: int) -> tuple[int, int]:

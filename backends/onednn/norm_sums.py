@@ -24,7 +24,7 @@ from .constants import (
 )
 from .memory import Descriptor, Memory
 from .norm_runs import Norm, Runs, halves, normalization, sums_of
-from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast, needed
+from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast
 
 Array = NDArray[Any]
 
@@ -251,9 +251,9 @@ def _masking(runs: Runs) -> PrimitiveDesc:
     """dy where y is above 0, else 0."""
     relu, layout = ELTWISE_FROM_OUTPUT["relu"], runs.piece
     forward = (FORWARD_TRAINING, relu, layout, layout, 0.0, 0.0, None)
-    hint = needed(first_fast("eltwise_forward", [forward], {}))
+    hint = first_fast("eltwise_forward", [forward], {})
     backward = (relu, layout, layout, layout, 0.0, 0.0, hint, None)
-    return needed(first_fast("eltwise_backward", [backward], {}))
+    return first_fast("eltwise_backward", [backward], {})
 
 
 def _correction(runs: Runs) -> PrimitiveDesc:
@@ -261,4 +261,4 @@ def _correction(runs: Runs) -> PrimitiveDesc:
     wide, thin = runs.wide, runs.thin
     links = ((BINARY_MUL, thin), (BINARY_ADD, wide), (BINARY_ADD, thin), (BINARY_MUL, thin))
     arguments = (BINARY_SUB, wide, thin, wide, Attributes(chain=links))
-    return needed(first_fast("binary", [arguments], {}))
+    return first_fast("binary", [arguments], {})
