@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...graph.ops import BatchNorm, BatchNormBackward
+from ..base import Array
 from .bind import Binder
 from .constants import (
     BACKWARD,
@@ -108,7 +107,7 @@ class Runs:
         """Runs of a channel in all pieces."""
         return self.count * self.shape[0] * self.shape[2]
 
-    def by_run(self, kinds: int) -> tuple[list[Memory], NDArray[Any], Callable[[], None]]:
+    def by_run(self, kinds: int) -> tuple[list[Memory], Array, Callable[[], None]]:
         """Scratch for this many kinds of a number per run, the same for all runs of a channel.
 
         The function fills it from the array, (kinds, channels).

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...graph.ops import BatchNorm, BatchNormBackward
+from ..base import Array
 from .bind import Binder, Normalized
 from .constants import (
     BINARY_ADD,
@@ -25,8 +24,6 @@ from .constants import (
 from .memory import Descriptor, Memory
 from .norm_runs import Norm, Runs, halves, normalization, sums_of
 from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast
-
-Array = NDArray[Any]
 
 
 def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) -> None:
