@@ -141,7 +141,10 @@ def filter_gradient_desc(
         def describe(
             op: Conv2dBackwardFilter, attributes: Attributes | None = None, layout: str = layout
         ) -> PrimitiveDesc:
-            return _filter_gradient(op, (layout, forward), dtype, attributes)
+            hint = _forward_desc(op, forward, (dtype,) * 3)
+            operands = _operands(op, layout, (dtype, "float32", dtype), op.bias_grad is not None)
+            arguments = (CONVOLUTION_DIRECT, *operands, *_slide(op), hint, attributes)
+            return first_fast("convolution_backward_weights", [arguments], _details(op))
 
         try:
             desc = describe(op)
@@ -153,20 +156,6 @@ def filter_gradient_desc(
             # Its fast kernels in float32 are many times faster than what bfloat16 has left.
             break
     raise NoFastKernel
-
-
-def _filter_gradient(
-    op: Conv2dBackwardFilter,
-    layouts: tuple[str, tuple[str, ...]],
-    dtype: str,
-    attributes: Attributes | None,
-) -> PrimitiveDesc:
-    """In one layout, beside a forward in one of several."""
-    layout, forward = layouts
-    hint = _forward_desc(op, forward, (dtype,) * 3)
-    operands = _operands(op, layout, (dtype, "float32", dtype), op.bias_grad is not None)
-    arguments = (CONVOLUTION_DIRECT, *operands, *_slide(op), hint, attributes)
-    return first_fast("convolution_backward_weights", [arguments], _details(op))
 
 
 @binds(Conv2dBackwardFilter, dtypes=BOTH)

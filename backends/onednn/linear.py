@@ -35,16 +35,14 @@ def _rows(*shape: int, dtype: str = "float32") -> Descriptor:
 
 
 def _inner_forward(
-    rows: int,
-    units: int,
-    inputs: int,
-    prop: int,
-    bias: bool,
-    post: Attributes | None,
-    dtype: str,
-    written: str,
+    sizes: tuple[int, int, int],
+    types: tuple[str, str],
+    prop: int = FORWARD_TRAINING,
+    bias: bool = False,
+    post: Attributes | None = None,
 ) -> PrimitiveDesc:
-    """``dtype``: of source and weights; ``written``: of the destination."""
+    """``sizes``: rows, units and inputs. ``types``: of source and weights; of the destination."""
+    (rows, units, inputs), (dtype, written) = sizes, types
     source, target = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=written)
     weights = Descriptor.of((units, inputs), "any", dtype)
     arguments = (prop, source, weights, _rows(units) if bias else None, target, post)
@@ -59,7 +57,7 @@ def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc:
     """
     rows, units = short_rows(op, dtype), op.a.shape[1]
     inputs = op.b.shape[1]
-    hint = _inner_forward(rows, units, inputs, FORWARD_TRAINING, True, None, dtype, dtype)
+    hint = _inner_forward((rows, units, inputs), (dtype, dtype), bias=True)
     weights = Descriptor.of((units, inputs), "any")
     bias = _rows(units) if op.bias_grad is not None and dtype != "float32" else None
     x, dy = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=dtype)
@@ -86,10 +84,10 @@ def matmul(b: Binder, op: MatMul) -> None:
     written = b.written_type(op.c)
     if op.transpose_b:
         prop, bias, post = forward_kind(b.graph), op.bias is not None, post_ops(op, written)
-        desc = _inner_forward(m, n, k, prop, bias, post, b.dtype, written)
+        desc = _inner_forward(op.mnk, (b.dtype, written), prop, bias, post)
         source, target = "src", "dst"
     elif op.bias is None and op.activation is None:
-        hint = _inner_forward(m, k, n, FORWARD_TRAINING, False, None, b.dtype, b.dtype)
+        hint = _inner_forward((m, k, n), (b.dtype, b.dtype))
         dx, dy = _rows(m, n, dtype=written), _rows(m, k, dtype=b.dtype)
         arguments = (dx, b.layout((k, n), "any"), dy, hint, None)
         desc = first_fast("inner_product_backward_data", [arguments], _mnk(op))
