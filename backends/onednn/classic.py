@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...graph.ops import Activation, ActivationBackward, ChannelScale, Pad2d
 from .bind import Binder, binds
-from .constants import BINARY_ADD, BINARY_MUL, ELTWISE_ABS, ELTWISE_LINEAR, SCALED_TANH
+from .constants import BINARY, ELTWISE_ABS, ELTWISE_LINEAR, SCALED_TANH
 from .memory import Descriptor, channel_shape
 from .primitive import Attributes, first_fast
 
@@ -14,7 +14,7 @@ def channel_scale(b: Binder, op: ChannelScale) -> None:
     spread = Descriptor.of(channel_shape(op.x))
     layout = b.home(op.x).descriptor
     factor = b.constant(Descriptor.of((1,)), op.factor)
-    arguments = (BINARY_MUL, layout, spread, layout, Attributes(scales=("src",)))
+    arguments = (BINARY["mul"], layout, spread, layout, Attributes(scales=("src",)))
     desc = first_fast("binary", [arguments], {"src": layout})
     memories = {
         "src": b.home(op.x),
@@ -48,7 +48,7 @@ def scaled_tanh(b: Binder, op: Activation) -> None:
     """x times 2/3, then tanh and times 1.7159 in the same call."""
     (_, slope, _), *rest = SCALED_TANH
     layout, single = b.home(op.x).descriptor, Descriptor.of((1,) * len(op.x.shape))
-    arguments = (BINARY_MUL, layout, single, layout, Attributes(chain=rest))
+    arguments = (BINARY["mul"], layout, single, layout, Attributes(chain=rest))
     desc = first_fast("binary", [arguments], {"src": layout})
     factor = b.constant(single, slope)
     memories = {"src": b.home(op.x), "src_1": factor, "dst": b.output(op.y, layout)}
@@ -68,12 +68,12 @@ def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
         chain=(
             absolute,
             (ELTWISE_LINEAR, -1.0, size),
-            (BINARY_MUL, layout),
-            (BINARY_MUL, layout),
+            (BINARY["mul"], layout),
+            (BINARY["mul"], layout),
             (ELTWISE_LINEAR, slope / size, 0.0),
         )
     )
-    both = (BINARY_ADD, layout, single, layout)
+    both = (BINARY["add"], layout, single, layout)
     first, second = (
         first_fast("binary", [(*both, attributes)], {"src": layout}) for attributes in (plus, minus)
     )

@@ -11,7 +11,7 @@ from ...graph.graph import Shape, Tensor
 from ...graph.ops import Add, Concat, PadChannels, Slice
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import BINARY_ADD
+from .constants import BINARY
 from .memory import Descriptor
 from .primitive import NoFastKernel, first_fast, handles, reorder_desc, sum_arguments
 
@@ -24,7 +24,7 @@ def add(b: Binder, op: Add) -> None:
     if count == 2:
         kind, places = "binary", ["src", "src_1"]
         candidates: list[tuple[Any, ...]] = [
-            (BINARY_ADD, layout, layout, layout, post) for layout in layouts
+            (BINARY["add"], layout, layout, layout, post) for layout in layouts
         ]
     else:
         kind, places = "sum", [f"multiple_src_{at}" for at in range(count)]

@@ -15,7 +15,7 @@ from ...graph.graph import Shape
 from ...graph.ops import BiasAdd, BiasGrad, Col2im, Im2col, MatMul
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import BINARY_ADD, FORWARD_TRAINING
+from .constants import BINARY, FORWARD_TRAINING
 from .memory import Descriptor, Memory, channel_shape
 from .primitive import (
     Attributes,
@@ -148,7 +148,7 @@ def bias_add(b: Binder, op: BiasAdd) -> None:
     else:
         layouts = [b.source(op.x).descriptor]
         layouts += [b.layout(op.x.shape, tag) for tag in ("nhwc", "nchw") if len(op.x.shape) == 4]
-    candidates = [(BINARY_ADD, layout, spread, layout, None) for layout in layouts]
+    candidates = [(BINARY["add"], layout, spread, layout, None) for layout in layouts]
     desc = first_fast("binary", candidates, {"src": layouts[0]})
     layout = desc.descriptor("src")
     memories = {
