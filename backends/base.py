@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
+from ..common.errors import ShapeError
 from ..graph.graph import Graph, Op, Tensor
 from ..graph.rewrites import Rewrite
 from .tuning import Tuning
@@ -71,6 +72,18 @@ class Limits:
 
     gflops: float
     gbytes: float
+
+
+def check_array(tensor: Tensor, array: Array) -> None:
+    """Raise ShapeError for an array that ``write`` cannot give to a tensor.
+
+    A data set may have another length than declared.
+    """
+    first = 1 if tensor.role == "data" else 0
+    if array.shape[first:] != tensor.shape[first:]:
+        raise ShapeError(f"'{tensor.name}' has shape {tensor.shape}, not {array.shape}")
+    if tensor.role == "data" and array.dtype != tensor.dtype:
+        raise ShapeError(f"'{tensor.name}' is {tensor.dtype}, not {array.dtype}")
 
 
 class Executable(Protocol):

@@ -22,11 +22,10 @@ from .schema.base import Model, in_order
 from .schema.json_schema import json_schema
 from .schema.layer_base import LayerConfig
 from .schema.layers import Layer
-from .schema.losses import Loss, LossConfig
 from .schema.optimizer import Optimizer, OptimizerConfig
 from .schema.pictures import Augmentation, AugmentationConfig
 from .schema.shape import kinds, models_in
-from .schema.training import Schedule, ScheduleConfig
+from .schema.training import Loss, LossConfig, Schedule, ScheduleConfig
 from .write import flow
 
 _TABLES: dict[str, tuple[str, Any, type[Model]]] = {

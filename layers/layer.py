@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import dataclass_transform
@@ -124,8 +124,9 @@ class Layer(ABC):
 class SingleLayer(Layer):
     """A layer that is one operation from x to y, and its backward one from dy to dx.
 
-    ``fields`` are those of both operations beside their tensors. Backward's also reads what of x
-    and y is in ``keeps``. Without a ``backward_op`` it is the same operation, applied to dy.
+    ``fields`` are those of both operations beside their tensors, by default those that the layer
+    has under the same names. Backward's also reads what of x and y is in ``keeps``. Without a
+    ``backward_op`` it is the same operation, applied to dy.
     """
 
     op: ClassVar[type[Any]]
@@ -133,7 +134,7 @@ class SingleLayer(Layer):
     keeps: ClassVar[tuple[str, ...]] = ()
 
     def fields(self) -> dict[str, Any]:
-        return {}
+        return {e.name: getattr(self, e.name) for e in fields(self.op) if hasattr(self, e.name)}
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         ends = {"x": x, "y": self.output(graph, x)}

@@ -35,9 +35,6 @@ class _LocalNorm(SingleLayer):
     def build(self) -> None:
         picture_shape(self.input_shape)
 
-    def fields(self) -> dict[str, Any]:
-        return {"size": self.size, "alpha": self.alpha, "beta": self.beta, "k": self.k}
-
 
 class LrnLayer(_LocalNorm):
     """x / (k + alpha * mean of x^2 over size neighbouring channels)^beta.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..common.errors import ShapeError
 from ..graph.ops import Rbf, RbfBackward
 from .layer import SingleLayer
@@ -56,6 +54,3 @@ class RbfLayer(SingleLayer):
                 f"{self.input_shape}; put 'dense: {{units: {inputs}}}' before it"
             )
         self.output_shape = (len(self.centres),)
-
-    def fields(self) -> dict[str, Any]:
-        return {"centres": self.centres}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from ..graph.ops import Scale
 from .layer import SingleLayer
@@ -14,6 +14,3 @@ class ScaleLayer(SingleLayer):
     kind = "scale"
     op = Scale
     factor: Annotated[float, "The factor."]
-
-    def fields(self) -> dict[str, Any]:
-        return {"factor": self.factor}

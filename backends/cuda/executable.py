@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ...common.errors import LibraryError, ShapeError
+from ...common.errors import LibraryError
 from ...graph.graph import SHARED, Graph, Tensor
 from ...graph.ops import Average
 from ...graph.ops.updates import ParameterUpdate
-from ..base import Array, BoundCall
+from ..base import Array, BoundCall, check_array
 from ..tuning import Tuning
 from . import operations  # noqa: F401  # they register
 from .binding.bind import Arithmetic, Binder, workspace_sizes
@@ -168,12 +168,7 @@ class CudaExecutable:
             synchronize()
 
     def write(self, tensor: Tensor, array: Array) -> None:
-        if array.shape[1:] != tensor.shape[1:] or (
-            tensor.role != "data" and array.shape != tensor.shape
-        ):
-            raise ShapeError(f"'{tensor.name}' has shape {tensor.shape}, not {array.shape}")
-        if tensor.role == "data" and array.dtype != tensor.dtype:
-            raise ShapeError(f"'{tensor.name}' is {tensor.dtype}, not {array.dtype}")
+        check_array(tensor, array)
         with device().stream, self._explained():
             if tensor.role == "data":
                 self._write_data(tensor, array)

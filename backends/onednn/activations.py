@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...graph.graph import Op
 from ...graph.ops import Add, Conv2d, MatMul
+from ..base import Array
 from .bind import Binder
 from .constants import ELTWISE, ELTWISE_ALPHA, SCALED_TANH
 from .library import library
 from .memory import Descriptor, Memory
 from .primitive import Attributes
 
-Array = NDArray[Any]
 # oneDNN computes e^x - 1 and log(1 + e^x) as they stand. Of an ELU of -1e-3 seven of the 24 bits
 # are lost, and a softplus of -24 is 0.
 INEXACT = ("elu", "softplus")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 
 from ...graph.graph import SHARED, Graph, Tensor
@@ -15,7 +16,7 @@ from ...graph.ops.updates import ParameterUpdate
 from .convolution import filter_gradient_desc
 from .linear import weight_gradient_desc
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc
+from .primitive import NoFastKernel
 from .store import Store
 
 
@@ -142,11 +143,10 @@ def planned_layouts(
     """The layout of every gradient in a section, as its operation will write it."""
     planned: dict[Tensor, Descriptor] = {}
     for op, dtype in product(graph.ops, dict.fromkeys((activations, "float32"))):
-        desc: PrimitiveDesc | None = None
-        if isinstance(op, Conv2dBackwardFilter) and op.dw not in planned:
-            desc, gradient = filter_gradient_desc(op, choices, dtype), op.dw
-        elif isinstance(op, MatMul) and op.c.role == "gradient" and op.c not in planned:
-            desc, gradient = weight_gradient_desc(op, dtype), op.c
-        if desc is not None:
-            planned[gradient] = desc.descriptor("diff_weights")
+        with suppress(NoFastKernel):
+            if isinstance(op, Conv2dBackwardFilter) and op.dw not in planned:
+                desc = filter_gradient_desc(op, choices, dtype)
+                planned[op.dw] = desc.descriptor("diff_weights")
+            elif isinstance(op, MatMul) and op.c.role == "gradient" and op.c not in planned:
+                planned[op.c] = weight_gradient_desc(op, dtype).descriptor("diff_weights")
     return planned

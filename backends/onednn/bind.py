@@ -8,12 +8,11 @@ from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...common.errors import ShapeError
 from ...graph.graph import EXTERNAL, SHARED, Graph, Op, Shape, Tensor
 from ...graph.ops import Reshape
-from ..base import BoundCall
+from ..base import Array, BoundCall
 from ..registry import Registry
 from .library import library
 from .memory import Descriptor, Memory
@@ -67,7 +66,7 @@ class Normalized:
     mean: Memory
     scale: Memory
     factors: Memory
-    inverse_std: NDArray[Any]
+    inverse_std: Array
     mask: Memory | None
 
 
@@ -98,7 +97,7 @@ class Binder:
         self.steps: list[Step] = []
         self.prologue: list[Step] = []
         self.memories: dict[Tensor, Memory] = {}
-        self.arrays: dict[Tensor, NDArray[Any]] = {}
+        self.arrays: dict[Tensor, Array] = {}
         self.forwards: dict[Tensor, tuple[PrimitiveDesc, Memory | None]] = {}
         # Where a training batch norm left its variances, by its tensor of means.
         self.variances: dict[Tensor, Memory] = {}
@@ -108,7 +107,7 @@ class Binder:
         self._copies: dict[Tensor, list[Memory]] = {}
         # Copies that are made when the section is entered, not in every run.
         self._entered: list[Memory] = []
-        self._scratch: list[NDArray[Any]] = []
+        self._scratch: list[Array] = []
         self._temporary = np.empty(0, np.uint8)
         self.constants: list[Memory] = []
         self._places = Places(graph) if share else None
@@ -134,14 +133,14 @@ class Binder:
 
     # ------------------------------------------------------------ tensors
 
-    def array(self, tensor: Tensor) -> NDArray[Any]:
+    def array(self, tensor: Tensor) -> Array:
         """The host array of an integer or float64 tensor; not for data sets, see ``data``."""
         held = self.store.arrays if tensor.role in SHARED else self.arrays
         if tensor not in held:
             held[tensor] = np.zeros(tensor.shape, tensor.dtype)
         return held[tensor]
 
-    def data(self, tensor: Tensor) -> Callable[[], NDArray[Any]]:
+    def data(self, tensor: Tensor) -> Callable[[], Array]:
         """A function that returns the array which was written last: data sets are exchanged."""
         arrays = self.store.arrays
         arrays.setdefault(tensor, np.zeros((0, *tensor.shape[1:]), tensor.dtype))
@@ -277,7 +276,7 @@ class Binder:
 
     # ------------------------------------------------------------ memory that is no tensor's
 
-    def scratch(self, descriptor: Descriptor, buffer: NDArray[Any] | None = None) -> Memory:
+    def scratch(self, descriptor: Descriptor, buffer: Array | None = None) -> Memory:
         """Memory, new unless given, that every run writes before it reads it."""
         memory = Memory(descriptor, buffer)
         self._scratch.append(memory.bytes)
@@ -289,7 +288,7 @@ class Binder:
             self._temporary = self.scratch(descriptor).buffer
         return Memory(descriptor, self._temporary)
 
-    def scratch_array(self, shape: Shape, dtype: Any = np.float32) -> NDArray[Any]:
+    def scratch_array(self, shape: Shape, dtype: Any = np.float32) -> Array:
         """The same for what the host computes."""
         array = np.empty(shape, dtype)
         self._scratch.append(array)
@@ -305,7 +304,7 @@ class Binder:
         self.constants.append(memory)
         return memory
 
-    def changing(self, entering: bool) -> Iterator[NDArray[Any]]:
+    def changing(self, entering: bool) -> Iterator[Array]:
         """All memory whose contents no run may rely on, for each writes it before it reads it.
 
         entering: so that the copies made when the section is entered are among it. What remains

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...graph.ops import Activation, ActivationBackward, ChannelScale, Pad2d
 from .bind import Binder, binds
-from .constants import BINARY_ADD, BINARY_MUL, ELTWISE_ABS, ELTWISE_LINEAR, SCALED_TANH
+from .constants import BINARY, ELTWISE_ABS, ELTWISE_LINEAR, SCALED_TANH
 from .memory import Descriptor, channel_shape
-from .primitive import Attributes, first_fast, needed
+from .primitive import Attributes, first_fast
 
 
 @binds(ChannelScale)
@@ -14,8 +14,8 @@ def channel_scale(b: Binder, op: ChannelScale) -> None:
     spread = Descriptor.of(channel_shape(op.x))
     layout = b.home(op.x).descriptor
     factor = b.constant(Descriptor.of((1,)), op.factor)
-    arguments = (BINARY_MUL, layout, spread, layout, Attributes(scales=("src",)))
-    desc = needed(first_fast("binary", [arguments], {"src": layout}))
+    arguments = (BINARY["mul"], layout, spread, layout, Attributes(scales=("src",)))
+    desc = first_fast("binary", [arguments], {"src": layout})
     memories = {
         "src": b.home(op.x),
         "src_1": b.home(op.s).view(spread),
@@ -48,8 +48,8 @@ def scaled_tanh(b: Binder, op: Activation) -> None:
     """x times 2/3, then tanh and times 1.7159 in the same call."""
     (_, slope, _), *rest = SCALED_TANH
     layout, single = b.home(op.x).descriptor, Descriptor.of((1,) * len(op.x.shape))
-    arguments = (BINARY_MUL, layout, single, layout, Attributes(chain=rest))
-    desc = needed(first_fast("binary", [arguments], {"src": layout}))
+    arguments = (BINARY["mul"], layout, single, layout, Attributes(chain=rest))
+    desc = first_fast("binary", [arguments], {"src": layout})
     factor = b.constant(single, slope)
     memories = {"src": b.home(op.x), "src_1": factor, "dst": b.output(op.y, layout)}
     b.primitive(op, desc, memories, {"kind": op.kind})
@@ -68,15 +68,14 @@ def scaled_tanh_backward(b: Binder, op: ActivationBackward) -> None:
         chain=(
             absolute,
             (ELTWISE_LINEAR, -1.0, size),
-            (BINARY_MUL, layout),
-            (BINARY_MUL, layout),
+            (BINARY["mul"], layout),
+            (BINARY["mul"], layout),
             (ELTWISE_LINEAR, slope / size, 0.0),
         )
     )
-    both = (BINARY_ADD, layout, single, layout)
+    both = (BINARY["add"], layout, single, layout)
     first, second = (
-        needed(first_fast("binary", [(*both, attributes)], {"src": layout}))
-        for attributes in (plus, minus)
+        first_fast("binary", [(*both, attributes)], {"src": layout}) for attributes in (plus, minus)
     )
     y, dx, sums = b.home(op.value), b.output(op.dx, layout), b.scratch(layout)
     dy, zero = b.want(op.dy, layout), b.constant(single, 0.0)

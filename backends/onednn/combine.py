@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ...common.errors import DnnlError
@@ -10,17 +11,9 @@ from ...graph.graph import Shape, Tensor
 from ...graph.ops import Add, Concat, PadChannels, Slice
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import BINARY_ADD
-from .memory import Descriptor, Memory
-from .primitive import (
-    NoFastKernel,
-    PrimitiveDesc,
-    first_fast,
-    handles,
-    needed,
-    reorder_desc,
-    sum_arguments,
-)
+from .constants import BINARY
+from .memory import Descriptor
+from .primitive import NoFastKernel, first_fast, handles, reorder_desc, sum_arguments
 
 
 @binds(Add, dtypes=BOTH)
@@ -31,12 +24,12 @@ def add(b: Binder, op: Add) -> None:
     if count == 2:
         kind, places = "binary", ["src", "src_1"]
         candidates: list[tuple[Any, ...]] = [
-            (BINARY_ADD, layout, layout, layout, post) for layout in layouts
+            (BINARY["add"], layout, layout, layout, post) for layout in layouts
         ]
     else:
         kind, places = "sum", [f"multiple_src_{at}" for at in range(count)]
         candidates = [sum_arguments(layout, count) for layout in layouts]
-    desc = needed(first_fast(kind, candidates, {"terms": count}))
+    desc = first_fast(kind, candidates, {"terms": count})
     layout = desc.descriptor("dst")
     terms = (
         sorted(op.terms, key=lambda term: not _free(b, term, layout)) if count == 2 else op.terms
@@ -60,12 +53,7 @@ def _free(b: Binder, term: Tensor, layout: Descriptor) -> bool:
 
 @binds(Concat, dtypes=BOTH)
 def concat(b: Binder, op: Concat) -> None:
-    for name in _names(b, op.parts[0]):
-        desc = _joined(b, [part.shape for part in op.parts], op.y, name)
-        if desc is not None:
-            parts = [b.want(part, b.layout(part.shape, name)) for part in op.parts]
-            return _join(b, op, desc, parts)
-    raise NoFastKernel
+    _join(b, op, op.parts)
 
 
 @binds(PadChannels, dtypes=BOTH)
@@ -73,26 +61,25 @@ def pad_channels(b: Binder, op: PadChannels) -> None:
     """Concatenation with channels of zeros, which stay as they are."""
     n, channels, *rest = op.y.shape
     zeros = (n, channels - op.x.shape[1], *rest)
-    for name in _names(b, op.x):
-        desc = _joined(b, [op.x.shape, zeros], op.y, name)
-        if desc is not None:
-            empty = b.constant(b.layout(zeros, name), 0.0)
-            return _join(b, op, desc, [b.want(op.x, b.layout(op.x.shape, name)), empty])
-    raise NoFastKernel
-
-
-def _joined(b: Binder, shapes: Sequence[Shape], y: Tensor, name: str) -> PrimitiveDesc | None:
-    # The array holds their handles alone, so they must live until the library has read it.
-    parts = [b.layout(shape, name) for shape in shapes]
-    arguments = (b.layout(y.shape, name), len(parts), 1, handles(parts), None)
-    return first_fast("concat", [arguments], {"parts": len(shapes)})
+    _join(b, op, [op.x], [zeros])
 
 
 def _join(
-    b: Binder, op: Concat | PadChannels, desc: PrimitiveDesc, parts: Sequence[Memory]
+    b: Binder, op: Concat | PadChannels, parts: Sequence[Tensor], zeros: Sequence[Shape] = ()
 ) -> None:
-    sources = {f"multiple_src_{at}": part for at, part in enumerate(parts)}
-    b.primitive(op, desc, {**sources, "dst": b.output(op.y, desc.descriptor("dst"))}, {"axis": 1})
+    """In the first layout that has a fast kernel: the parts, and behind them zeros."""
+    for name in _names(b, parts[0]):
+        # The array holds their handles alone, so they must live until the library has read it.
+        layouts = [b.layout(shape, name) for shape in (*(part.shape for part in parts), *zeros)]
+        arguments = (b.layout(op.y.shape, name), len(layouts), 1, handles(layouts), None)
+        with suppress(NoFastKernel):
+            desc = first_fast("concat", [arguments], {"parts": len(layouts)})
+            memories = [b.want(*each) for each in zip(parts, layouts, strict=False)]
+            memories += [b.constant(layout, 0.0) for layout in layouts[len(parts) :]]
+            sources = {f"multiple_src_{at}": each for at, each in enumerate(memories)}
+            target = b.output(op.y, desc.descriptor("dst"))
+            return b.primitive(op, desc, {**sources, "dst": target}, {"axis": 1})
+    raise NoFastKernel
 
 
 @binds(Slice, dtypes=BOTH)

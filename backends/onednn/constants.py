@@ -22,18 +22,16 @@ STREAM_IN_ORDER = 1
 DATA_TYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "uint8": 6}
 DATA_TYPE_NAMES = {2: "bf16", 3: "f32", 4: "s32", 5: "s8", 6: "u8"}
 
-TAG_ANY = 1
 PLAIN_TAGS = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6}  # a, ab, abc, abcd, abcde by number of dimensions
-LAYOUT_TAGS = {"ba": 14, "nchw": 5, "nhwc": 22, "nChw16c": 78, "nChw8c": 102}
+LAYOUT_TAGS = {"any": 1, "ba": 14, "nchw": 5, "nhwc": 22, "nChw16c": 78, "nChw8c": 102}
 
 FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
 CONVOLUTION_DIRECT = 1
 POOLING = {"max": 511, "avg": 1023}  # avg: exclude padding
 AVERAGE_WITH_PADDING = 767
-BINARY_ADD, BINARY_MUL, BINARY_DIV, BINARY_SUB = 131056, 131057, 131060, 131061
+BINARY = {"add": 131056, "mul": 131057, "div": 131060, "sub": 131061}
 SOFTMAX_ACCURATE = 196608
 LRN_ACROSS_CHANNELS, LRN_WITHIN_CHANNEL = 2815, 3071
-USE_GLOBAL_STATS, USE_SCALE, USE_SHIFT, FUSE_RELU = 1, 2, 4, 8  # of batch normalisation
 ELTWISE_ABS, ELTWISE_SQRT, ELTWISE_LINEAR = 36, 37, 38
 ELTWISE = {
     "relu": 32,
@@ -56,10 +54,10 @@ SCALED_TANH = (
 )
 
 QUERY_IMPL_INFO = 8
-QUERY_STRIDES = 14
 QUERY_EXEC_ARG_MD = 255
-QUERY_NDIMS, QUERY_DIMS, QUERY_DATA_TYPE = 256, 257, 258
-QUERY_INNER_NBLKS, QUERY_INNER_BLKS, QUERY_INNER_IDXS = 263, 264, 265
+# What can be asked of a layout: numbers, and arrays of them.
+ASK_NUMBER = {"ndims": 256, "data_type": 258, "inner_nblks": 263}
+ASK_ARRAY = {"strides": 14, "dims": 257, "inner_blks": 264, "inner_idxs": 265}
 
 SCRATCHPAD_USER = 1
 

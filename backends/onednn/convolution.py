@@ -12,7 +12,7 @@ from .bind import BOTH, Binder, binds
 from .constants import CONVOLUTION_DIRECT, FORWARD_TRAINING
 from .library import Dims, library
 from .memory import Descriptor
-from .primitive import Attributes, PrimitiveDesc, first_fast, forward_kind, needed
+from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast, forward_kind
 from .selfcheck import is_right
 
 Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
@@ -83,7 +83,7 @@ def _forward_desc(
     prop: int = FORWARD_TRAINING,
     bias: bool = False,
     post: Attributes | None = None,
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     every = [_operands(op, layout, types, bias) for layout in layouts]
     candidates = [(prop, CONVOLUTION_DIRECT, *each, *_slide(op), post) for each in every]
     return first_fast("convolution_forward", candidates, _details(op))
@@ -109,7 +109,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     layouts, written = _forward_layouts(op, b.choices), b.written_type(op.y)
     kind, post = forward_kind(b.graph), post_ops(op, written)
     types, bias = (b.dtype, b.dtype, written), op.bias is not None
-    desc = needed(_forward_desc(op, layouts, types, kind, bias, post))
+    desc = _forward_desc(op, layouts, types, kind, bias, post)
     further = {"bias": None if op.bias is None else b.home(op.bias)}
     inputs = {"src": op.x, "weights": op.w}
     arguments = b.tensors(op, desc, inputs, {"dst": op.y}, _details(op), further)
@@ -120,59 +120,47 @@ def conv2d(b: Binder, op: Conv2d) -> None:
 def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     layouts = _layouts(b.choices, f"{layer_of(op)}/data", op.dx.shape[1])
     forward = _forward_layouts(op, b.choices)
-    hint = needed(_forward_desc(op, forward, (b.dtype,) * 3))
+    hint = _forward_desc(op, forward, (b.dtype,) * 3)
     types = (b.written_type(op.dx), b.dtype, b.dtype)
     every = [_operands(op, layout, types) for layout in layouts]
     candidates = [(CONVOLUTION_DIRECT, *each, *_slide(op), hint, None) for each in every]
-    desc = needed(first_fast("convolution_backward_data", candidates, _details(op)))
+    desc = first_fast("convolution_backward_data", candidates, _details(op))
     b.tensors(op, desc, {"diff_dst": op.dy, "weights": op.w}, {"diff_src": op.dx}, _details(op))
 
 
 def filter_gradient_desc(
     op: Conv2dBackwardFilter, choices: Mapping[str, str], dtype: str
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     """The filter gradient's primitive: its layout of the weights is the parameters' layout.
 
-    The gradient is float32, whatever the type of x and dy.
+    The gradient is float32, whatever the type of x and dy. Raises NoFastKernel.
     """
     forward = _forward_layouts(op, choices)
     for layout in _layouts(choices, f"{layer_of(op)}/filter", op.x.shape[1]):
 
         def describe(
             op: Conv2dBackwardFilter, attributes: Attributes | None = None, layout: str = layout
-        ) -> PrimitiveDesc | None:
-            return _filter_gradient(op, (layout, forward), dtype, attributes)
+        ) -> PrimitiveDesc:
+            hint = _forward_desc(op, forward, (dtype,) * 3)
+            operands = _operands(op, layout, (dtype, "float32", dtype), op.bias_grad is not None)
+            arguments = (CONVOLUTION_DIRECT, *operands, *_slide(op), hint, attributes)
+            return first_fast("convolution_backward_weights", [arguments], _details(op))
 
-        desc = describe(op)
-        if desc is None:
+        try:
+            desc = describe(op)
+        except NoFastKernel:
             continue
         if is_right(op, desc, describe):
             return desc
         if dtype != "float32":
             # Its fast kernels in float32 are many times faster than what bfloat16 has left.
-            return None
-    return None
-
-
-def _filter_gradient(
-    op: Conv2dBackwardFilter,
-    layouts: tuple[str, tuple[str, ...]],
-    dtype: str,
-    attributes: Attributes | None,
-) -> PrimitiveDesc | None:
-    """In one layout, beside a forward in one of several."""
-    layout, forward = layouts
-    hint = _forward_desc(op, forward, (dtype,) * 3)
-    if hint is None:
-        return None
-    operands = _operands(op, layout, (dtype, "float32", dtype), op.bias_grad is not None)
-    arguments = (CONVOLUTION_DIRECT, *operands, *_slide(op), hint, attributes)
-    return first_fast("convolution_backward_weights", [arguments], _details(op))
+            break
+    raise NoFastKernel
 
 
 @binds(Conv2dBackwardFilter, dtypes=BOTH)
 def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
-    desc = needed(filter_gradient_desc(op, b.choices, b.dtype))
+    desc = filter_gradient_desc(op, b.choices, b.dtype)
     details = _details(op)
     if b.dtype != b.activations:
         details["reason"] = "oneDNN has no correct bfloat16 kernel for it"

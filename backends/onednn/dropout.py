@@ -10,9 +10,9 @@ from ...common import random
 from ...graph.graph import Op, Tensor
 from ...graph.ops import Dropout, DropoutBackward
 from .bind import BOTH, Binder, binds
-from .constants import BINARY_MUL
+from .constants import BINARY
 from .memory import Descriptor, Memory
-from .primitive import Attributes, first_fast, needed
+from .primitive import Attributes, first_fast
 
 
 @binds(Dropout, dtypes=BOTH)
@@ -39,8 +39,8 @@ def _multiply(b: Binder, op: Op, x: Tensor, mask: Tensor, y: Tensor, scale: floa
     """y = scale x mask in row-major order, in which the mask was drawn."""
     layout = b.layout(x.shape)
     chosen = Descriptor.of(x.shape, "plain", "uint8")
-    arguments = (BINARY_MUL, layout, chosen, layout, Attributes(scales=("src",)))
-    desc = needed(first_fast("binary", [arguments], {"src": layout}))
+    arguments = (BINARY["mul"], layout, chosen, layout, Attributes(scales=("src",)))
+    desc = first_fast("binary", [arguments], {"src": layout})
     factor = b.constant(Descriptor.of((1,)), scale)
     memories = {
         "src": b.want(x, layout),

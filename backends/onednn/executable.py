@@ -9,9 +9,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.errors import DnnlError, ShapeError
+from ...common.errors import DnnlError
 from ...graph.graph import SHARED, Graph, Tensor
-from ..base import Array, BoundCall
+from ..base import Array, BoundCall, check_array
 from ..tuning import Tuning
 
 # Their import enters their kernels into the table.
@@ -92,13 +92,8 @@ class OneDnnExecutable:
             binder.poison(entering=name in self._stale)
 
     def write(self, tensor: Tensor, array: Array) -> None:
-        if array.shape[1:] != tensor.shape[1:] or (
-            tensor.role != "data" and array.shape != tensor.shape
-        ):
-            raise ShapeError(f"'{tensor.name}' has shape {tensor.shape}, not {array.shape}")
+        check_array(tensor, array)
         if tensor.role == "data":
-            if array.dtype != tensor.dtype:
-                raise ShapeError(f"'{tensor.name}' is {tensor.dtype}, not {array.dtype}")
             self._held_array(tensor)
             self._store.arrays[tensor] = array
         elif tensor.dtype == "float32":

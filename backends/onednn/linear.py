@@ -15,7 +15,7 @@ from ...graph.graph import Shape
 from ...graph.ops import BiasAdd, BiasGrad, Col2im, Im2col, MatMul
 from .activations import activate_behind, post_ops
 from .bind import BOTH, Binder, binds
-from .constants import BINARY_ADD, FORWARD_TRAINING
+from .constants import BINARY, FORWARD_TRAINING
 from .memory import Descriptor, Memory, channel_shape
 from .primitive import (
     Attributes,
@@ -23,7 +23,6 @@ from .primitive import (
     PrimitiveDesc,
     first_fast,
     forward_kind,
-    needed,
     sum_arguments,
 )
 from .sums import sum_into
@@ -36,16 +35,14 @@ def _rows(*shape: int, dtype: str = "float32") -> Descriptor:
 
 
 def _inner_forward(
-    rows: int,
-    units: int,
-    inputs: int,
-    prop: int,
-    bias: bool,
-    post: Attributes | None,
-    dtype: str,
-    written: str,
-) -> PrimitiveDesc | None:
-    """``dtype``: of source and weights; ``written``: of the destination."""
+    sizes: tuple[int, int, int],
+    types: tuple[str, str],
+    prop: int = FORWARD_TRAINING,
+    bias: bool = False,
+    post: Attributes | None = None,
+) -> PrimitiveDesc:
+    """``sizes``: rows, units and inputs. ``types``: of source and weights; of the destination."""
+    (rows, units, inputs), (dtype, written) = sizes, types
     source, target = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=written)
     weights = Descriptor.of((units, inputs), "any", dtype)
     arguments = (prop, source, weights, _rows(units) if bias else None, target, post)
@@ -53,16 +50,14 @@ def _inner_forward(
     return first_fast("inner_product_forward", [arguments], shown)
 
 
-def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc | None:
+def weight_gradient_desc(op: MatMul, dtype: str) -> PrimitiveDesc:
     """The weight gradient's primitive: its layout of the weights is the parameters' layout.
 
-    The gradient is float32, whatever the type of the factors.
+    The gradient is float32, whatever the type of the factors. Raises NoFastKernel.
     """
     rows, units = short_rows(op, dtype), op.a.shape[1]
     inputs = op.b.shape[1]
-    hint = _inner_forward(rows, units, inputs, FORWARD_TRAINING, True, None, dtype, dtype)
-    if hint is None:
-        return None
+    hint = _inner_forward((rows, units, inputs), (dtype, dtype), bias=True)
     weights = Descriptor.of((units, inputs), "any")
     bias = _rows(units) if op.bias_grad is not None and dtype != "float32" else None
     x, dy = _rows(rows, inputs, dtype=dtype), _rows(rows, units, dtype=dtype)
@@ -89,10 +84,10 @@ def matmul(b: Binder, op: MatMul) -> None:
     written = b.written_type(op.c)
     if op.transpose_b:
         prop, bias, post = forward_kind(b.graph), op.bias is not None, post_ops(op, written)
-        desc = _inner_forward(m, n, k, prop, bias, post, b.dtype, written)
+        desc = _inner_forward(op.mnk, (b.dtype, written), prop, bias, post)
         source, target = "src", "dst"
     elif op.bias is None and op.activation is None:
-        hint = _inner_forward(m, k, n, FORWARD_TRAINING, False, None, b.dtype, b.dtype)
+        hint = _inner_forward((m, k, n), (b.dtype, b.dtype))
         dx, dy = _rows(m, n, dtype=written), _rows(m, k, dtype=b.dtype)
         arguments = (dx, b.layout((k, n), "any"), dy, hint, None)
         desc = first_fast("inner_product_backward_data", [arguments], _mnk(op))
@@ -101,7 +96,7 @@ def matmul(b: Binder, op: MatMul) -> None:
         raise NoFastKernel
     further = {"bias": None if op.bias is None else b.home(op.bias)}
     inputs = {source: op.a, "weights": op.b}
-    memories = b.tensors(op, needed(desc), inputs, {target: op.c}, _mnk(op), further)
+    memories = b.tensors(op, desc, inputs, {target: op.c}, _mnk(op), further)
     return activate_behind(b, op, memories[target])
 
 
@@ -115,7 +110,7 @@ def short_rows(op: MatMul, dtype: str) -> int:
 
 
 def _weight_gradient(b: Binder, op: MatMul) -> None:
-    desc = needed(weight_gradient_desc(op, b.dtype))
+    desc = weight_gradient_desc(op, b.dtype)
     x, dy = b.want(op.b, b.layout(op.b.shape)), b.want(op.a, b.layout(op.a.shape))
     layout = desc.descriptor("diff_weights")
     result = b.output(op.c, layout)
@@ -153,8 +148,8 @@ def bias_add(b: Binder, op: BiasAdd) -> None:
     else:
         layouts = [b.source(op.x).descriptor]
         layouts += [b.layout(op.x.shape, tag) for tag in ("nhwc", "nchw") if len(op.x.shape) == 4]
-    candidates = [(BINARY_ADD, layout, spread, layout, None) for layout in layouts]
-    desc = needed(first_fast("binary", candidates, {"src": layouts[0]}))
+    candidates = [(BINARY["add"], layout, spread, layout, None) for layout in layouts]
+    desc = first_fast("binary", candidates, {"src": layouts[0]})
     layout = desc.descriptor("src")
     memories = {
         "src": b.want(op.x, layout),
@@ -175,7 +170,7 @@ def bias_grad(b: Binder, op: BiasGrad) -> None:
     ones, target = b.layout((1, rows)), Descriptor.of((1, channels))
     matrix = b.layout((rows, channels))
     shown = {"M": 1, "N": channels, "K": rows}
-    desc = needed(first_fast("matmul", [(ones, matrix, None, target, None)], shown))
+    desc = first_fast("matmul", [(ones, matrix, None, target, None)], shown)
     memories = {
         "src": b.constant(ones, 1.0),
         "weights": b.want(op.dy, b.layout(op.dy.shape, layout)).view(matrix),

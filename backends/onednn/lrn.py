@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from ...graph.graph import Tensor
@@ -11,7 +12,7 @@ from .bind import BOTH, Binder, binds
 from .constants import FORWARD_INFERENCE, FORWARD_TRAINING, LRN_ACROSS_CHANNELS, LRN_WITHIN_CHANNEL
 from .convolution import candidate_layouts
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast, needed
+from .primitive import NoFastKernel, PrimitiveDesc, first_fast
 
 Forward = Lrn | DivisiveNorm
 Backward = LrnBackward | DivisiveNormBackward
@@ -37,22 +38,21 @@ def _layouts(b: Binder, x: Tensor, size: int) -> list[Descriptor]:
 
 def _forward_desc(
     op: Forward | Backward, prop: int, layouts: Iterable[Descriptor]
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     candidates = [(prop, *_arguments(op, layout, 2), None) for layout in layouts]
     return first_fast("lrn_forward", candidates, {"size": op.size})
 
 
-def _pair(b: Binder, op: Backward) -> tuple[PrimitiveDesc, PrimitiveDesc] | None:
+def _pair(b: Binder, op: Backward) -> tuple[PrimitiveDesc, PrimitiveDesc]:
     """Forward and backward in the first layout for which both are fast and right."""
     for layout in _layouts(b, op.x, op.size):
         if isinstance(op, LrnBackward) and _is_wrong(op, layout):
             continue
-        hint = _forward_desc(op, FORWARD_TRAINING, [layout])
-        if hint is not None:
+        with suppress(NoFastKernel):
+            hint = _forward_desc(op, FORWARD_TRAINING, [layout])
             backward = (*_arguments(op, hint.descriptor("src"), 3), hint, None)
-            if desc := first_fast("lrn_backward", [backward], {"size": op.size}):
-                return hint, desc
-    return None
+            return hint, first_fast("lrn_backward", [backward], {"size": op.size})
+    raise NoFastKernel
 
 
 def _is_wrong(op: LrnBackward, layout: Descriptor) -> bool:
@@ -74,18 +74,18 @@ def lrn(b: Binder, op: Forward) -> None:
     readers = [r for r in b.graph.consumers(op.y) if isinstance(r, Backward) and r.y == op.y]
     workspace = None
     if readers:
-        desc, _ = needed(_pair(b, readers[0]))
+        desc, _ = _pair(b, readers[0])
         workspace = _workspace(b, desc)
         b.forwards[op.y] = (desc, workspace)
     else:
-        desc = needed(_forward_desc(op, FORWARD_INFERENCE, _layouts(b, op.x, op.size)))
+        desc = _forward_desc(op, FORWARD_INFERENCE, _layouts(b, op.x, op.size))
     b.tensors(op, desc, {"src": op.x}, {"dst": op.y}, {"size": op.size}, {"workspace": workspace})
 
 
 @binds(DivisiveNormBackward, dtypes=BOTH)
 @binds(LrnBackward, dtypes=BOTH)
 def lrn_backward(b: Binder, op: Backward) -> None:
-    hint, desc = needed(_pair(b, op))
+    hint, desc = _pair(b, op)
     known = b.forwards.get(op.y)
     further = {"workspace": known[1] if known is not None else _forward_again(b, op, hint)}
     inputs = {"src": op.x, "diff_dst": op.dy}

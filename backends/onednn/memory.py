@@ -11,20 +11,7 @@ from numpy.typing import NDArray
 
 from ...common.native import Owned
 from ...graph.graph import Shape, Tensor
-from .constants import (
-    DATA_TYPE_NAMES,
-    DATA_TYPES,
-    LAYOUT_TAGS,
-    PLAIN_TAGS,
-    QUERY_DATA_TYPE,
-    QUERY_DIMS,
-    QUERY_INNER_BLKS,
-    QUERY_INNER_IDXS,
-    QUERY_INNER_NBLKS,
-    QUERY_NDIMS,
-    QUERY_STRIDES,
-    TAG_ANY,
-)
+from .constants import ASK_ARRAY, ASK_NUMBER, DATA_TYPE_NAMES, DATA_TYPES, LAYOUT_TAGS, PLAIN_TAGS
 from .library import Dims, library
 
 ALIGNMENT = 64
@@ -62,7 +49,7 @@ class Descriptor(Owned):
     @classmethod
     def of(cls, shape: Shape, layout: str = "plain", dtype: str = "float32") -> Descriptor:
         """layout: "plain" (row-major), "any" (the library chooses), or a name such as nhwc."""
-        tag = {"plain": PLAIN_TAGS[len(shape)], "any": TAG_ANY}.get(layout) or LAYOUT_TAGS[layout]
+        tag = PLAIN_TAGS[len(shape)] if layout == "plain" else LAYOUT_TAGS[layout]
         shown = {"shape": shape, "layout": layout, "dtype": dtype}
         numbers = len(shape), Dims(*shape), DATA_TYPES[dtype], tag
         return cls._made("create_with_tag", *numbers, shown=shown)
@@ -96,7 +83,7 @@ class Descriptor(Owned):
     @property
     def dtype(self) -> str:
         """The type's name as ``of`` takes it."""
-        number = self._number(QUERY_DATA_TYPE)
+        number = self._number("data_type")
         return next(name for name, known in DATA_TYPES.items() if known == number)
 
     def retyped(self, dtype: str) -> Descriptor:
@@ -112,29 +99,29 @@ class Descriptor(Owned):
 
     @property
     def shape(self) -> Shape:
-        return tuple(self._array(QUERY_DIMS, self._number(QUERY_NDIMS)))
+        return tuple(self._array("dims", self._number("ndims")))
 
     def __str__(self) -> str:
         """Type, layout and shape: ``f32 nhwc 64x1x28x28``."""
         shape = self.shape
-        strides = self._array(QUERY_STRIDES, len(shape))
-        blocks = self._number(QUERY_INNER_NBLKS)
-        inner = self._array(QUERY_INNER_IDXS, blocks)
-        sizes = self._array(QUERY_INNER_BLKS, blocks)
+        strides = self._array("strides", len(shape))
+        blocks = self._number("inner_nblks")
+        inner = self._array("inner_idxs", blocks)
+        sizes = self._array("inner_blks", blocks)
         order = sorted(range(len(shape)), key=lambda a: (-strides[a], shape[a] == 1))
         tag = "".join(_LETTERS[a].upper() if a in inner else _LETTERS[a] for a in order)
         tag += "".join(f"{size}{_LETTERS[a]}" for size, a in zip(sizes, inner, strict=True))
-        dtype = DATA_TYPE_NAMES[self._number(QUERY_DATA_TYPE)]
+        dtype = DATA_TYPE_NAMES[self._number("data_type")]
         return f"{dtype} {_NAMES.get(tag, tag)} {'x'.join(map(str, shape))}"
 
-    def _number(self, query: int) -> int:
+    def _number(self, query: str) -> int:
         value = c_int()
-        library().call("memory_desc_query", self.handle, query, byref(value))
+        library().call("memory_desc_query", self.handle, ASK_NUMBER[query], byref(value))
         return value.value
 
-    def _array(self, query: int, count: int) -> list[int]:
+    def _array(self, query: str, count: int) -> list[int]:
         pointer = POINTER(c_int64)()
-        library().call("memory_desc_query", self.handle, query, byref(pointer))
+        library().call("memory_desc_query", self.handle, ASK_ARRAY[query], byref(pointer))
         return [pointer[i] for i in range(count)]
 
 

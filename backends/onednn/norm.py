@@ -11,20 +11,13 @@ import numpy as np
 from ...graph.graph import Tensor
 from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, Conv2d
 from .bind import BOTH, Binder, binds
-from .constants import (
-    BACKWARD,
-    FORWARD_INFERENCE,
-    FORWARD_TRAINING,
-    FUSE_RELU,
-    USE_GLOBAL_STATS,
-    USE_SCALE,
-    USE_SHIFT,
-)
+from .constants import BACKWARD, FORWARD_INFERENCE, FORWARD_TRAINING
 from .convolution import candidate_layouts, wanted_layout
 from .library import library
 from .memory import Descriptor, Memory
+from .norm_runs import norm_flags
 from .norm_sums import backward, forward
-from .primitive import NoFastKernel, PrimitiveDesc, first_fast, needed
+from .primitive import NoFastKernel, PrimitiveDesc, first_fast
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
 # The library's own knows ReLU alone.
@@ -53,12 +46,8 @@ def _over(b: Binder, source: Tensor, memory: Memory, target: Tensor) -> Memory |
     return written
 
 
-def _flags(op: Norm, shift: bool) -> int:
-    return (
-        (USE_SCALE if op.weight is not None else 0)
-        | (USE_SHIFT if shift else 0)
-        | (FUSE_RELU if op.activation else 0)
-    )
+def _flags(op: Norm, shift: bool, given: bool = False) -> int:
+    return norm_flags(given, op.weight is not None, shift, bool(op.activation))
 
 
 def _forward_desc(
@@ -75,7 +64,7 @@ def _forward_desc(
         # Pictures of one pixel, in a layout whose bytes are those of the flat samples.
         layouts = [b.layout(shape, "nhwc")]
     candidates = [(prop, layout, layout, op.eps, flags, None) for layout in layouts]
-    return needed(first_fast("batch_normalization_forward", candidates, {"src": op.x.shape}))
+    return first_fast("batch_normalization_forward", candidates, {"src": op.x.shape})
 
 
 def _affine(b: Binder, op: Norm) -> dict[str, Memory]:
@@ -142,7 +131,7 @@ def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:
 
 
 def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
-    flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
+    flags = _flags(op, op.bias is not None, given=True)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, _blocked_behind(b, op))
     layout = desc.descriptor("src")
     forward(b, op, _input(b, op.x, layout), lambda: _output(b, op.y, layout))
@@ -150,7 +139,7 @@ def _with_exact_sums(b: Binder, op: BatchNorm) -> None:
 
 @binds(BatchNormInference, dtypes=BOTH)
 def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
-    flags = USE_GLOBAL_STATS | _flags(op, op.bias is not None)
+    flags = _flags(op, op.bias is not None, given=True)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags)
     layout = desc.descriptor("src")
     x = _input(b, op.x, layout)
@@ -181,7 +170,7 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
     hint = known[0] if known is not None else _forward_desc(b, op, FORWARD_TRAINING, flags)
     layout = hint.descriptor("src")
     backward = (BACKWARD, layout, layout, layout, op.eps, flags, hint, None)
-    desc = needed(first_fast("batch_normalization_backward", [backward], {"src": layout}))
+    desc = first_fast("batch_normalization_backward", [backward], {"src": layout})
     channels = Descriptor.of(op.mean.shape)
     dy = _input(b, op.dy, layout)
     arguments = {
@@ -205,7 +194,7 @@ def backward_by_library(b: Binder, op: BatchNormBackward) -> None:
 def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     known = b.normalized.get(op.mean)
     first = None if known is None else known.layout
-    flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
+    flags = norm_flags(given=True, scale=True, shift=True)
     desc = _forward_desc(b, op, FORWARD_INFERENCE, flags, first)
     layout = desc.descriptor("src")
     x, dy = _input(b, op.x, layout), _input(b, op.dy, layout)

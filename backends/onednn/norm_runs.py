@@ -10,24 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...graph.ops import BatchNorm, BatchNormBackward
+from ..base import Array
 from .bind import Binder
-from .constants import (
-    BACKWARD,
-    BINARY_ADD,
-    FORWARD_TRAINING,
-    USE_GLOBAL_STATS,
-    USE_SCALE,
-    USE_SHIFT,
-)
+from .constants import BACKWARD, BINARY, FORWARD_TRAINING
 from .library import library
 from .memory import Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast, needed
+from .primitive import PrimitiveDesc, first_fast
 from .sums import layout_name
 
 Norm = BatchNorm | BatchNormBackward
@@ -108,7 +100,7 @@ class Runs:
         """Runs of a channel in all pieces."""
         return self.count * self.shape[0] * self.shape[2]
 
-    def by_run(self, kinds: int) -> tuple[list[Memory], NDArray[Any], Callable[[], None]]:
+    def by_run(self, kinds: int) -> tuple[list[Memory], Array, Callable[[], None]]:
         """Scratch for this many kinds of a number per run, the same for all runs of a channel.
 
         The function fills it from the array, (kinds, channels).
@@ -165,7 +157,7 @@ class Runs:
 
     def _add(self, to: Memory, term: Memory) -> None:
         size = to.descriptor
-        add = PrimitiveDesc("binary", BINARY_ADD, size, size, size, None)
+        add = PrimitiveDesc("binary", BINARY["add"], size, size, size, None)
         self.b.primitive(self.op, add, {"src": to, "src_1": term, "dst": to})
 
     def discarded(self, layout: Descriptor) -> Memory:
@@ -184,20 +176,27 @@ def halves(pair: Memory, each: Descriptor) -> tuple[Memory, Memory]:
     return Memory(each, first), Memory(each, second)
 
 
+def norm_flags(
+    given: bool = False, scale: bool = False, shift: bool = False, relu: bool = False
+) -> int:
+    """Of batch norm: its statistics are given, and it has a scale, a shift, a ReLU behind it."""
+    return given | scale << 1 | shift << 2 | relu << 3
+
+
 def normalization(
     layout: Descriptor, prop: int = FORWARD_TRAINING, eps: float = 1.0, flags: int = 0
 ) -> PrimitiveDesc:
     """Batch norm of the library; where statistics alone are wanted, eps = 1 keeps all finite."""
     arguments = (prop, layout, layout, eps, flags, None)
-    return needed(first_fast("batch_normalization_forward", [arguments], {"src": layout}))
+    return first_fast("batch_normalization_forward", [arguments], {"src": layout})
 
 
-def sums_of(layout: Descriptor, flags: int = 0) -> PrimitiveDesc:
+def sums_of(layout: Descriptor, relu: bool = False) -> PrimitiveDesc:
     """The sums over (x - mean) g by channel and over g, with variance 1 and scale 1."""
-    flags |= USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
+    flags = norm_flags(True, True, True, relu)
     hint = normalization(layout, FORWARD_TRAINING, 0.0, flags)
     arguments = (BACKWARD, layout, layout, layout, 0.0, flags, hint, None)
-    return needed(first_fast("batch_normalization_backward", [arguments], {"src": layout}))
+    return first_fast("batch_normalization_backward", [arguments], {"src": layout})
 
 
 def _rows(rows: int, channels: int) -> tuple[int, int]:

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...graph.ops import BatchNorm, BatchNormBackward
+from ..base import Array
 from .bind import Binder, Normalized
-from .constants import (
-    BINARY_ADD,
-    BINARY_MUL,
-    BINARY_SUB,
-    ELTWISE_FROM_OUTPUT,
-    FORWARD_INFERENCE,
-    FORWARD_TRAINING,
-    FUSE_RELU,
-    USE_GLOBAL_STATS,
-    USE_SCALE,
-    USE_SHIFT,
-)
+from .constants import BINARY, ELTWISE_FROM_OUTPUT, FORWARD_INFERENCE, FORWARD_TRAINING
 from .memory import Descriptor, Memory
-from .norm_runs import Norm, Runs, halves, normalization, sums_of
-from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast, needed
-
-Array = NDArray[Any]
+from .norm_runs import Norm, Runs, halves, norm_flags, normalization, sums_of
+from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast
 
 
 def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) -> None:
@@ -54,7 +40,7 @@ def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) ->
 
 def _fits(runs: Runs, mask: Memory) -> bool:
     """Whether the pieces' gradients can read what the ReLU of the whole let pass."""
-    bits = sums_of(runs.piece, FUSE_RELU).descriptor("workspace")
+    bits = sums_of(runs.piece, relu=True).descriptor("workspace")
     return runs.count * bits.nbytes == mask.descriptor.nbytes
 
 
@@ -76,11 +62,8 @@ def _measure(
 
 def _normalize(runs: Runs, op: BatchNorm, noted: bool) -> PrimitiveDesc:
     """(x - mean) scale + shift, by channel where the layout allows it, else by run."""
-    flags = USE_GLOBAL_STATS | (FUSE_RELU if op.activation else 0)
-    if op.weight is not None or not runs.even:
-        flags |= USE_SCALE
-    if op.bias is not None or not runs.even:
-        flags |= USE_SHIFT
+    scale, shift = (not runs.even or given is not None for given in (op.weight, op.bias))
+    flags = norm_flags(True, scale, shift, relu=bool(op.activation))
     prop = FORWARD_TRAINING if noted else FORWARD_INFERENCE
     return normalization(runs.normal, prop, op.eps if runs.even else 0.0, flags)
 
@@ -173,7 +156,7 @@ def backward(
     runs = Runs(b, op, x.descriptor)
     known = b.normalized.get(op.mean)
     noted = known.mask if known is not None and y is not None else None
-    gradient = sums_of(runs.piece, 0 if noted is None else FUSE_RELU)
+    gradient = sums_of(runs.piece, relu=noted is not None)
     mask, correct = _masking(runs), _correction(runs)
     if known is None:
         known = _for_gradient(b, op, runs, x.descriptor, None)
@@ -213,7 +196,7 @@ def _moves(
     """Append slope and offset; with the mean, by channel or by run as the correction takes them."""
     pair, channels = totals.descriptor, Descriptor.of(op.mean.shape)
     moves, factors = b.scratch(pair), known.factors
-    multiply = PrimitiveDesc("binary", BINARY_MUL, pair, pair, pair, None)
+    multiply = PrimitiveDesc("binary", BINARY["mul"], pair, pair, pair, None)
     b.primitive(op, multiply, {"src": totals, "src_1": factors, "dst": moves})
     if runs.by_channel:
         return b.plain(op.mean), halves(moves, channels)
@@ -251,14 +234,15 @@ def _masking(runs: Runs) -> PrimitiveDesc:
     """dy where y is above 0, else 0."""
     relu, layout = ELTWISE_FROM_OUTPUT["relu"], runs.piece
     forward = (FORWARD_TRAINING, relu, layout, layout, 0.0, 0.0, None)
-    hint = needed(first_fast("eltwise_forward", [forward], {}))
+    hint = first_fast("eltwise_forward", [forward], {})
     backward = (relu, layout, layout, layout, 0.0, 0.0, hint, None)
-    return needed(first_fast("eltwise_backward", [backward], {}))
+    return first_fast("eltwise_backward", [backward], {})
 
 
 def _correction(runs: Runs) -> PrimitiveDesc:
     """((x - mean) slope + g + offset) scale."""
     wide, thin = runs.wide, runs.thin
-    links = ((BINARY_MUL, thin), (BINARY_ADD, wide), (BINARY_ADD, thin), (BINARY_MUL, thin))
-    arguments = (BINARY_SUB, wide, thin, wide, Attributes(chain=links))
-    return needed(first_fast("binary", [arguments], {}))
+    add, multiply = BINARY["add"], BINARY["mul"]
+    links = ((multiply, thin), (add, wide), (add, thin), (multiply, thin))
+    arguments = (BINARY["sub"], wide, thin, wide, Attributes(chain=links))
+    return first_fast("binary", [arguments], {})

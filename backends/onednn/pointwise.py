@@ -21,7 +21,7 @@ from .constants import (
 from .fallback import reference
 from .library import Dims
 from .memory import Descriptor, Memory
-from .primitive import NoFastKernel, PrimitiveDesc, first_fast, needed, reorder_desc
+from .primitive import NoFastKernel, PrimitiveDesc, first_fast, reorder_desc
 
 
 def _slide(op: ops.Pool2d | ops.Pool2dBackward) -> tuple[Any, ...]:
@@ -32,7 +32,7 @@ def _slide(op: ops.Pool2d | ops.Pool2dBackward) -> tuple[Any, ...]:
 
 def _pool_desc(
     op: ops.Pool2d | ops.Pool2dBackward, source: Descriptor, target: Tensor, trains: bool
-) -> PrimitiveDesc | None:
+) -> PrimitiveDesc:
     prop = FORWARD_TRAINING if trains else FORWARD_INFERENCE
     result = Descriptor.of(target.shape, "any", source.dtype)
     arguments = (prop, POOLING[op.kind], source, result, *_slide(op), None)
@@ -42,7 +42,7 @@ def _pool_desc(
 @binds(ops.Pool2d, dtypes=BOTH)
 def pool2d(b: Binder, op: ops.Pool2d) -> None:
     readers = [r for r in b.graph.consumers(op.y) if isinstance(r, ops.Pool2dBackward)]
-    desc = needed(_pool_desc(op, b.source(op.x).descriptor, op.y, bool(readers)))
+    desc = _pool_desc(op, b.source(op.x).descriptor, op.y, bool(readers))
     workspace = None
     if readers:
         workspace = b.scratch(desc.descriptor("workspace")) if op.kind == "max" else None
@@ -59,7 +59,7 @@ def pool2d_backward(b: Binder, op: ops.Pool2dBackward) -> None:
     source, target = hint.descriptor("src"), hint.descriptor("dst")
     details = {"window": op.window}
     backward = (POOLING[op.kind], source, target, *_slide(op), hint, None)
-    desc = needed(first_fast("pooling_backward", [backward], details))
+    desc = first_fast("pooling_backward", [backward], details)
     b.tensors(op, desc, {"diff_dst": op.dy}, {"diff_src": op.dx}, details, {"workspace": workspace})
 
 
@@ -70,9 +70,9 @@ def _pool_again(b: Binder, op: ops.Pool2dBackward) -> tuple[PrimitiveDesc, Memor
         names = ("nchw", "nhwc", "nChw16c", "nChw8c")
         alike = (name for name in names if b.layout(op.dy.shape, name) == known)
         layout = b.layout(op.dx.shape, next(alike, "plain"))
-        return needed(_pool_desc(op, layout, op.dy, True)), None
+        return _pool_desc(op, layout, op.dy, True), None
     x = b.source(op.x)
-    desc = needed(_pool_desc(op, x.descriptor, op.dy, True))
+    desc = _pool_desc(op, x.descriptor, op.dy, True)
     workspace = b.scratch(desc.descriptor("workspace"))
     pooled = b.scratch(desc.descriptor("dst"))
     arguments = {"src": x, "dst": pooled, "workspace": workspace}
@@ -90,7 +90,7 @@ def _eltwise_desc(
     algorithm, alpha = function
     layouts = (b.source(tensor).descriptor, b.layout(tensor.shape))
     candidates = [(prop, algorithm, each, each, alpha, 0.0, None) for each in layouts]
-    return needed(first_fast("eltwise_forward", candidates, details))
+    return first_fast("eltwise_forward", candidates, details)
 
 
 @binds(ops.Activation, dtypes=BOTH)
@@ -122,7 +122,7 @@ def activation_backward(b: Binder, op: ops.ActivationBackward) -> None:
     layout = hint.descriptor("src")
     algorithm = ELTWISE_FROM_OUTPUT.get(op.kind, algorithm)
     backward = (algorithm, layout, layout, layout, alpha, 0.0, hint, None)
-    desc = needed(first_fast("eltwise_backward", [backward], details))
+    desc = first_fast("eltwise_backward", [backward], details)
     value, dy = b.want(op.value, layout), b.want(op.dy, layout)
     if b.may_overwrite(op.dy):
         # In place the mask touches a third less memory.
@@ -171,7 +171,7 @@ def softmax(b: Binder, op: ops.Softmax) -> None:
 def _softmax_desc(tensor: Tensor) -> PrimitiveDesc:
     layout = Descriptor.of(tensor.shape)
     arguments = (FORWARD_TRAINING, SOFTMAX_ACCURATE, layout, layout, 1, None)
-    return needed(first_fast("softmax_forward", [arguments], {"src": layout}))
+    return first_fast("softmax_forward", [arguments], {"src": layout})
 
 
 @binds(ops.SoftmaxBackward)
@@ -180,5 +180,5 @@ def softmax_backward(b: Binder, op: ops.SoftmaxBackward) -> None:
         raise NoFastKernel
     layout = Descriptor.of(op.y.shape)
     backward = (SOFTMAX_ACCURATE, layout, layout, layout, 1, _softmax_desc(op.y), None)
-    desc = needed(first_fast("softmax_backward", [backward], {"src": layout}))
+    desc = first_fast("softmax_backward", [backward], {"src": layout})
     b.tensors(op, desc, {"dst": op.y, "diff_dst": op.dy}, {"diff_src": op.dx}, {"axis": 1})

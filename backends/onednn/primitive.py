@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ctypes import Array, byref, c_char_p, c_float, c_void_p
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ...common.errors import DnnlError
 from ...common.native import Owned
@@ -25,8 +25,6 @@ from .library import ExecArg, library
 from .memory import Descriptor, Memory
 
 Link = tuple[int, float, float] | tuple[int, Descriptor] | tuple[float]
-
-T = TypeVar("T")
 
 
 class Attributes(Owned):
@@ -130,23 +128,19 @@ class NoFastKernel(Exception):
     """Raised in a binding function: NumPy's kernel is to be bound instead."""
 
 
-def needed(found: T | None) -> T:
-    """What was looked for; raises NoFastKernel if it was not found."""
-    if found is None:
-        raise NoFastKernel
-    return found
-
-
 def first_fast(
     kind: str, candidates: Iterable[tuple[Any, ...]], shown: Mapping[str, object]
-) -> PrimitiveDesc | None:
-    """Of the first arguments for which oneDNN has more than reference code, None if of none."""
+) -> PrimitiveDesc:
+    """Of the first arguments for which oneDNN has more than reference code.
+
+    Raises NoFastKernel if it has for none.
+    """
     for arguments in candidates:
         with suppress(DnnlError):
             desc = PrimitiveDesc(kind, *arguments, shown=shown)
             if not desc.is_reference:
                 return desc
-    return None
+    raise NoFastKernel
 
 
 def forward_kind(graph: Graph) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +13,9 @@ from ...graph.ops import Conv2dBackwardFilter
 from ..known import Numbers, numbers, product, result
 from .library import library
 from .memory import ALIGNMENT, Descriptor, Memory
-from .primitive import Attributes, Primitive, PrimitiveDesc, copy
+from .primitive import Attributes, NoFastKernel, Primitive, PrimitiveDesc, copy
 
-Describe = Callable[[Conv2dBackwardFilter, Attributes], PrimitiveDesc | None]
+Describe = Callable[[Conv2dBackwardFilter, Attributes], PrimitiveDesc]
 
 # Channels in a vector, and output columns that jit_bf16 computes in one go.
 VECTOR = 16
@@ -78,11 +79,12 @@ def passes(op: Conv2dBackwardFilter, desc: PrimitiveDesc, describe: Describe) ->
     attributes = Attributes(own_scratchpad=True)
     # A short batch: as many pictures as have work for every thread.
     few = min(op.x.shape[0], max(2, library().threads()))
-    short = replace(op, x=_batch(op.x, few), dy=_batch(op.dy, few))
-    tried = describe(short, attributes)
-    if tried is None or tried.implementation != desc.implementation:
-        short, tried = op, describe(op, attributes)
-    if tried is None:
+    for short in (replace(op, x=_batch(op.x, few), dy=_batch(op.dy, few)), op):
+        with suppress(NoFastKernel):
+            tried = describe(short, attributes)
+            if short is op or tried.implementation == desc.implementation:
+                break
+    else:
         # There is none that lets its scratchpad be given, so nothing can be said.
         return True
     wanted = _wanted(short)

@@ -12,7 +12,7 @@ from ...graph.graph import Tensor
 from ...graph.ops import Advance, ClipByNorm, GatherBatch, GlobalNorm
 from .arenas import flats, stretches
 from .bind import Binder, binds
-from .constants import BINARY_ADD, BINARY_MUL, ELTWISE_LINEAR, FORWARD_INFERENCE
+from .constants import BINARY, ELTWISE_LINEAR, FORWARD_INFERENCE
 from .memory import Descriptor, Memory
 from .primitive import Attributes, PrimitiveDesc, reorder_desc
 from .updates import multiply
@@ -76,8 +76,8 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
         seen = x.view(Descriptor.of(shape))
         spread = (1, channels, *[1] * (len(shape) - 2))
         scale, shift = (b.constant(Descriptor.of(spread), v) for v in (op.scale, op.shift))
-        chain = Attributes(chain=((BINARY_ADD, shift.descriptor),))
-        scaled = (BINARY_MUL, seen.descriptor, scale.descriptor, seen.descriptor, chain)
+        chain = Attributes(chain=((BINARY["add"], shift.descriptor),))
+        scaled = (BINARY["mul"], seen.descriptor, scale.descriptor, seen.descriptor, chain)
         memories = {"src": seen, "src_1": scale, "dst": seen, "post_op_0_src_1": shift}
         b.primitive(op, PrimitiveDesc("binary", *scaled), memories, {"post_op": "add"})
     values = x.array((n, op.x.size // n))

@@ -20,7 +20,7 @@ from .bind import Binder
 from .constants import AVERAGE_WITH_PADDING, FORWARD_INFERENCE
 from .library import Dims
 from .memory import LAYOUTS, Descriptor, Memory
-from .primitive import PrimitiveDesc, first_fast
+from .primitive import NoFastKernel, PrimitiveDesc, first_fast
 
 SHORT = 16
 FEW = 4096
@@ -97,7 +97,7 @@ def layout_name(layout: Descriptor) -> str:
     return next(n for n in LAYOUTS if Descriptor.of(layout.shape, n, dtype) == layout)
 
 
-def _desc(seen: tuple[int, int, int]) -> PrimitiveDesc | None:
+def _desc(seen: tuple[int, int, int]) -> PrimitiveDesc:
     planes, terms, lanes = seen
     window = min(SHORT, terms)
     count = -(-terms // window)
@@ -114,10 +114,11 @@ def pool(
 ) -> tuple[Memory, Lines]:
     """Append one pooling of a buffer, into the first bytes of ``target`` if that is given."""
     seen, after = lines.pooled()
-    desc = _desc(seen)
     if target is None:
         target = b.scratch(Descriptor.of((after.size,)))
-    if desc is None:
+    try:
+        desc = _desc(seen)
+    except NoFastKernel:
         return _by_numpy(b, op, source, seen, after, target)
     memories = {
         "src": Memory(desc.descriptor("src"), source),

@@ -14,7 +14,7 @@ from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Sgd
 from ...graph.ops.updates import ParameterUpdate
 from .arenas import flats, stretches
 from .bind import Binder, binds
-from .constants import BINARY_ADD, BINARY_DIV, BINARY_MUL, ELTWISE_SQRT, FORWARD_INFERENCE
+from .constants import BINARY, ELTWISE_SQRT, FORWARD_INFERENCE
 from .memory import Descriptor, Memory
 from .primitive import Attributes, PrimitiveDesc
 
@@ -35,7 +35,7 @@ def add(
     right: Scaled,
     target: Memory,
     accumulate: float | None = None,
-    algorithm: int = BINARY_ADD,
+    algorithm: int = BINARY["add"],
 ) -> None:
     """target = left * scale + right * scale (+ accumulate * target), one pass over memory.
 
@@ -54,7 +54,7 @@ def add(
 def multiply(b: Binder, op: Op, x: Memory, factor: Memory) -> None:
     """x = factor x; factor: one number."""
     layout = x.descriptor
-    desc = PrimitiveDesc("binary", BINARY_MUL, layout, factor.descriptor, layout, None)
+    desc = PrimitiveDesc("binary", BINARY["mul"], layout, factor.descriptor, layout, None)
     b.primitive(op, desc, {"src": x, "src_1": factor, "dst": x})
 
 
@@ -148,11 +148,11 @@ def adam_update(b: Binder, op: AdamUpdate) -> None:
                 add(b, op, (p, scalar(b, decay)), (g, one), scratch)
                 g = scratch
         add(b, op, (m, first[0]), (g, first[1]), m)
-        add(b, op, (g, second), (g, one), v, accumulate=op.beta2, algorithm=BINARY_MUL)
+        add(b, op, (g, second), (g, one), v, accumulate=op.beta2, algorithm=BINARY["mul"])
         root = (FORWARD_INFERENCE, ELTWISE_SQRT, v.descriptor, scratch.descriptor, 0.0, 0.0, None)
         b.primitive(op, PrimitiveDesc("eltwise_forward", *root), {"src": v, "dst": scratch})
         add(b, op, (scratch, one), (eps[n], one), scratch)
-        add(b, op, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0, algorithm=BINARY_DIV)
+        add(b, op, (m, minus_lr[n]), (scratch, one), p, accumulate=1.0, algorithm=BINARY["div"])
 
 
 @binds(ElementwiseUpdate)

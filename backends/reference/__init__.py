@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from . import (  # noqa: F401
-    augment,
-    classic,
-    combine,
-    linear,
-    losses,
-    norm,
-    pointwise,
-    step,
-    updates,
-    windows,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

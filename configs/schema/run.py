@@ -26,14 +26,11 @@ from ...common.options import (
 from .base import Epochs, Model, Threads, checked, problem, tupled
 from .datasets import Dataset, Folder
 from .layers import WRITTEN, Layer, unique_names
-from .losses import CROSS_ENTROPY, Loss
 from .optimizer import Optimizer
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
-from .training import FIXED, Schedule
+from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-
-_NUMBER = {"type": "number"}
 
 
 def _run_name(value: str) -> str:

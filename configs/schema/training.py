@@ -1,21 +1,19 @@
-"""The learning-rate schedule of a config.
+"""The loss and the learning-rate schedule of a config.
 
-In every formula t is the number of updates done (0 at the first), lr the optimizer's ``lr``.
-Arguments are in steps (updates) unless the key ends in ``_epochs``.
+In every formula of a schedule t is the number of updates done (0 at the first), lr the optimizer's
+``lr``. Arguments are in steps (updates) unless the key ends in ``_epochs``. In those of losses t is
+the right class, s the scores of the last layer, p = softmax(s), K the number of classes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
-
-from ...common.options import LARGEST, Count, Fraction, either
+from ...common.options import Count, Fraction, either
+from ...layers.losses import LOSSES
 from ...optimizers.schedules import SCHEDULES
 from .base import Epochs, Model, Typed, TypedModel, checked
 from .declared import config_models, one_of
-
-Step = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 class WarmupConfig(Model):
@@ -38,10 +36,29 @@ class ScheduleConfig(TypedModel):
     warmup: Annotated[WarmupConfig | None, "Start with a smaller learning rate."] = None
 
 
-_MODELS = config_models(SCHEDULES, ScheduleConfig)
-FIXED = _MODELS["fixed"](type="fixed")
+_SCHEDULES = config_models(SCHEDULES, ScheduleConfig)
+FIXED = _SCHEDULES["fixed"](type="fixed")
 
 if TYPE_CHECKING:
     Schedule = ScheduleConfig
 else:
-    Schedule = one_of(_MODELS, Typed("schedule"))
+    Schedule = one_of(_SCHEDULES, Typed("schedule"))
+
+
+class LossConfig(TypedModel):
+    kind: ClassVar[str] = "loss"
+    type: str
+    written_last: ClassVar[tuple[str, ...]] = ("reduction",)
+    reduction: Annotated[
+        Literal["mean", "sum"],
+        "Over the samples of a batch: mean or sum; the log always shows means.",
+    ] = "mean"
+
+
+_LOSSES = config_models(LOSSES, LossConfig)
+CROSS_ENTROPY = _LOSSES["cross_entropy"](type="cross_entropy")
+
+if TYPE_CHECKING:
+    Loss = LossConfig
+else:
+    Loss = one_of(_LOSSES, Typed("loss"))

@@ -16,7 +16,7 @@ BEFORE = """
 #include <cmath>
 #include <cstring>
 #define __device__
-#define __global__
+#define KERNEL extern "C" void
 #define __forceinline__ inline
 #define __shared__
 typedef long long i64;

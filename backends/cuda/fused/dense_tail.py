@@ -6,18 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ....graph import ops
 from ....graph.graph import Graph, Op, Tensor
-from ....graph.ops import (
-    Activation,
-    ActivationBackward,
-    BiasAdd,
-    BiasGrad,
-    Fused,
-    MatMul,
-    Metrics,
-    SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyBackward,
-)
 from ....graph.rewrites import origins, replace_ops
 from ..binding.bind import Binder
 from ..binding.wide import kind_of
@@ -42,7 +32,7 @@ def rewrite(graph: Graph) -> Graph:
     The gradients of the output layer and of both biases, the loss and the metrics become a second
     operation, that may run beside the others.
     """
-    for entropy in [op for op in graph.ops if isinstance(op, SoftmaxCrossEntropy)]:
+    for entropy in [op for op in graph.ops if isinstance(op, ops.SoftmaxCrossEntropy)]:
         tail = _found(graph, entropy)
         if tail is not None:
             graph = graph.with_ops(tail.fused_in(graph))
@@ -57,37 +47,37 @@ class _Tail:
     between the layers, ``first`` the gradient of the hidden layer's weights.
     """
 
-    hidden: MatMul
-    out: MatMul
-    entropy: SoftmaxCrossEntropy
-    metrics: tuple[Metrics, ...]
-    back: SoftmaxCrossEntropyBackward
-    weight: MatMul
-    data: MatMul
-    slope: ActivationBackward
-    first: MatMul
+    hidden: ops.MatMul
+    out: ops.MatMul
+    entropy: ops.SoftmaxCrossEntropy
+    metrics: tuple[ops.Metrics, ...]
+    back: ops.SoftmaxCrossEntropyBackward
+    weight: ops.MatMul
+    data: ops.MatMul
+    slope: ops.ActivationBackward
+    first: ops.MatMul
 
     def fused_in(self, graph: Graph) -> list[Op]:
         """The graph's operations with the product, the tail and its gradients in their places."""
         tail, gradients = self._forth_and_back(), self._gradients()
-        ops = list(graph.ops)
-        replace_ops(ops, [self.hidden], self._product())
+        found = list(graph.ops)
+        replace_ops(found, [self.hidden], self._product())
         gone = [self.entropy, self.out, self.back, self.data, self.slope, *self.metrics]
-        replace_ops(ops, gone, tail, at=self.slope)
-        replace_ops(ops, [self.weight], gradients)
+        replace_ops(found, gone, tail, at=self.slope)
+        replace_ops(found, [self.weight], gradients)
         if self.first.bias_grad is not None:
-            replace_ops(ops, [self.first], replace(self.first, bias_grad=None))
+            replace_ops(found, [self.first], replace(self.first, bias_grad=None))
         # The second half reads what the first leaves, so it moves behind it.
-        ops.remove(gradients)
-        ops.insert(ops.index(tail) + 1, gradients)
-        return ops
+        found.remove(gradients)
+        found.insert(found.index(tail) + 1, gradients)
+        return found
 
     @property
     def _pre(self) -> Tensor:
         """What the hidden layer's product alone gives."""
         return replace(self.hidden.c, name=f"{self.hidden.c.name}.product")
 
-    def _product(self) -> MatMul:
+    def _product(self) -> ops.MatMul:
         return replace(self.hidden, bias=None, activation=None, activation_alpha=0.0, c=self._pre)
 
     def _head(self) -> tuple[Op, ...]:
@@ -95,14 +85,14 @@ class _Tail:
         hidden, source = self.hidden, self._pre
         assert hidden.activation is not None
         if hidden.bias is None:
-            return (Activation(x=source, y=hidden.c, kind=hidden.activation),)
+            return (ops.Activation(x=source, y=hidden.c, kind=hidden.activation),)
         biased = replace(hidden.c, name=f"{hidden.c.name}.biased")
         return (
-            BiasAdd(x=source, b=hidden.bias, y=biased),
-            Activation(x=biased, y=hidden.c, kind=hidden.activation),
+            ops.BiasAdd(x=source, b=hidden.bias, y=biased),
+            ops.Activation(x=biased, y=hidden.c, kind=hidden.activation),
         )
 
-    def _forth_and_back(self) -> Fused:
+    def _forth_and_back(self) -> ops.Fused:
         entropy, dx = self.entropy, self.slope.dx
         rows = replace(entropy.loss, name=f"{entropy.loss.name}.rows")
         chain = (self.out, replace(entropy, loss=rows), self.back, self.data, self.slope)
@@ -114,11 +104,11 @@ class _Tail:
             origin=origins((self.hidden, self.out, entropy, self.back, self.data, self.slope)),
         )
 
-    def _gradients(self) -> Fused:
+    def _gradients(self) -> ops.Fused:
         """Those of the output layer and of both biases, the loss and the metrics."""
         parts: list[Op] = [self.entropy, *self.metrics, self.weight]
         if self.first.bias_grad is not None:
-            parts.append(BiasGrad(dy=self.slope.dx, db=self.first.bias_grad))
+            parts.append(ops.BiasGrad(dy=self.slope.dx, db=self.first.bias_grad))
         return united(
             GRADIENTS,
             tuple(parts),
@@ -129,26 +119,26 @@ class _Tail:
         )
 
 
-def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
+def _found(graph: Graph, entropy: ops.SoftmaxCrossEntropy) -> _Tail | None:
     """The tail that ends in this loss, if nothing else reads its inner tensors."""
     out = _dense(graph.producer(entropy.x))
     hidden = _dense(graph.producer(out.a)) if out else None
-    back = single(graph.consumers(entropy.log_p), SoftmaxCrossEntropyBackward)
+    back = single(graph.consumers(entropy.log_p), ops.SoftmaxCrossEntropyBackward)
     if not out or not hidden or not back or out.activation or not _tail_fits(out):
         return None
     if hidden.activation not in KINDS:
         return None
     products = graph.consumers(back.dx)
-    weight = next((op for op in products if isinstance(op, MatMul) and op.transpose_a), None)
-    data = next((op for op in products if isinstance(op, MatMul) and op is not weight), None)
+    weight = next((op for op in products if isinstance(op, ops.MatMul) and op.transpose_a), None)
+    data = next((op for op in products if isinstance(op, ops.MatMul) and op is not weight), None)
     if weight is None or data is None or len(products) != 2 or data.b != out.b:
         return None
-    slope = single(graph.consumers(data.c), ActivationBackward)
-    metrics = tuple(op for op in graph.consumers(entropy.x) if isinstance(op, Metrics))
+    slope = single(graph.consumers(data.c), ops.ActivationBackward)
+    metrics = tuple(op for op in graph.consumers(entropy.x) if isinstance(op, ops.Metrics))
     if slope is None or slope.value != out.a or len(metrics) > 1:
         return None
     readers = {out.a: (out, weight, slope), entropy.x: (entropy, *metrics), entropy.loss: metrics}
-    if not all(_same(graph.consumers(tensor), ops) for tensor, ops in readers.items()):
+    if not all(_same(graph.consumers(tensor), known) for tensor, known in readers.items()):
         return None
     first = _bias_gradient(graph, slope.dx, hidden)
     if first is None or (weight.bias_grad is None) != (out.bias is None):
@@ -159,23 +149,23 @@ def _found(graph: Graph, entropy: SoftmaxCrossEntropy) -> _Tail | None:
     return _Tail(hidden, out, entropy, metrics, back, weight, data, slope, first)
 
 
-def _dense(op: Op | None) -> MatMul | None:
+def _dense(op: Op | None) -> ops.MatMul | None:
     """The operation, if it is the product of a dense layer."""
     match op:
-        case MatMul(transpose_a=False, transpose_b=True, b=Tensor(role="parameter")):
+        case ops.MatMul(transpose_a=False, transpose_b=True, b=Tensor(role="parameter")):
             return op
     return None
 
 
-def _tail_fits(out: MatMul) -> bool:
+def _tail_fits(out: ops.MatMul) -> bool:
     classes, hidden = out.b.shape
     return classes <= MOST_CLASSES and hidden <= MOST_HIDDEN and classes * hidden <= MOST_WEIGHTS
 
 
-def _bias_gradient(graph: Graph, dpre: Tensor, hidden: MatMul) -> MatMul | None:
+def _bias_gradient(graph: Graph, dpre: Tensor, hidden: ops.MatMul) -> ops.MatMul | None:
     """The hidden layer's weight gradient, which includes that of the bias, if it has one."""
     for op in graph.consumers(dpre):
-        if isinstance(op, MatMul) and op.transpose_a and op.a == dpre:
+        if isinstance(op, ops.MatMul) and op.transpose_a and op.a == dpre:
             return op if (op.bias_grad is None) == (hidden.bias is None) else None
     return None
 
@@ -187,21 +177,21 @@ def _same(found: Iterable[Op], wanted: Iterable[Op]) -> bool:
 # ---------------------------------------------------------------- the launches
 
 
-def _numbers(b: Binder, op: Fused) -> tuple[Tensor, Any, Any, Defines]:
+def _numbers(b: Binder, op: ops.Fused) -> tuple[Tensor, Any, Any, Defines]:
     """The hidden layer's product and bias, the loss, the geometry."""
-    act, bias = part(op, Activation), part(op, BiasAdd)
+    act, bias = part(op, ops.Activation), part(op, ops.BiasAdd)
     pre = bias.x if bias is not None else act.x
     layout = b.home(pre).layout
-    entropy = part(op, SoftmaxCrossEntropy)
+    entropy = part(op, ops.SoftmaxCrossEntropy)
     names = ("HIDDEN", "STRIDE", "CLASSES", "KIND", "SPAN", "LINES")
     sizes = (layout.shape[1], layout.columns, entropy.x.shape[1], kind_of(act.kind), SPAN, LINES)
     return pre, bias, entropy, defines(dict(zip(names, sizes, strict=True)))
 
 
-def _tail(b: Binder, op: Fused) -> None:
+def _tail(b: Binder, op: ops.Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
-    out = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_b)
-    back, slope = part(op, SoftmaxCrossEntropyBackward), part(op, ActivationBackward)
+    out = next(p for p in op.parts if isinstance(p, ops.MatMul) and p.transpose_b)
+    back, slope = part(op, ops.SoftmaxCrossEntropyBackward), part(op, ops.ActivationBackward)
     n, stored = entropy.x.shape[0], b.home(pre).layout.stored
     dpre = b.output(slope.dx, Layout(slope.dx.shape, stored, dtype=b.number(slope.dx)))
     rows = b.zeros(2 * n)
@@ -215,10 +205,10 @@ def _tail(b: Binder, op: Fused) -> None:
     b.kernel(op, kernel, (n,), arguments, block=(128,), defines=fixed)
 
 
-def _gradients(b: Binder, op: Fused) -> None:
+def _gradients(b: Binder, op: ops.Fused) -> None:
     pre, bias, entropy, fixed = _numbers(b, op)
-    weight = next(p for p in op.parts if isinstance(p, MatMul) and p.transpose_a)
-    metrics, first = part(op, Metrics), part(op, BiasGrad)
+    weight = next(p for p in op.parts if isinstance(p, ops.MatMul) and p.transpose_a)
+    metrics, first = part(op, ops.Metrics), part(op, ops.BiasGrad)
     n, stride = entropy.x.shape[0], b.home(pre).layout.columns
     dpre = b.home(op.bf16[0])
     targets = (weight.c, first and first.db, weight.bias_grad)

@@ -6,10 +6,9 @@ masks are those of every other backend. cuDNN's dropout has a generator of its o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,20 +48,9 @@ def add(b: Binder, op: ops.Add) -> None:
     where = (1, 1) if len(layout.shape) == 1 else row(layout)
     f = (kind_of(op.activation), f32(op.activation_alpha), check)
     arguments = (pointers, len(terms), y, i64(layout.size), *f, *where, inner(layout))
-    return _fours(b, op, "add_terms", y, arguments, shown)
-
-
-def _fours(
-    b: Binder,
-    op: Op,
-    name: str,
-    y: Buffer,
-    arguments: Sequence[Any],
-    shown: Mapping[str, object],
-) -> None:
-    """A thread for each four numbers of y."""
-    kernel = ("combine.cu", name, y.dtype)
-    b.kernel(op, kernel, ceil_div(y.layout.size, 4), arguments, shown)
+    # A thread for each four numbers of y.
+    kernel = ("combine.cu", "add_terms", y.dtype)
+    return b.kernel(op, kernel, ceil_div(layout.size, 4), arguments, shown)
 
 
 @binds(ops.Scale)
@@ -70,7 +58,8 @@ def scale(b: Binder, op: ops.Scale) -> None:
     layout = _common(b, (op.x,), op.y)
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     arguments = (x, y, i64(layout.size), f32(op.factor))
-    _fours(b, op, "scale", y, arguments, {"factor": op.factor})
+    kernel = ("combine.cu", "scale", y.dtype)
+    b.kernel(op, kernel, ceil_div(layout.size, 4), arguments, {"factor": op.factor})
 
 
 # ---------------------------------------------------------------- channels
@@ -180,4 +169,5 @@ def dropout_backward(b: Binder, op: ops.DropoutBackward) -> None:
     layout = replace(mask.layout, dtype=b.number(op.dx))
     dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)
     arguments = (dy, mask, dx, i64(layout.size), f32(op.scale))
-    _fours(b, op, "dropout_backward", dx, arguments, {"scale": op.scale})
+    kernel = ("combine.cu", "dropout_backward", dx.dtype)
+    b.kernel(op, kernel, ceil_div(layout.size, 4), arguments, {"scale": op.scale})

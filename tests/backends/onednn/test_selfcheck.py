@@ -11,7 +11,7 @@ from dnnstack.backends.onednn import convolution, selfcheck
 from dnnstack.backends.onednn.executable import OneDnnExecutable
 from dnnstack.backends.onednn.library import library
 from dnnstack.backends.onednn.memory import Memory
-from dnnstack.backends.onednn.primitive import Attributes, Primitive, PrimitiveDesc
+from dnnstack.backends.onednn.primitive import Attributes, NoFastKernel, Primitive, PrimitiveDesc
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
 from dnnstack.graph.geometry import Window
@@ -346,4 +346,8 @@ def test_what_cannot_be_tried_is_taken(monkeypatch):
 def unavailable():
     (op,) = drafted(PLAIN).graph.ops
     desc = convolution.filter_gradient_desc(op, {}, "float32")
-    return op, desc, lambda op, attributes: None
+
+    def describe(op, attributes):
+        raise NoFastKernel
+
+    return op, desc, describe
