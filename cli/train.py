@@ -173,7 +173,19 @@ def _again(
 
 
 def _command(title: str, *words: str) -> str:
-    return f"{title:<11} {printable(shlex.join(['dnnstack', *words]))}"
+    return f"{title:<11} {' '.join(map(quoted, ('dnnstack', *words)))}"
+
+
+def quoted(word: str) -> str:
+    """The word as it is typed in a shell; with bytes that are not printable, in bash or zsh."""
+    if printable(word) == word:
+        return shlex.quote(word)
+    plain = word.replace("\\", "\\\\").replace("'", "\\'")
+    signs = (
+        sign if printable(sign) == sign else "".join(f"\\x{b:02x}" for b in os.fsencode(sign))
+        for sign in plain
+    )
+    return f"$'{''.join(signs)}'"
 
 
 def _is_latest(run: Path) -> bool:

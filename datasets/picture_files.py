@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import glob
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ _MAX_PIXELS = 64_000_000
 _ORIENTATION = 0x0112
 # By rounding, floating-point pixels may exceed black and white by this share of white.
 _SLACK = 1e-3
+# How the kinds of PPM that are written in decimal digits begin; the most comments of one, because
+# Pillow's time grows with the square of their number.
+_PLAIN = (b"P1", b"P2", b"P3")
+_MOST_COMMENTS = 1000
 # Rows of a picture whose pixels are converted at a time.
 _STRIP = 256
 
@@ -91,6 +95,8 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
             warnings.simplefilter("ignore")
             if not file.peek(1):
                 raise DatasetError(f"{path}: is empty, 0 bytes")
+            if file.peek(2)[:2] in _PLAIN:
+                _check_comments(path, file)
             image = Image.open(file, formats=FORMATS)
             if image.width * image.height > _MAX_PIXELS:
                 raise DatasetError(
@@ -116,7 +122,16 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
         raise DatasetError(f"{path}: the picture is damaged or cannot be read ({error})") from None
 
 
-@functools.cache
+def _check_comments(path: Path, file: BinaryIO) -> None:
+    count = sum(piece.count(b"#") for piece in iter(partial(file.read, 1 << 16), b""))
+    if count > _MOST_COMMENTS:
+        raise DatasetError(
+            f"{path}: has {count} comments, more than {_MOST_COMMENTS}; remove them first"
+        )
+    file.seek(0)
+
+
+@cache
 def _silence_libtiff() -> None:
     """Keep libtiff from printing what is wrong with a file; Pillow raises an error for it anyway.
 

@@ -104,6 +104,7 @@ def test_common_stays_a_small_leaf() -> None:
             "files.py",
             "locks.py",
             "machine.py",
+            "machine_load.py",
             "native.py",
             "options.py",
             "printable.py",

@@ -13,9 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
+from dnnstack.cli import completion
+from dnnstack.cli.main import dnnstack as main_group
 from dnnstack.cli.main import main
+from dnnstack.cli.train import quoted
 from dnnstack.datasets import picture_files
 from PIL import Image
 
@@ -347,3 +351,21 @@ def test_a_terminal_gets_csv_written_out(
     os.close(ours)
     assert left(text) == []
     assert len(text.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "word", [NAME, "it's \\n\n", os.fsdecode(b"a\xff\x9b"), "two words", "a$b"]
+)
+def test_a_command_to_copy_means_the_same_to_a_shell(word: str) -> None:
+    shown = quoted(word)
+    assert left(shown) == []
+    done = subprocess.run(["bash", "-c", f"printf %s {shown}"], capture_output=True, timeout=60)
+    assert done.stdout == os.fsencode(word)
+
+
+def test_the_tab_key_offers_no_hostile_run(here: Path) -> None:
+    named_run(here)
+    shutil.copytree(here / "runs" / NAME, here / "runs" / "plain")
+    command = main_group.commands["eval"]
+    offered = completion.runs(click.Context(command), command.params[0], "")
+    assert [item.value for item in offered] == ["plain"]

@@ -6,9 +6,7 @@ import contextlib
 import gzip
 import io
 import struct
-import sys
 import tarfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,26 +17,12 @@ from dnnstack.datasets.download import RemoteFile, _sha256
 from dnnstack.datasets.gzip_file import GzipError, unpacked
 from dnnstack.datasets.idx import read_idx
 
+from ..support.work import work
+
 FOLDER = "set"
 SIZES = {"a.bin": 3000, "b.bin": 10}
 CONTENTS = {name: bytes(range(256)) * (size // 256 + 1) for name, size in SIZES.items()}
 MEGABYTE = 1 << 20
-
-
-def work(task: Callable[[], object]) -> int:
-    """The number of calls, of Python's functions and of C's, that a task makes."""
-    calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        task()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 def header(flags: int, extra: bytes, content: bytes = b"") -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, DatasetError
+from dnnstack.common.locks import lock
 from dnnstack.configs import RunConfig
 from dnnstack.datasets import ImageSet
 from dnnstack.reports.evaluate_text import as_text
@@ -205,3 +207,18 @@ def test_the_best_on_validation_is_taken_not_the_newest(
     found = find_trained("tiny", None, tmp_path / "runs", heard.append)
     assert found.path.name == f"step-{state.step + 9}.safetensors"
     assert "(the newest)" in heard[-1]
+
+
+def test_a_save_that_is_going_on_is_no_damage(trained: Trained, tmp_path: Path) -> None:
+    """The lock of the run's training decides between a save that goes on and one that was cut."""
+    checkpoint, runs = trained.checkpoint, tmp_path / "runs"
+    later = replace(checkpoint.state, step=checkpoint.state.step + 5)
+    path = write_checkpoint(
+        trained.path.parent, checkpoint.arrays, later, checkpoint.provenance, keep=3
+    )
+    path.with_suffix(".json").unlink()
+    for held, said in ((True, "a training is saving it right now"), (False, "was interrupted")):
+        heard: list[str] = []
+        with lock(runs / "tiny" / "lock") if held else contextlib.nullcontext():
+            assert find_trained("tiny", None, runs, heard.append).path == trained.path
+        assert [said in text for text in heard] == [True, False]
