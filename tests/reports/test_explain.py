@@ -6,15 +6,20 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from dnnstack.backends.base import Backend, Limits
+from dnnstack.backends.onednn import backend as backend_module
+from dnnstack.backends.settling import DISTURBED
 from dnnstack.configs import RunConfig
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.reports.explain import Explanation, Operation, explain
 from dnnstack.reports.explain_text import as_text, quantity
+from dnnstack.training.listener import Listener
 from dnnstack.training.session import Session
+from dnnstack.training.trainer import train
 from numpy.typing import NDArray
 
 Tiny = Callable[..., RunConfig]
@@ -161,3 +166,21 @@ def test_calls_that_are_alike_are_one_line_with_their_number_and_time(
     (line,) = [line for line in as_text(found).splitlines() if ", 2 times" in line]
     assert f"{call.bound.library} {call.bound.function}, 2 times" in line
     assert "4.00 ms" in line
+
+
+def test_choices_made_beside_other_programs_are_told_once(
+    tiny: Tiny, onednn: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a line each, of ``explain`` and of ``train``."""
+    monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "cache"))
+    busy = SimpleNamespace(crowd=lambda threads: True)
+    monkeypatch.setattr(backend_module, "Others", lambda: busy)
+    monkeypatch.setattr(backend_module, "crowded", lambda threads: True)
+    for _ in range(2):
+        notices: list[str] = []
+        explain(tiny(), Path("tiny.yaml"), onednn, False, notices.append)
+        assert notices == [DISTURBED]
+    listener = Listener()
+    listener.notice = notices.append  # type: ignore[method-assign]
+    train(tiny("train.max_steps=1"), onednn, Path("unused"), listener=listener)
+    assert notices == [DISTURBED] * 2

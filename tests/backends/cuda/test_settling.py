@@ -105,9 +105,9 @@ def test_a_search_beside_another_program_says_so(monkeypatch, moment):
     ("waits", "busy"),
     [
         # Milliseconds on an H200: alone, with the odd pause; beside small kernels, large ones.
-        ([0.019] * 9 + [0.26], False),
-        ([0.019] * 9 + [8.0], False),
-        ([0.17, 0.317, 0.33, 0.36], True),
+        ([0.014] * 9 + [0.26], False),
+        ([0.02] * 9 + [8.0], False),
+        ([0.17, 0.31, 0.33, 0.36], True),
         ([2.0, 2.4], True),
     ],
 )
