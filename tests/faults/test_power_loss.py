@@ -29,7 +29,7 @@ from .test_failing_calls import EVERYTHING
 
 PARTS = 8 if EVERYTHING else 1
 # Of the states of a scene, how many are looked at, and how many of these are resumed from.
-LOOKED_AT, RESUMED = 400, 12
+LOOKED_AT, RESUMED = 200, 10
 pytestmark = pytest.mark.timeout(0 if EVERYTHING else 600)
 Note = Callable[[str, object], None]
 
@@ -79,7 +79,7 @@ def _look_at(
     if EVERYTHING:
         chosen, resumed = states if share else states[part::PARTS], 20 if share else 1
     else:
-        chosen = states[:: max(1, len(states) * max(share, 1) // LOOKED_AT)]
+        chosen = states[:: -(-len(states) * max(share, 1) // LOOKED_AT)]
         resumed = max(1, len(chosen) * max(share, 1) // RESUMED)
     faults = []
     for number, state in enumerate(chosen):
