@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..common.files import atomic_write
+from ..common.text import cut
 from ..training.records.run_log import CSV
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CURVES = "curves.png"
+_LONGEST_REASON = 200
 _COLUMNS = ("epoch", "loss", "accuracy", "learning_rate")
 _TRAIN, _VALIDATION, _RATE = "#4c78a8", "#e45756", "#54806a"
 _BEST = "#30343b"
@@ -38,7 +40,8 @@ def draw_curves(run: Path, notice: Callable[[str], None]) -> Path | None:
             return None
         atomic_write(run / CURVES, _png(points, run.name))
     except Exception as error:
-        notice(f"{run / CURVES}: the curves were not drawn ({type(error).__name__}: {error})")
+        reason = cut(f"{type(error).__name__}: {error}", _LONGEST_REASON)
+        notice(f"{run / CURVES}: the curves were not drawn ({reason})")
         return None
     return run / CURVES
 

@@ -325,7 +325,7 @@ def test_warnings_and_tracebacks_of_bugs(here: Path, capfd: pytest.CaptureFixtur
 import sys, warnings
 from dnnstack.cli import main, runs
 from dnnstack.reports import runs_report
-def bug(folder):
+def bug(*arguments):
     warnings.warn({NAME!r})
     raise ValueError({NAME.replace(chr(10), "")!r})
 runs_report.report_runs = bug

@@ -84,6 +84,9 @@ class _Watch:
         full = os.path.abspath(os.fsdecode(path))
         if full == self.folder or full.startswith(f"{self.folder}/"):
             return True
+        # A new folder is made durable in those above it.
+        if not changes and self.folder.startswith(f"{full}/"):
+            return True
         return full == os.devnull or (not changes and full.startswith(self._readable))
 
 

@@ -20,18 +20,18 @@ DEVICES = (
         (f"{_PARITY}[cpu-conv2d-bias-relu]", f"{_PARITY}[cpu-conv2d-stride-bias-relu]"),
     ),
     Mutant(
-        "oneDNN: strides of a convolution's height and width swapped",
+        "oneDNN: padding of a convolution at the other ends",
         f"{_ONEDNN}/convolution.py",
-        "Dims(*strides), Dims(*holes)",
-        "Dims(*strides[::-1]), Dims(*holes)",
-        (f"{_PARITY}[cpu-conv2d-uneven]",),
+        "Dims(top, left), Dims(bottom, right)",
+        "Dims(bottom, right), Dims(top, left)",
+        (f"{_PARITY}[cpu-conv2d-lopsided]",),
     ),
     Mutant(
         "oneDNN: the target's probability without smoothing",
         f"{_ONEDNN}/losses.py",
         "        if spread:\n            lost += spread * every.sum()\n",
         "",
-        (f"{_PARITY}[cpu-softmax_cross_entropy-plain]",),
+        (f"{_PARITY}[cpu-softmax_cross_entropy-masked]",),
     ),
     Mutant(
         "oneDNN: a masked target takes from the sample before it",
@@ -59,7 +59,7 @@ DEVICES = (
         f"{_ONEDNN}/updates.py",
         "factors.append((keep.array(), 1.0, op.weight_decay[i] * op.factor(i)))",
         "factors.append((keep.array(), 1.0, -op.weight_decay[i] * op.factor(i)))",
-        (f"{_PARITY}[cpu-update-momentum-all]",),
+        (f"{_PARITY}[cpu-update-nesterov-all]",),
     ),
     Mutant(
         "oneDNN: memory is given away while it is still read",
@@ -175,7 +175,6 @@ DEVICES = (
         "        self._ahead.clear()\n        self._next = None\n",
         "",
         (f"{_FEEDS}::test_a_new_order_drops_what_was_gathered_ahead",),
-        hangs=True,
     ),
     Mutant(
         "CUDA: the samples of a shared section count once too often",

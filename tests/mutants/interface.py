@@ -198,14 +198,14 @@ INTERFACE = (
         "reports/runs_report.py",
         "            seconds, spent, ended = seconds + spent, 0.0, None\n",
         "            seconds, spent, ended = spent, 0.0, None\n",
-        ("reports/test_runs_report.py::test_a_resume_begins_anew_and_adds_up",),
+        ("reports/test_runs_report.py::test_the_time_of_every_process_counts",),
     ),
     Mutant(
         "predict: columns of CSV and header in different orders",
         "training/predict.py",
         'COLUMNS = ("path", "label", "index", "probability"',
         'COLUMNS = ("path", "index", "label", "probability"',
-        ("reports/test_predict_text.py::test_a_row_of_csv_can_be_read_back",),
+        ("cli/test_predict.py::test_csv",),
     ),
     Mutant(
         "predict: the least likely comes first",

@@ -26,8 +26,7 @@ _SECONDS = re.compile(r"in [0-9.]+s")
 class Mutant:
     """``old``, which occurs ``times`` times in the package's ``file``, is replaced by ``new``.
 
-    tests: node ids below tests/, at least one of which must then fail. hangs: whether running into
-    the time limit counts as failing.
+    tests: node ids below tests/, at least one of which must then fail.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
     times: int = 1
-    hangs: bool = False
 
     def applied(self, text: str) -> str:
         """The file's text with the fault. Raises ValueError if the entry does not fit it."""

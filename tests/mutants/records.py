@@ -265,7 +265,7 @@ RECORDS = (
         _READER,
         "_LONGEST_MANIFEST, _LONGEST_REASON = 1 << 26, 1 << 16, 200",
         "_LONGEST_MANIFEST, _LONGEST_REASON = 1 << 26, 1 << 40, 1 << 40",
-        (f"{_METADATA}::test_any_manifest_is_read_or_refused_in_a_line",),
+        (f"{_METADATA}::test_a_manifest_larger_than_any_is_not_read",),
     ),
     Mutant(
         "typed JSON: text is converted to numbers",

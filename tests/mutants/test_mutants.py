@@ -72,11 +72,9 @@ def test_an_entry_that_does_not_fit_is_an_error() -> None:
         mutant.applied("what is here")
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", [name for name in LISTS if {*LISTS[name]} & {*CHOSEN}])
 def test_the_unchanged_copy_passes(copy: Copy, name: str) -> None:
     tests = {node: None for m in LISTS[name] if m in CHOSEN for node in m.tests}
-    if not tests:
-        pytest.skip("no fault of this list is tried; DNNSTACK_MUTANTS=all tries all")
     status, said = copy.output(list(tests), LONG)
     assert status == 0, said
     assert ran(said), said
@@ -87,9 +85,7 @@ def test_the_fault_is_noticed(copy: Copy, mutant: Mutant) -> None:
     status, said = copy.output_with(mutant)
     if status == 0 and not ran(said):
         pytest.skip(f"skipped here: {mutant.tests}")
-    if status is None and mutant.hangs:
-        return
-    # 1: a test has failed; anything else is an error of pytest, or of the entry.
+    # 1: a test has failed; anything else is an error of pytest or of the entry, or no end.
     assert status == 1, said
     assert " failed" in said or " error" in said, said
 

@@ -97,6 +97,13 @@ def test_a_failure_is_said_and_goes_no_further(tmp_path: Path, fault: str) -> No
     assert text.startswith(f"{tmp_path / CURVES}: the curves were not drawn (")
 
 
+def test_a_long_cell_is_not_repeated(tmp_path: Path) -> None:
+    run_folder(tmp_path, f"{ROWS}21,2.1,train,{'x' * 100_000},0.5,0.1\n")
+    heard: list[str] = []
+    assert draw_curves(tmp_path, heard.append) is None
+    assert len(heard[0]) < len(str(tmp_path)) + 300
+
+
 def test_matplotlib_is_loaded_when_it_draws_and_not_before(tmp_path: Path) -> None:
     run_folder(tmp_path)
     code = (

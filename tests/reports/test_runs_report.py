@@ -86,6 +86,13 @@ def test_a_resume_begins_anew_and_adds_up(tmp_path: Path) -> None:
         assert only(tmp_path).state == "running"
 
 
+def test_the_time_of_every_process_counts(tmp_path: Path) -> None:
+    again = [event("resume", step, time=500.0 + step, total_steps=80) for step in (20, 40)]
+    first, second, third = (event("train", step, seconds=step / 10) for step in (20, 40, 60))
+    write(tmp_path, "net", START, first, again[0], second, again[1], third)
+    assert only(tmp_path).seconds == 2.0 + 4.0 + 6.0
+
+
 def test_a_rollback_takes_steps_back(tmp_path: Path) -> None:
     back = event("rollback", 10, rollback=1)
     write(tmp_path, "net", START, TRAINED, event("train", 30), back)

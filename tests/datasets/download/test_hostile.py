@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import os
+=======
+import contextlib
+>>>>>>> mutants
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dnnstack.common.errors import DatasetError
 
 from ...support.https_server import Answer, Request, nothing_for, serving
 from ...support.mirrors import CONTENT, FILE, Heard, check, failure, fetch, left, whole
@@ -117,6 +122,18 @@ def test_an_endless_body_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert max(heard.done) <= FILE.most < 1.1 * len(CONTENT)
     assert left(folder) == ["set.bin.part"]
     assert (folder / "set.bin.part").stat().st_size == 0
+
+
+def test_a_body_longer_than_the_file_is_cut(folder: Path) -> None:
+    def longer(request: Request) -> None:
+        request.begin(200)
+        with contextlib.suppress(OSError):
+            request.wfile.write(CONTENT * 10)
+
+    heard = Heard()
+    with serving(longer) as server, pytest.raises(DatasetError, match="sends more than the"):
+        fetch(folder, server.url, listener=heard)
+    assert max(heard.done) <= FILE.most
 
 
 def test_a_longer_file_is_not_even_begun(folder: Path) -> None:

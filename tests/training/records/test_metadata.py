@@ -164,6 +164,16 @@ def test_any_manifest_is_read_or_refused_in_a_line(tmp_path: Path, wrong: str) -
     assert len(str(caught.value)) < 300
 
 
+def test_a_manifest_larger_than_any_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "step-1.json"
+    text = json.dumps({"bytes": 1, "sha256": "0" * 64})
+    path.write_text(text + " " * 60_000)
+    assert read_manifest(path)[0].bytes == 1
+    path.write_text(text + " " * 70_000)
+    with pytest.raises(CheckpointError, match="is larger than 65,536 bytes"):
+        read_manifest(path)
+
+
 def test_nothing_is_converted() -> None:
     for text in ("1.0", '"1"', "true", "null", "-1", str(2**53 + 1)):
         with pytest.raises(ValueError, match="Input should be"):

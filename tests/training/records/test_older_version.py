@@ -39,6 +39,9 @@ CHECKPOINTS = sorted(str(path.relative_to(OLDER)) for path in OLDER.rglob("*.saf
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 NOWHERE = Path("/unused")
 TIMED = ("seconds", "images_per_second", "time", "training_seconds")
+# The older version gave the checkpoint of a stop a line before the validation that was still due.
+# A run that was not stopped has no such line, and a resume now takes it back.
+STOPPED = {"parts": {"event": "checkpoint", "step": 16, "file": "step-16.safetensors"}}
 # What twenty small steps make of roundings.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
 
@@ -138,7 +141,8 @@ def test_a_resume_ends_where_the_older_version_did(continued: Continued) -> None
     for name, array in wanted.items():
         np.testing.assert_allclose(continued.end.arrays[name], array, **TOLERANCE, err_msg=name)
     assert_close(state_table(continued.end), state_table(continued.wanted), "state")
-    assert_close(continued.records["log"], expected["records"]["log"], LOG)
+    log = [line for line in expected["records"]["log"] if line != STOPPED.get(continued.run.name)]
+    assert_close(continued.records["log"], log, LOG)
     tables = (continued.records["csv"], expected["records"]["csv"])
     assert_close(*(list(map(cells, text.splitlines())) for text in tables), CSV)
 
