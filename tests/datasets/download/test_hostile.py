@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import os
-=======
 import contextlib
->>>>>>> mutants
+import os
 from collections.abc import Callable
 from pathlib import Path
 
