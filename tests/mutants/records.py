@@ -26,8 +26,8 @@ RECORDS = (
     Mutant(
         "files: the folder is not synchronised after the name has changed",
         "common/files.py",
-        "        raise\n    sync_folder(target.parent)\n",
-        "        raise\n",
+        "        if durable:\n            sync_folder(target.parent)\n",
+        "",
         (f"{_FILES}::test_data_reach_the_disk_before_the_name_changes",),
     ),
     Mutant(
@@ -40,8 +40,8 @@ RECORDS = (
     Mutant(
         "files: a new folder is not synchronised in its parent",
         "common/files.py",
-        "    sync_folder(folder.parent)\n",
-        "",
+        "            ) from None\n    sync_folder(folder.parent)\n",
+        "            ) from None\n",
         (f"{_FILES}::test_folders_are_made_durable_from_the_top",),
     ),
     Mutant(
@@ -110,8 +110,8 @@ RECORDS = (
     Mutant(
         "files: other programs' temporary files are deleted too",
         "common/files.py",
-        'r"\\..+\\.\\d+\\.[0-9a-f]{8}\\.tmp"',
-        'r".*\\.tmp"',
+        r'r"\.(?P<target>.+)\.(?P<process>\d+)\.[0-9a-f]{8}\.tmp"',
+        r'r"(?P<target>.*?)(?P<process>\d*)\.tmp"',
         (f"{_FILES}::test_what_killed_writers_left_is_deleted_and_nothing_else",),
     ),
     Mutant(
@@ -124,8 +124,8 @@ RECORDS = (
     Mutant(
         "lock: empties a file that is none",
         "common/locks.py",
-        "    if text and not _HOLDER.fullmatch(text):\n",
-        "    if False:\n",
+        "            if not _TORN.fullmatch(text):\n",
+        "            if False:\n",
         (f"{_LOCKS}::test_other_content_than_a_lock_s_stays",),
     ),
     Mutant(
@@ -172,8 +172,8 @@ RECORDS = (
     Mutant(
         "checkpoint: the tensors are deleted before the manifest",
         _STORE,
-        '    for kind in ("json", "safetensors"):\n',
-        '    for kind in ("safetensors", "json"):\n',
+        'for kind in ("json", "safetensors")}',
+        'for kind in ("safetensors", "json")}',
         (f"{_COMMIT}::test_the_manifest_comes_last_and_goes_first",),
     ),
     Mutant(
@@ -186,15 +186,15 @@ RECORDS = (
     Mutant(
         "checkpoint: the oldest are kept instead of the newest",
         _STORE,
-        "if step <= state.step][:keep]",
-        "if step <= state.step][-keep:]",
+        "*earlier[:keep]",
+        "*earlier[-keep:]",
         (f"{_CHOICE}::test_the_last_k_and_the_best_are_kept",),
     ),
     Mutant(
         "checkpoint: the best one is deleted",
         _STORE,
-        "        wanted.append(state.best.step)\n",
-        "        pass\n",
+        "*earlier[:keep], *best}",
+        "*earlier[:keep]}",
         (f"{_CHOICE}::test_the_last_k_and_the_best_are_kept",),
     ),
     Mutant(
@@ -249,7 +249,7 @@ RECORDS = (
     Mutant(
         "checkpoint: the machine's memory is no limit",
         _READER,
-        "        if size > _memory():\n",
+        "        if size > main_memory():\n",
         "        if False:\n",
         (f"{_METADATA}::test_a_file_larger_than_the_memory_is_not_read",),
     ),
@@ -313,8 +313,8 @@ RECORDS = (
     Mutant(
         "logs: a resume keeps what is written again",
         "training/records/run_log.py",
-        "return int(at) <= (window_start if",
-        "return int(at) <= (step if",
+        "return int(at) <= last.get(split, step)",
+        "return int(at) <= step",
         (f"{_LOG}::test_cut",),
     ),
     Mutant(
