@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,37 +49,32 @@ class Start:
     end: Checkpoint | None
 
 
-def start_four(
-    folder: Path, environment: dict[str, str], mode: str, caches: list[str]
-) -> list[Start]:
-    meeting = folder / "meeting"
-    meeting.mkdir()
+def prepare(folder: Path) -> None:
+    (folder / "meeting").mkdir()
     (folder / "net.yaml").write_text(CONFIG, encoding="utf-8")
-    runs = [f"runs-{number}" for number in range(4)]
-    children = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                str(SCRIPT),
-                str(number),
-                str(meeting),
-                mode,
-                *TRAIN,
-                "--runs-dir",
-                run,
-            ],
-            cwd=folder,
-            env={**environment, "DNNSTACK_CACHE": cache},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number, (run, cache) in enumerate(zip(runs, caches, strict=True))
-    ]
+
+
+def start(
+    folder: Path, environment: dict[str, str], mode: str, number: int, cache: str
+) -> subprocess.Popen[str]:
+    own = (str(number), str(folder / "meeting"), mode)
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *own, *TRAIN, "--runs-dir", f"runs-{number}"],
+        cwd=folder,
+        env={**environment, "DNNSTACK_CACHE": cache},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_four(folder: Path, environment: dict[str, str], mode: str, cache: Path) -> list[Start]:
+    prepare(folder)
+    children = [start(folder, environment, mode, number, str(cache)) for number in range(4)]
     found = []
-    for child, run in zip(children, runs, strict=True):
+    for number, child in enumerate(children):
         _, errors = child.communicate(timeout=300)
-        checkpoints = folder / run / "net" / "checkpoints"
+        checkpoints = folder / f"runs-{number}" / "net" / "checkpoints"
         end = newest_checkpoint(checkpoints) if child.returncode == 0 else None
         found.append(Start(child.returncode, errors, end))
     return found
@@ -97,7 +93,7 @@ def different(starts: list[Start]) -> int:
 
 def test_four_starts_at_once_have_equal_bits(tmp_path: Path, environment: dict[str, str]) -> None:
     cache = tmp_path / "cache"
-    starts = start_four(tmp_path, environment, "meet", [str(cache)] * 4)
+    starts = start_four(tmp_path, environment, "meet", cache)
     assert [each.status for each in starts] == [0] * 4, starts
     assert searched(tmp_path) == 1
     assert different(starts) == 1
@@ -108,14 +104,14 @@ def test_four_starts_at_once_have_equal_bits(tmp_path: Path, environment: dict[s
 
 
 def test_the_one_that_searches_may_be_killed(tmp_path: Path, environment: dict[str, str]) -> None:
-    starts = start_four(tmp_path, environment, "die", [str(tmp_path / "cache")] * 4)
+    starts = start_four(tmp_path, environment, "die", tmp_path / "cache")
     assert sorted(each.status for each in starts) == [-signal.SIGKILL, 0, 0, 0], starts
     assert searched(tmp_path) == 2
     assert different(starts) == 1
 
 
 def test_without_locks_the_first_wins(tmp_path: Path, environment: dict[str, str]) -> None:
-    starts = start_four(tmp_path, environment, "lockless", [str(tmp_path / "cache")] * 4)
+    starts = start_four(tmp_path, environment, "lockless", tmp_path / "cache")
     assert [each.status for each in starts] == [0] * 4, starts
     assert searched(tmp_path) == 4
     assert different(starts) == 1
@@ -126,7 +122,29 @@ def test_without_a_common_cache_the_last_bits_differ(
 ) -> None:
     """So the tests above can fail; and every process can do without a cache that it can write."""
     (tmp_path / "file").touch()
-    starts = start_four(tmp_path, environment, "meet", [str(tmp_path / "file" / "cache")] * 4)
+    starts = start_four(tmp_path, environment, "meet", tmp_path / "file" / "cache")
     assert [each.status for each in starts] == [0] * 4, starts
     assert searched(tmp_path) == 4
     assert different(starts) > 1
+
+
+def test_who_waits_says_for_whom_and_can_be_interrupted(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    prepare(tmp_path)
+    cache = str(tmp_path / "cache")
+    with start(tmp_path, environment, "hang", 0, cache) as searching:
+        while searched(tmp_path) == 0:
+            assert searching.poll() is None
+            time.sleep(0.05)
+        with start(tmp_path, environment, "hang", 1, cache) as waiting:
+            assert waiting.stderr is not None
+            for line in waiting.stderr:
+                if "is timing the calls of this network" in line:
+                    break
+            assert f"pid {searching.pid} on " in line
+            waiting.send_signal(signal.SIGINT)
+            assert "interrupted before the first step" in waiting.communicate(timeout=300)[0]
+            assert waiting.returncode == 130
+        searching.kill()
+    assert searched(tmp_path) == 1

@@ -3,7 +3,7 @@
 A script: ``NUMBER FOLDER MODE`` and a command line. It meets ``MEETING`` processes in the folder
 before its search ends, so that all of them have come to ask for the choices by then. MODE ``die``
 kills the first process that searches; ``lockless`` is a file system without locks, on which all of
-them search.
+them search; ``hang`` meets nobody, and its search does not end.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def _arm(number: int, folder: Path, mode: str) -> None:
 
     def search(graph: Any, defaults: Mapping[str, str], seconds: Any) -> dict[str, str]:
         (folder / f"searched-{number}").touch()
+        if mode == "hang":
+            time.sleep(_PATIENCE)
         _meet(folder, "arrived", number, MEETING)
         if mode == "lockless":
             # Nobody has stored a table before the last one searches.
