@@ -30,7 +30,7 @@ from .train import train
 
 _INTERRUPTED = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
-"""What the system reports if standard output is a file on a disk that is full or fails."""
+"""What the system reports of a disk that is full or fails; without a file, of standard output."""
 
 
 @click.group(
@@ -110,9 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             1,
         )
     except OSError as error:
-        # Files that commands write themselves are named in errors of their own.
-        if error.filename is not None or error.errno not in _FULL:
+        if error.errno not in _FULL:
             raise
+        if error.filename is not None:
+            return _complain(f"{error.filename}: {error.strerror}", 1)
         console.drop_output()
         return _complain(
             f"standard output: cannot be written: {error.strerror}; the output is incomplete", 1

@@ -15,6 +15,7 @@ OPS = (
 )
 WRITING = OPS[: OPS.index("read")]
 READING = ("read", "opendir")
+LOOKING = ("stat",)
 ACTIONS = ("nothing", "fail", "short", "kill before", "kill after")
 RECORD = struct.Struct("=IIiiqqqiIII")
 
@@ -88,7 +89,8 @@ def read_trace(path: Path) -> list[Call]:
 
 
 def _failing(name: str, ops: tuple[str, ...] = WRITING, lasting: bool = False) -> Fault:
-    text = f"{name}{'-reading' if ops is READING else ''}{'-from-then-on' if lasting else ''}"
+    which = {READING: "-reading", LOOKING: "-looking"}.get(ops, "")
+    text = f"{name}{which}{'-from-then-on' if lasting else ''}"
     return Fault(text, "fail", getattr(errno, name), lasting, ops)
 
 
@@ -99,7 +101,9 @@ FAILURES = (
     _failing("EIO", READING),
     _failing("EACCES", READING),
     _failing("EINTR", READING),
+    _failing("EIO", LOOKING),
+    _failing("EACCES", LOOKING),
     Fault("short", "short", ops=(*WRITING, "read")),
 )
 KILLS = (Fault("killed-before", "kill before"), Fault("killed-after", "kill after"))
-EVERY = (*WRITING, *READING)
+EVERY = (*WRITING, *READING, *LOOKING)

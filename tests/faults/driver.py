@@ -18,6 +18,7 @@ import dnnstack.training.records.resume  # noqa: F401  # imported before the for
 from dnnstack.cli.main import main
 from dnnstack.reports import plots
 from layer import Layer  # beside this script
+from tqdm import tqdm
 
 SHIM = ctypes.CDLL(None)
 
@@ -90,5 +91,6 @@ def serve() -> None:
 if __name__ == "__main__":
     os.environ.pop("LD_PRELOAD", None)
     # To draw takes longer than all the rest; the file is written in the same way.
+    tqdm.monitor_interval = 0  # its thread must not be there when a child is forked
     plots._png = lambda points, title: b"a picture" * 1000
     serve()

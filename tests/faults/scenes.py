@@ -6,12 +6,15 @@ import hashlib
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dnnstack.training.records.checkpoint import read_checkpoint
+from dnnstack.training.records.run_log import CSV, LOG, cut_log
+from dnnstack.training.records.state import State
 from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint, tensors_path
 
 from .calls import KILLS, WRITING, Call
@@ -112,6 +115,15 @@ def records(run: Path) -> list[Any]:
     return [log, (run / "metrics.csv").read_text("utf-8")]
 
 
+def cut_records(run: Path, state: State) -> list[Any]:
+    """What a resume from a checkpoint of this state keeps of the records."""
+    with tempfile.TemporaryDirectory(dir=run.parent) as folder:
+        for name in (LOG, CSV):
+            shutil.copy(run / name, folder)
+        cut_log(Path(folder), state.step, state.window_start, state.rollbacks)
+        return records(Path(folder))
+
+
 @dataclass(frozen=True)
 class Undisturbed:
     """What a scene comes to by itself: its output, files, checkpoints by step, and records."""
@@ -155,6 +167,11 @@ class Stage:
     def started(self, scene: Scene) -> dict[int, str]:
         """The checkpoints that a scene starts with."""
         return checkpoints(self._start(scene.start) / RUN)
+
+    def whole(self, scene: Scene) -> Path:
+        """The run of a scene that nothing disturbed."""
+        self.undisturbed(scene)
+        return self._folder / f"whole-{scene.name}" / RUN
 
     def undisturbed(self, scene: Scene) -> Undisturbed:
         if scene.name not in self._ends:

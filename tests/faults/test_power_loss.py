@@ -23,6 +23,7 @@ from .scenes import (
     Stage,
     check_resumed,
     checkpoint_content,
+    cut_records,
     reported,
 )
 from .test_failing_calls import EVERYTHING
@@ -61,6 +62,8 @@ def _check(stage: Stage, scene: Scene, disk: Disk, state: State, resume: bool) -
             assert found.state.best is None or best.state.step == found.state.best.step
         if disk.has("work/runs/latest"):
             assert find_run(None, run.parent).samefile(run)
+        if told >= 0 or scene.name != "earlier":
+            assert cut_records(run, found.state) == cut_records(stage.whole(scene), found.state)
     if resume:
         check_resumed(stage, scene, root, told >= 0)
 

@@ -104,7 +104,7 @@ FILES = [
         ON_MNIST,
         (
             "data/mnist/train-images-idx3-ubyte.gz: damaged gzip file (",
-            "end-of-stream",
+            "it ends before the end of its compressed data",
             "download the file again",
         ),
         prepare=mnist(train_images=gzip.compress(PICTURES)[:-20]),

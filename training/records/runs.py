@@ -50,11 +50,20 @@ class Run:
 
     def present_path(self) -> Path | None:
         """Where the folder is now: elsewhere if it was moved, None if it was removed."""
+        try:
+            if self._is_at(self.path):
+                return self.path
+        except OSError:
+            # That it cannot be looked at does not mean that it is gone: to write there will tell.
+            return self.path
         with contextlib.suppress(OSError):
-            for path in (self.path, Path(os.readlink(f"/proc/self/fd/{self._folder}"))):
-                if path.is_dir() and os.path.samestat(path.stat(), os.fstat(self._folder)):
-                    return path
+            path = Path(os.readlink(f"/proc/self/fd/{self._folder}"))
+            if self._is_at(path):
+                return path
         return None
+
+    def _is_at(self, path: Path) -> bool:
+        return path.is_dir() and os.path.samestat(path.stat(), os.fstat(self._folder))
 
     def close(self) -> None:
         """Release the lock; a second call does nothing."""
