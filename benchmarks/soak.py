@@ -127,11 +127,10 @@ def figures(scenario: str, samples: list[dict[str, int]], seconds: float) -> dic
         before, after = (min(s[name] for s in part) for part in (second, last))
         found[name] = [before, after]
         grew += [name] * (after > before + (DIGITS if name == "bytes" else 0))
-    ends = (samples[0], samples[-1])
-    written = ends[1]["log_bytes"] - ends[0]["log_bytes"]
-    found["log_bytes_per_operation"] = round(
-        written / (ends[1]["operations"] - ends[0]["operations"]), 1
-    )
+    first, newest = samples[0], samples[-1]
+    written = newest["log_bytes"] - first["log_bytes"]
+    operations = newest["operations"] - first["operations"]
+    found["log_bytes_per_operation"] = round(max(written, 0) / operations, 1)
     found["grew"] = grew
     return found
 
