@@ -146,6 +146,8 @@ def soak(scenario: str, count: int, device: str, folder: Path) -> dict[str, Any]
         import cupy
 
         def memory() -> int:
+            if os.environ.get(SHARED):
+                return int(cupy.get_default_memory_pool().total_bytes())
             free, total = cupy.cuda.runtime.memGetInfo()
             return total - free
 
@@ -257,6 +259,8 @@ def _resumes(backend: Any, count: int, folder: Path, meter: Meter) -> None:
         meter.done(done)
 
 
+# Set where other processes use the same GPU; then only the memory that CuPy holds is counted.
+SHARED = "DNNSTACK_SOAK_SHARED"
 SCENARIOS = {
     "checkpoints": _checkpoints,
     "epochs": _epochs,

@@ -101,7 +101,10 @@ static int fate(int op, struct record *r) {
             raise(SIGKILL);                                                                        \
         }                                                                                          \
         if (chosen == FAIL) {                                                                      \
-            if (r.op == CLOSE) (void)(call);                                                       \
+            if (r.op == CLOSE) {                                                                   \
+                __typeof__(call) closed = (call);                                                  \
+                (void)closed;                                                                      \
+            }                                                                                      \
             result = -1, errno = errors;                                                           \
         } else if (chosen == SHORT) {                                                              \
             result = (half);                                                                       \
