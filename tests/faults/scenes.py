@@ -261,6 +261,9 @@ def check_training(
     """After a fault: the committed checkpoints are whole, and it can be brought to its end."""
     want = stage.undisturbed(scene)
     run = root / RUN
+    if ended.status == 0 and run.with_name("net-2").exists():
+        # A folder that could not be locked was left to whoever may have it.
+        run = run.with_name("net-2")
     there = checkpoints(run)
     started = stage.started(scene)
     allowed = [want.steps] if scene.name != "earlier" else [want.steps, started]

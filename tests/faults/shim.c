@@ -171,6 +171,19 @@ int close(int fd) {
     return result;
 }
 
+/* What a descriptor is made a copy of is what it stands for. */
+static int copied(int from, int to) {
+    if (to < 0 || to >= DESCRIPTORS) return to;
+    pthread_mutex_lock(&lock);
+    if (known(from)) memmove(paths[to], paths[from], PATH_MAX);
+    else paths[to][0] = 0;
+    pthread_mutex_unlock(&lock);
+    return to;
+}
+
+int dup2(int from, int to) { return copied(from, REAL(dup2)(from, to)); }
+int dup3(int from, int to, int flags) { return copied(from, REAL(dup3)(from, to, flags)); }
+
 #define HALF(size) ((size) > 1 ? (size) / 2 : (size))
 #define POSITION r.offset = result > 0 ? lseek(fd, 0, SEEK_CUR) - result : -1
 
