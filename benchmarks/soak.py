@@ -9,7 +9,7 @@ scenario's folder (the logs of a run, which have a line for each event, are coun
 on a GPU, device memory. A line of figures for each scenario tells the slope of memory over the
 second half of the operations: the median of the slopes between all pairs of samples, which a single
 jump of the allocator does not move. Counts are compared by their lowest values in the second and in
-the last quarter, because a sample may see a write that is under way.
+the last quarter, because a thread or a file that goes away may still be there in a sample.
 
 Exit status 1 if something grew: a count at all, bytes by more than the digits of larger numbers in
 the files, memory by more than ``BOUNDS`` and than the ``NOISE`` of an allocator. ``--small`` does
@@ -25,6 +25,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -73,6 +74,10 @@ class Meter:
         if count < self._next and count != self.total:
             return
         self._next = count + max(1, self.total // SAMPLES)
+        for thread in threading.enumerate():
+            if thread.name == "checkpoint":
+                # The write that is under way has a thread, descriptors and files.
+                thread.join()
         names = os.listdir("/proc/self/fd")
         status = dict(
             line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
