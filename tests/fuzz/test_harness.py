@@ -26,7 +26,7 @@ def run(read: Read, folder: Path) -> bool:
 
 def refuse(said: str) -> Read:
     def read(data: bytes, folder: Path) -> None:
-        raise DatasetError(said)
+        raise DatasetError(*said.split("\n"))
 
     return read
 
