@@ -18,6 +18,8 @@ from ..training.records.run_log import LOG, LONGEST
 from ..training.records.runs import LOCK, NO_RECORD, config_name, list_runs
 from .units import table
 
+# No training takes 100,000 hours.
+_NEVER = 3.6e8
 RunState = Literal["running", "finished", "interrupted", "failed", "died"]
 
 
@@ -152,7 +154,9 @@ def _row(one: RunReport) -> tuple[str, ...]:
 
 
 def _clock(seconds: float) -> str:
-    """``0:05``, ``12:34``, ``1:02:03``."""
+    """``0:05``, ``12:34``, ``1:02:03``; a damaged log may have any number."""
+    if not 0 <= seconds < _NEVER:
+        return "?"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

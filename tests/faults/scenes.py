@@ -22,7 +22,9 @@ from .conftest import Ended, Play, make_root
 
 TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "-v")
 KEEP = ("--set", "checkpoint.keep=99")
-RUN = Path("work/runs/net")
+# The folder in which commands are called, and what two of them write.
+WORK, SHEET = "work", "sheet.png"
+RUN = Path(WORK, "runs/net")
 _STEP = "runs/net/checkpoints/step-{}.safetensors"
 _SAVED = re.compile(rb"step-(\d+)\.safetensors: saved")
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}\.tmp")
@@ -68,7 +70,7 @@ SCENES = {
             ("predict", "a.png", "b.png", "--csv", "--save-input", "seen", "--threads", "1"),
             out="work/answers.csv",
         ),
-        Scene("data", "warm", ("data", "--config", "net.yaml", "--save", "sheet.png")),
+        Scene("data", "warm", ("data", "--config", "net.yaml", "--save", SHEET)),
         Scene("runs", "kept", ("runs", "--json")),
     )
 }
@@ -252,6 +254,9 @@ def check_text(ended: Ended, name: str) -> None:
                     places |= {temporary[1] if temporary else path.name, path.parent.name}
                 # A folder may be called by what is, or was to be, made in it.
                 places |= {Path(c.path).name for c in ended.calls if c.op == "mkdir"} | {"runs"}
+                # The folder that the command is called in; what is written there may stand for it.
+                if Path(call.path).name == WORK:
+                    places |= {": .: ", SHEET}
         assert any(place in line for line in errors for place in places), (places, ended.err)
 
 

@@ -161,6 +161,9 @@ def test_the_table_fits_its_width() -> None:
     assert wide.endswith(long)
     new = one("net", "net", best_accuracy=None, step=0, total_steps=None, seconds=0.4)
     assert as_text([new]).splitlines()[1].split() == ["net", "interrupted", "-", "0", "0:00", "net"]
+    for seconds in (3.6e39, -1.0):
+        damaged = as_text([one("net", "net", seconds=seconds)]).splitlines()[1]
+        assert damaged.split()[-2:] == ["?", "net"]
 
 
 @pytest.mark.parametrize(
