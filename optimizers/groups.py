@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
 from ..common.errors import ConfigError
+from ..common.text import listed
 from ..layers.layer import Parameter
 from .rules import Rule
 from .schedules.schedule import in_steps
@@ -99,9 +100,8 @@ def _empty(index: int, group: Group, parameters: Sequence[Parameter]) -> str:
     likely = list(parameters)
     if len(likely) > _NAMED:
         likely.sort(key=lambda parameter: -_likeness(parameter.tensor.name, group.names))
-    names = ", ".join(f"{p.tensor.name} ({p.kind})" for p in likely[:_NAMED])
-    more = f" and {len(likely) - _NAMED} more" if len(likely) > _NAMED else ""
-    return f"{where}: no parameter matches {wanted}; the network has {names}{more}"
+    names = listed([f"{p.tensor.name} ({p.kind})" for p in likely], _NAMED)
+    return f"{where}: no parameter matches {wanted}; the network has {names}"
 
 
 def _likeness(name: str, patterns: Sequence[str]) -> float:

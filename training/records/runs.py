@@ -162,8 +162,8 @@ def reopen_run(path: Path, notice: Callable[[str], None]) -> Run:
         if error.errno == errno.EEXIST:
             advice = "move that file away"
         raise CheckpointError(
-            f"{path}: cannot be written: {_named(error)}; {advice}, or start a new run without "
-            "--resume"
+            f"{path}: cannot be written: {Path(error.filename or path).name}: {error.strerror}; "
+            f"{advice}, or start a new run without --resume"
         ) from None
     for folder in (run.path, run.checkpoints):
         remove_temporaries(folder)
@@ -309,13 +309,6 @@ def _point_latest(runs_dir: Path, name: str) -> None:
             temporary.unlink()
         raise
     sync_folder(runs_dir)
-
-
-def _named(error: OSError) -> str:
-    """What went wrong, and with which file."""
-    return (
-        f"{Path(error.filename).name}: {error.strerror}" if error.filename else f"{error.strerror}"
-    )
 
 
 def _locked(path: Path, notice: Callable[[str], None]) -> Lock | None:

@@ -127,7 +127,8 @@ def _add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometr
     trained = {
         op.parameters[i]: layouts.get(op.parameters[i], plain(op.parameters[i].shape))
         for op in changed
-        for i in update_order(op)
+        # Those with weight decay lie first.
+        for i in sorted(range(len(op.parameters)), key=lambda i: -op.weight_decay[i])
     }
     if trained:
         store.add_arena(PARAMETERS, trained)
@@ -172,8 +173,3 @@ def _pairs(op: ParameterUpdate) -> Iterator[tuple[Tensor, Tensor]]:
 def updates(graphs: Mapping[str, Graph]) -> list[ParameterUpdate]:
     """All updates of all sections."""
     return [op for graph in graphs.values() for op in graph.ops if isinstance(op, ParameterUpdate)]
-
-
-def update_order(op: ParameterUpdate) -> list[int]:
-    """The parameters of an update as they lie in the arena: those with weight decay first."""
-    return sorted(range(len(op.parameters)), key=lambda i: -op.weight_decay[i])
