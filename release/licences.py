@@ -31,6 +31,7 @@ WHY = {
     "pydantic": "checks configs, and the JSON of files",
     "pytest": "runs the tests",
     "pytest-timeout": "ends a test that waits for ever",
+    "pytest-xdist": "runs tests in several processes",
     "pyyaml": "reads configs",
     "ruff": "checks and formats the code",
     "safetensors": "the format of checkpoints",
