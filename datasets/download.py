@@ -99,9 +99,8 @@ def obtain(
     """Put the named files of ``origin`` into ``folder``, each complete and verified, or not at all.
 
     A file is downloaded as ``<name>.part``, which a later call continues, and renamed once its
-    SHA-256 is right. Two processes take turns. A folder that stays empty is removed. Raises
-    DatasetError with the names, the folder, the
-    answer of each mirror and ``advice``.
+    SHA-256 is right. Two processes take turns. New folders that stay empty are removed. Raises
+    DatasetError with the names, the folder, the answer of each mirror and ``advice``.
     """
     known = {file.name: file for file in origin.files}
     wanted = [known[name] for name in names]
@@ -112,8 +111,9 @@ def obtain(
             f"available from {origin.mirrors[0]}. {advice}"
         )
     refused: dict[str, str] = {}
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    made: list[Path] = []
     try:
+        made += [each for each in (folder, *folder.parents) if not each.exists()]
         with _turn(folder, downloads.listener):
             # Another process may have downloaded some while this one waited.
             wanted = [file for file in wanted if not (folder / file.name).exists()]

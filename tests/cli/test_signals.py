@@ -194,20 +194,8 @@ def test_a_second_interrupt_does_not_wait_for_saving(child: Child, folder: Path)
 def test_what_an_interrupt_does_is_told_on_a_line_of_its_own(
     command: list[str], folder: Path, environment: dict[str, str]
 ) -> None:
-    parent, terminal = pty.openpty()
-    with _start(
-        command,
-        folder,
-        environment,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        preexec_fn=_own_terminal,
-    ) as process:
-        os.close(terminal)
+    with _on_terminal(command, folder, environment) as (process, parent):
         shown = b""
-        while b"loss" not in shown:
-            shown += os.read(parent, 4096)
         os.write(parent, b"\x03")
         with suppress(OSError):
             while piece := os.read(parent, 4096):
@@ -220,27 +208,29 @@ def test_what_an_interrupt_does_is_told_on_a_line_of_its_own(
     )
 
 
-def _own_terminal() -> None:
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+@contextmanager
+def _on_terminal(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> Iterator[tuple[Any, int]]:
+    """A training on a terminal of its own, once it has shown a loss, and that terminal's end."""
 
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-def test_a_closed_terminal(command: list[str], folder: Path, environment: dict[str, str]) -> None:
-    """The kernel sends SIGHUP and no word can be written any more; it saves all the same."""
     parent, terminal = pty.openpty()
-    with _start(
-        command,
-        folder,
-        environment,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        preexec_fn=_own_terminal,
-    ) as process:
+    ends = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
+    with _start(command, folder, environment, **ends, preexec_fn=own_terminal) as process:
         os.close(terminal)
         shown = b""
         while b"loss" not in shown:
             shown += os.read(parent, 4096)
+        yield process, parent
+
+
+def test_a_closed_terminal(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """The kernel sends SIGHUP and no word can be written any more; it saves all the same."""
+    with _on_terminal(command, folder, environment) as (process, parent):
         os.close(parent)
         assert process.wait(60) == 129
     newest = newest_checkpoint(folder / "runs" / "long" / "checkpoints")

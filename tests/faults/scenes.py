@@ -254,9 +254,9 @@ def check_text(ended: Ended, name: str) -> None:
                     places |= {temporary[1] if temporary else path.name, path.parent.name}
                 # A folder may be called by what is, or was to be, made in it.
                 places |= {Path(c.path).name for c in ended.calls if c.op == "mkdir"} | {"runs"}
-                # The folder that the command is called in; what is written there may stand for it.
+                # The picture stands for the folder that it is written to.
                 if Path(call.path).name == WORK:
-                    places |= {": .: ", SHEET}
+                    places |= {SHEET}
         assert any(place in line for line in errors for place in places), (places, ended.err)
 
 

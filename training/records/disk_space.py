@@ -29,9 +29,9 @@ def check_disk_space(folder: Path, one: int, kept: int) -> None:
     that a resumed run already has will be replaced. Raises CheckpointError.
     """
     place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
     try:
+        while not place.exists() and place != place.parent:
+            place = place.parent
         _try_to_write(place)
         state = os.statvfs(place)
         held = _held(folder / FOLDER)

@@ -277,3 +277,12 @@ def test_no_lock_is_left_of_one_that_succeeds(folder: Path) -> None:
     with serving(whole) as server:
         fetch(folder, server.url)
     assert [path.name for path in folder.iterdir()] == ["set.bin"]
+
+
+def test_a_folder_that_cannot_be_looked_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(DatasetError, match=r"It cannot be downloaded: .*set: Permission denied"):
+        fetch(folder, "https://nowhere.invalid/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -97,3 +98,14 @@ def test_it_is_asked_before_data_is_read(
     ):
         train(config, reference, Path("unused"))
     assert not Path(config.run.dir).exists()
+
+
+def test_a_folder_that_cannot_be_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), ".")
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(
+        CheckpointError, match=r"runs: no run can be written there: .*ission denied"
+    ):
+        check_disk_space(tmp_path / "runs", 1, 1)
