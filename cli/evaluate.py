@@ -83,9 +83,9 @@ def evaluate(
     import json
 
     from ..backends.select import open_backend
-    from ..datasets import data_root
     from ..reports.evaluate_text import as_text
     from ..training import evaluate as evaluation
+    from ..training.assemble import data_folder
     from ..training.records.runs import run_of_checkpoint
     from ..training.records.trained import data_folder_of, find_trained
     from . import downloading
@@ -95,7 +95,7 @@ def evaluate(
     trained_on = data_folder_of(trained.checkpoint, console.note)
     # A file that is not in its run's folder may be anybody's: none of its paths are used.
     config_root = trained.config.data.root if run_of_checkpoint(trained.path) else None
-    root = data_root(data_dir, config_root, trained_on)
+    root = data_folder(trained.config, data_dir, config_root, trained_on)
     images, index = evaluation.load_part(trained, part, root, dataset, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
         result = evaluation.evaluate(trained, backend, images, index, part, advance, tta)

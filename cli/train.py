@@ -71,8 +71,8 @@ def train(
     from ..common.errors import Interrupted
     from ..common.text import versions_text
     from ..configs import load_config, placed
-    from ..datasets import data_root
     from ..reports.plots import draw_curves
+    from ..training.assemble import data_folder
     from ..training.interrupt import NOTHING_SAVED
     from ..training.records.resume import open_resume
     from ..training.records.runs import find_run, latest_run_of
@@ -121,7 +121,12 @@ def train(
                 done = run_training(
                     loaded.config,
                     backend,
-                    data_root(data_dir, loaded.config.data.root, _trained_on(resumed, loaded)),
+                    data_folder(
+                        loaded.config,
+                        data_dir,
+                        loaded.config.data.root,
+                        _trained_on(resumed, loaded),
+                    ),
                     resume=resumed,
                     listener=listener,
                     stop_requested=stop.requested,
@@ -153,7 +158,7 @@ def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:
     """The data folder of the resumed run, if the config names none; else ""."""
     from ..training.records.trained import data_folder_of
 
-    if resumed is None or resumed.checkpoint is None or loaded.config.data.root:
+    if resumed is None or resumed.checkpoint is None or loaded.names_data_folder:
         return ""
     return data_folder_of(resumed.checkpoint, console.note)
 

@@ -18,6 +18,7 @@ from .document import Node, Place, Problem
 from .expand import Expander
 from .find import find_config, read_text
 from .overrides import apply_override, is_of_block
+from .paths import with_folders
 from .scalars import resolve
 from .schema.run import RunConfig
 from .validate import raise_problems, safe_name, validate
@@ -51,17 +52,25 @@ class LoadedConfig:
             node = node and node.child(part)
         return node is not None and node.place.rank > 0
 
+    @property
+    def names_data_folder(self) -> bool:
+        """Whether ``data.root`` is written in the file or in an override."""
+        data = self.document.child("data")
+        return data is not None and data.child("root") is not None
+
 
 def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     """The config at ``reference``, ``./lenet.yaml`` before the packaged ``lenet.yaml``.
 
     overrides: ``key.path=value``, as in ``optimizer.lr=0.05`` or ``layers.0.filters=32``.
+    Relative folders of data count from the file, those in overrides from the working directory.
     Raises ConfigError with every problem, each with its place.
     """
     found = find_config(reference)
     _LOG.info("config: %s", found.path)
     text = read_text(found)
     config, root = _parse(text, found.label, safe_name(found.path.stem), overrides)
+    config = with_folders(config, root, found)
     return LoadedConfig(config, found.path, found.packaged, text, root)
 
 
