@@ -23,6 +23,7 @@ from .data import data
 from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
+from .new import new
 from .predict import predict
 from .runs import runs
 from .summary import summary
@@ -62,7 +63,7 @@ def dnnstack() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-for command in (train, evaluate, predict, runs, data, summary, explain, config, doctor):
+for command in (train, evaluate, predict, new, runs, data, summary, explain, config, doctor):
     command.params.extend(options.loudness())
     dnnstack.add_command(command)
 

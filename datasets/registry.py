@@ -93,11 +93,11 @@ def data_root(
     before the environment, which says where the known data sets are, unless the run was trained
     with another folder.
     """
-    own = Path(config_root).expanduser() if config_root else None
-    if flag is None and own and pictures and (own / Path(pictures).expanduser()).is_dir():
-        if not trained_on or Path(trained_on) == own.absolute():
-            _LOG.info("data folder: %s, by data.root of the config, with %s", own, pictures)
-            return own
+    own = Path(config_root or "").expanduser()
+    beside = config_root and pictures and (own / Path(pictures).expanduser()).is_dir()
+    if flag is None and beside and trained_on in ("", str(own.absolute())):
+        _LOG.info("data folder: %s, by data.root of the config, with %s", own, pictures)
+        return own
     folder, source = _data_root(flag, config_root, trained_on)
     _LOG.info("data folder: %s, %s", folder, source)
     return folder

@@ -40,6 +40,7 @@ OWN_LINES = {
     "configs/generated.py": "a file",
     "configs/write.py": "YAML, whose scalars are escaped",
     "datasets/image_folder.py": "hashed",
+    "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
     "training/records/runs.py": "a file",
