@@ -22,6 +22,7 @@ from .configs import LoadedConfig, RunConfig, load_mapping, placed
 from .configs import load_config as load_file
 from .datasets import Downloads, data_root
 from .history import History
+from .reports.live_curves import LiveCurves
 from .reports.plots import draw_curves
 from .reports.training_text import summary
 from .training.listener import Listener, Summary
@@ -160,7 +161,7 @@ def fit(
             backend,
             data_root(data_dir, config.data.root, trained_on),
             resume=resumed,
-            listener=listener,
+            listener=LiveCurves(listener),
             stop_requested=stop_requested,
             file=loaded.path,
             downloads=downloads,

@@ -9,7 +9,9 @@ import errno
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from shutil import get_terminal_size
+from time import perf_counter
 from typing import Any
 
 from ..common.printable import printable
@@ -23,6 +25,9 @@ _ECHO = 3
 _WIDE = 100
 """The number of columns from which the bar has room for the learning rate."""
 
+
+SILENCE = 8.0
+"""Seconds without a line after which a pipe gets one that the log does not have."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _lost: list[OSError] = []
@@ -65,6 +70,7 @@ class Lines(Listener):
     """
 
     advice: Callable[[], str] | None = None
+    _printed = 0.0
 
     def notice(self, text: str) -> None:
         console.note(text)
@@ -73,6 +79,17 @@ class Lines(Listener):
         self._steps_per_epoch = started.plan.steps_per_epoch
         for line in training_text.beginning(started):
             say(line)
+        self._printed = perf_counter()
+
+    def progressed(self, progress: Progress) -> None:
+        if perf_counter() - self._printed >= SILENCE:
+            # The metrics are those of the last line of the log, which has been printed.
+            self._print(training_text.step_line(replace(progress, metrics=None)))
+
+    def validating(self, step: int) -> None:
+        if perf_counter() - self._printed >= SILENCE:
+            epoch = training_text.epochs(step / self._steps_per_epoch)
+            self._print(f"epoch {epoch}: validation is under way")
 
     def logged(self, progress: Progress) -> None:
         self._print(training_text.step_line(progress))
@@ -95,6 +112,7 @@ class Lines(Listener):
 
     def _print(self, *parts: str) -> None:
         say(*parts)
+        self._printed = perf_counter()
 
 
 class Bar(Lines):
@@ -114,6 +132,9 @@ class Bar(Lines):
                 mininterval=0.0,
                 bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}% |{bar}| {desc}",
             )
+
+    def validating(self, step: int) -> None:
+        """The bar is there."""
 
     def progressed(self, progress: Progress) -> None:
         if self._bar is None:
