@@ -198,6 +198,39 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("click", "click"),
+        ("numpy", "numpy"),
+        ("pydantic", "pydantic"),
+        ("yaml", "pyyaml"),
+        ("safetensors", "safetensors"),
+        ("typing_extensions", "typing-extensions"),
+    ],
+)
+def test_a_missing_package_of_the_installation_is_one_line(
+    tmp_path: Path, module: str, package: str
+) -> None:
+    hidden = f"import sys; sys.modules[{module!r}] = None; "
+    code = f"{hidden}from dnnstack.cli import run; sys.exit(run())"
+    train = ("train", "--config", "digits.yaml", "--device", "numpy", "--set", "train.max_steps=1")
+    tiny = "data.dataset={strokes: {train_count: 200, test_count: 20}}"
+    arguments = (*train, "--set", tiny, "--set", "data.validation=20")
+    done = _python("-c", code, *arguments, cwd=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith(f"dnnstack: error: the Python package {module}, which dnnstack needs, ")
+    assert re.search(rf"install it: \S+ -m pip install '(?i:{package})[<>=][^']+'$", line)
+
+
+def test_a_missing_module_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['dnnstack.cli.main'] = None; "
+    done = _python("-c", f"{hidden}from dnnstack.cli import run; run()", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize(
     "command",
     [
         "python3 -m pip install . && dnnstack train --config digits.yaml",
