@@ -82,7 +82,7 @@ def train(
         data = interrupt.interruptible(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
-        setup = _set_up(config, network, info, data, checkpoint, heard)
+        setup = _set_up(config, network, info, data, resume, heard)
         session = _compiled(setup, backend, resume, check, heard.notice)
         stack.callback(session.close)
         for text in session.executable.notices:
@@ -120,11 +120,14 @@ def _set_up(
     network: Network,
     info: DatasetInfo,
     data: ImageSet,
-    checkpoint: Checkpoint | None,
+    resume: Resume | None,
     heard: Listener,
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
-    plan = make_plan(config, len(data))
+    checkpoint = resume.checkpoint if resume is not None else None
+    plan = make_plan(config, len(data), resuming=resume is not None)
+    for text in plan.notices:
+        heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         heard.notice("all parameters are frozen (optimizer.groups), so none is trained")
     if not config.data.normalize.measured:
