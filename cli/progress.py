@@ -15,6 +15,7 @@ from typing import Any
 from ..common.printable import paragraph, printable
 from ..training.listener import Listener, Progress, Started, Summary
 from ..training.metrics import Metrics
+from ..training.weights.start import Start
 from . import console
 
 _ECHO = 3
@@ -67,6 +68,9 @@ class Lines(Listener):
 
     def notice(self, text: str) -> None:
         console.note(text)
+
+    def initialized(self, start: Start) -> None:
+        say(f"init        {paragraph(start.lines())}")
 
     def started(self, started: Started) -> None:
         plan, state = started.plan, started.state
@@ -171,6 +175,9 @@ class Bar(Lines):
 
 class Quiet(Lines):
     """Listens to a training and prints nothing."""
+
+    def initialized(self, start: Start) -> None:
+        """Nothing to print."""
 
     def started(self, started: Started) -> None:
         self._steps_per_epoch = started.plan.steps_per_epoch
