@@ -120,7 +120,10 @@ def as_begun(resume: Resume, config: RunConfig) -> RunConfig:
         path = resume.run.path / CONFIG
         try:
             begun = parse_config(read_regular(path, LONGEST_CONFIG).decode(), str(path))
-        except (OSError, ValueError, ConfigError):
+        except OSError as error:
+            # To begin without its weights would be another training.
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, ConfigError):
             return config
     return config.model_copy(update={"init_from": begun.init_from})
 

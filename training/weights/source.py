@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,8 +58,14 @@ def open_source(reference: str, runs_dir: Path, notice: Callable[[str], None]) -
     Of a run without validation, it is the newest checkpoint. Checkpoints are verified, and of
     averaged weights the averages are offered. Raises CheckpointError.
     """
-    path = Path(reference).expanduser()
-    if path.is_dir() or not path.exists():
+    path = Path(os.path.expanduser(reference))
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_folder = True
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be looked up: {error.strerror}") from None
+    if is_folder:
         return _of_checkpoint(_of_run(reference, runs_dir, notice))
     stored = read_weight_file(path)
     if _OURS in stored.metadata:
@@ -76,9 +85,10 @@ def anchored(config: RunConfig, folder: Path) -> RunConfig:
     wanted = config.init_from
     if wanted is None:
         return config
-    path = folder / Path(wanted.source).expanduser()
-    if not path.is_file() and not is_run(path):
-        return config
+    path = folder / os.path.expanduser(wanted.source)
+    with suppress(OSError):
+        if not path.is_file() and not is_run(path):
+            return config
     whole = wanted.model_copy(update={"source": str(path.absolute())})
     return config.model_copy(update={"init_from": whole})
 

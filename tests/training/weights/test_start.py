@@ -122,6 +122,13 @@ def test_filters_over_the_whole_picture_are_rows_of_a_matrix(tmp_path: Path) -> 
         start_of(path, {"fc6.weight": (3, 8)})
 
 
+def test_only_the_same_shape_fits(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.safetensors", fc__weight=np.ones((4, 2)), fc__bias=np.ones(2))
+    start = start_of(path)
+    assert set(start.values) == {"fc.bias"}
+    assert "fc.weight (2, 4): the file has (4, 2)" in map(str, start.new)
+
+
 def test_two_for_one_place(tmp_path: Path) -> None:
     one, two = np.ones(2), np.zeros(2)
     path = written(tmp_path / "x.safetensors", fc__bias=one, module__fc__bias=two)
