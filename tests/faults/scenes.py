@@ -83,6 +83,7 @@ SCENES = {
         ),
         Scene("data", "warm", ("data", "--config", "net.yaml", "--save", SHEET)),
         Scene("runs", "kept", ("runs", "--json")),
+        Scene("weights", "kept", ("weights", "runs/net", "--save", WEIGHTS)),
     )
 }
 
@@ -160,7 +161,7 @@ class Stage:
     def run(self, scene: Scene, root: Path, again: bool = False, **options: Any) -> Ended:
         argv = scene.again if again else scene.argv
         out = root / scene.out if scene.out else None
-        given = () if scene.argv[0] in ("runs", "data") else self._device
+        given = () if scene.argv[0] in ("runs", "data", "weights") else self._device
         return self._play(root, *argv, *given, out=out, **options)
 
     def fresh(self, scene: Scene) -> Path:

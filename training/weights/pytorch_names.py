@@ -21,11 +21,13 @@ the same order in both.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 _WRAPPER = "module."
 """What DataParallel puts before every name."""
 _COUNTER = "num_batches_tracked"
 _BLOCK = re.compile(r"layer(\d+)\.(\d+)\.(?:downsample\.([01])(?=\.))?")
+_OUR_BLOCK = re.compile(r"^layer(\d+)\.block_(\d+)\.(?:downsample\.(conv|bn)(?=\.))?")
 _PLACES = {
     "features.0": "conv1_1",
     "features.2": "conv1_2",
@@ -58,6 +60,19 @@ def our_name(theirs: str) -> str:
     return _BLOCK.sub(_in_block, name, count=1) if _BLOCK.match(name) else name
 
 
+def their_names(ours: Collection[str]) -> dict[str, str]:
+    """torchvision's name for each name of a network that ships here; others stay as they are."""
+    # Other networks have an fc6 too.
+    is_vgg = any(name.startswith("conv1_1.") for name in ours)
+    places = {place: layer for layer, place in reversed(_PLACES.items())} if is_vgg else {}
+    found = {}
+    for name in ours:
+        layer, _, last = name.rpartition(".")
+        theirs = f"{places[layer]}.{last}" if layer in places else name
+        found[name] = _OUR_BLOCK.sub(_out_of_block, theirs, count=1)
+    return found
+
+
 def is_counter(theirs: str) -> bool:
     """Whether the array counts batches, which only averages over all batches need."""
     return theirs.rpartition(".")[2] == _COUNTER
@@ -67,3 +82,9 @@ def _in_block(found: re.Match[str]) -> str:
     stage, block, shortcut = found.groups()
     inside = {None: "", "0": "downsample.conv", "1": "downsample.bn"}[shortcut]
     return f"layer{stage}.block_{block}.{inside}"
+
+
+def _out_of_block(found: re.Match[str]) -> str:
+    stage, block, shortcut = found.groups()
+    inside = {None: "", "conv": "downsample.0", "bn": "downsample.1"}[shortcut]
+    return f"layer{stage}.{block}.{inside}"

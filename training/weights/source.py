@@ -40,7 +40,7 @@ class Offered:
 
 @dataclass(frozen=True)
 class Source:
-    """The arrays of a file by the names that they have there.
+    """The arrays of a file by the names that they have there, sorted.
 
     ``trained``: what a checkpoint says of its training; None for other files.
     """
@@ -72,7 +72,7 @@ def open_source(reference: str, runs_dir: Path, notice: Callable[[str], None]) -
         return _of_checkpoint(named_checkpoint(path))
     arrays = {
         name: Offered(each.shape, each.dtype, each.values if each.is_readable else None)
-        for name, each in stored.arrays.items()
+        for name, each in sorted(stored.arrays.items())
     }
     return Source(path, stored.sha256, "pytorch", arrays)
 
@@ -106,6 +106,6 @@ def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Ch
 def _of_checkpoint(found: Checkpoint) -> Source:
     arrays = {
         name: Offered(array.shape, "F32", partial(np.asarray, array))
-        for name, array in found.learned().items()
+        for name, array in sorted(found.learned().items())
     }
     return Source(found.path, found.sha256, "dnnstack", arrays, found.provenance)
