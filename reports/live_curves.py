@@ -7,6 +7,7 @@ from time import perf_counter
 
 from ..training.listener import Listener, Progress, Started
 from ..training.metrics import Metrics
+from ..training.weights.start import Start
 from .plots import draw_curves
 
 SHARE = 0.02
@@ -29,6 +30,9 @@ class LiveCurves(Listener):
 
     def notice(self, text: str) -> None:
         self._heard.notice(text)
+
+    def initialized(self, start: Start) -> None:
+        self._heard.initialized(start)
 
     def started(self, started: Started) -> None:
         self._run, self._since = started.run, perf_counter()

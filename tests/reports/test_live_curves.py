@@ -135,3 +135,9 @@ def test_a_training_draws_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.M
     assert not there[0]
     assert there[-1]
     assert [path.name for path in (tmp_path / "runs" / "tiny").glob(".*")] == []
+
+
+def test_every_report_is_passed_on() -> None:
+    names = [name for name, each in vars(Listener).items() if callable(each)]
+    assert len(names) > 6
+    assert not [name for name in names if name not in vars(LiveCurves)]
