@@ -7,7 +7,7 @@ The parser's events are turned into nodes by the core schema of YAML 1.2. What c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import yaml
 from .document import Node, Place, Problem
 from .expand import Expander
 from .find import find_config, read_text
+from .from_objects import LABEL, as_document
 from .overrides import apply_override, is_of_block
 from .paths import with_folders
 from .scalars import resolve
@@ -70,8 +71,22 @@ def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedC
     _LOG.info("config: %s", found.path)
     text = read_text(found)
     config, root = _parse(text, found.label, safe_name(found.path.stem), overrides)
-    config = with_folders(config, root, found)
+    # One of the package, or one that comes from a pipe, has no folder of the user's.
+    folder = None if found.packaged or not found.path.is_file() else found.path.absolute().parent
+    config = with_folders(config, root, folder)
     return LoadedConfig(config, found.path, found.packaged, text, root)
+
+
+def load_mapping(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> LoadedConfig:
+    """The config that a mapping holds, with the keys of a file; its name is ``run`` without one.
+
+    Raises ConfigError with every problem, each with its key.
+    """
+    problems: list[Problem] = []
+    root = as_document(table, problems)
+    config, root = _read(root, problems, LABEL, "run", overrides)
+    config = with_folders(config, root, Path.cwd())
+    return LoadedConfig(config, Path(LABEL), False, "", root)
 
 
 def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> RunConfig:
@@ -84,6 +99,13 @@ def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> tuple[
     root = _Composer(label, problems).compose(text)
     if root is None:
         raise_problems(label, problems)
+    return _read(root, problems, label, name, overrides)
+
+
+def _read(
+    root: Node, problems: list[Problem], label: str, name: str, overrides: Sequence[str]
+) -> tuple[RunConfig, Node]:
+    """The config of a document, with overrides and expanded blocks."""
     # Only a mapping has keys to change.
     changes = overrides if isinstance(root.value, dict) else ()
     numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(changes, 1)]

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from .document import Node
-from .find import Found
 from .schema.run import RunConfig
 
 _PICTURES = "image_folder"
 
 
-def with_folders(config: RunConfig, root: Node, found: Found) -> RunConfig:
-    """The config with ``data.root`` counted from the file in which it is written.
+def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfig:
+    """The config with ``data.root`` counted from ``folder``, that of the file; None: it has none.
 
     Without ``data.root`` it is the file's folder, if the folder of pictures ``train`` is there, so
     that everything that is made of this config finds them from anywhere. A folder of pictures that
@@ -24,27 +23,26 @@ def with_folders(config: RunConfig, root: Node, found: Found) -> RunConfig:
     written = data and data.child("root")
     changed: dict[str, Any] = {}
     if config.data.root is not None:
-        beside = _folder_of(written, found)
+        beside = _folder_of(written, folder)
         if beside is not None and (path := _counted(beside, config.data.root)):
             changed["root"] = path
     elif config.data.dataset.type == _PICTURES:
-        changed = _with_pictures(config, data, found)
+        changed = _with_pictures(config, data, folder)
     if not changed:
         return config
     return config.model_copy(update={"data": config.data.model_copy(update=changed)})
 
 
-def _with_pictures(config: RunConfig, data: Node | None, found: Found) -> dict[str, Any]:
+def _with_pictures(config: RunConfig, data: Node | None, beside: Path | None) -> dict[str, Any]:
     dataset = config.data.dataset
     options = data and data.child("dataset")
     options = options and options.child(_PICTURES)
     moved: dict[str, Any] = {}
     for key in ("train", "test"):
-        node, folder = options and options.child(key), dataset.options().get(key)
-        if folder and node and node.place.rank and (path := _there(Path.cwd(), folder)):
+        node, named = options and options.child(key), dataset.options().get(key)
+        if named and node and node.place.rank and (path := _there(Path.cwd(), named)):
             moved[key] = path
     changed: dict[str, Any] = {"dataset": dataset.model_copy(update=moved)} if moved else {}
-    beside = _folder_of(None, found)
     if beside is not None and "train" not in moved and _there(beside, dataset.options()["train"]):
         root = str(beside)
         # A name that no config could hold would make the run's own config unreadable.
@@ -53,13 +51,9 @@ def _with_pictures(config: RunConfig, data: Node | None, found: Found) -> dict[s
     return changed
 
 
-def _folder_of(written: Node | None, found: Found) -> Path | None:
-    """The folder that a path counts from; None for a config of the package, or from a pipe."""
-    if written is not None and written.place.rank:
-        return Path.cwd()
-    if found.packaged or not found.path.is_file():
-        return None
-    return found.path.absolute().parent
+def _folder_of(written: Node | None, folder: Path | None) -> Path | None:
+    """The folder that a path counts from."""
+    return Path.cwd() if written is not None and written.place.rank else folder
 
 
 def _counted(beside: Path, folder: str) -> str:

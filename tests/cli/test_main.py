@@ -23,6 +23,7 @@ COMMANDS = [
     "predict",
     "new",
     "runs",
+    "weights",
     "data",
     "summary",
     "explain",
