@@ -26,7 +26,7 @@ _HOLD_BACK = 500
 # More pictures than this show by themselves whether colours matter.
 _MANY = 2000
 # Steps of a small set and a large one, and the most epochs.
-_STEPS, _MOST_STEPS, _MOST_EPOCHS = 3000, 20_000, 250
+_STEPS, _MOST_STEPS, _MOST_EPOCHS = 4000, 20_000, 320
 _LISTED = 6
 
 
@@ -65,7 +65,7 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
         _test(found, output),
         size,
         fit,
-        _mode(found),
+        *_colours(found),
     ]
     if found.broken or found.examined < found.count:
         why = (
@@ -135,18 +135,19 @@ def _size(found: Survey) -> tuple[Choice, Choice]:
     return size, Choice(key, "resize", why)
 
 
-def _mode(found: Survey) -> Choice:
-    key = "data.dataset.image_folder.mode"
-    grey = sum(look.grey for look in found.looks) / len(found.looks)
-    if grey == 1.0:
-        return Choice(key, "grey", "all pictures are grey")
+def _colours(found: Survey) -> list[Choice]:
+    """One channel or three, and whether colours are to be learned."""
+    key, augment = "data.dataset.image_folder.mode", "data.augment.recolour"
+    if all(look.grey for look in found.looks):
+        return [Choice(key, "grey", "all pictures are grey")]
+    rgb = Choice(key, "rgb", "the pictures are in colour")
     if found.count > _MANY:
-        return Choice(key, "rgb", "the pictures are in colour")
+        return [rgb]
     share, needed = colours_tell(found)
-    told = f"by them alone {share:.0%} are right, where {needed:.0%} would be needed"
     if share > needed:
-        return Choice(key, "rgb", f"colours help: by them alone {share:.0%} are right")
-    return Choice(key, "grey", f"colours do not tell the classes apart: {told}")
+        return [Choice(key, "rgb", f"by colours alone, {share:.0%} of the classes are right")]
+    why = f"colours alone do not tell the classes: {share:.0%} are right, not {needed:.0%}"
+    return [rgb, Choice(augment, True, why)]
 
 
 def _path(folder: Path, output: Path) -> str:
@@ -201,7 +202,7 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
         f"{line(2, 'data.validation')}"
         "  normalize: measured # mean 0 and deviation 1, as the training pictures need\n"
         "  augment: # every picture is seen a little differently in every epoch\n"
-        f"{_augment(height, width)}"
+        f"{_augment(height, width, chosen.get('data.augment.recolour'))}"
         "\n"
         f"{_network(height, width, len(found.classes))}"
         "\n"
@@ -231,13 +232,14 @@ def _value(value: Any) -> str:
     return as_yaml(value)
 
 
-def _augment(height: int, width: int) -> str:
+def _augment(height: int, width: int, recolour: Choice | None) -> str:
     pixels = max(round(min(height, width) / 10), 1)
     return (
         "    - random_flip # left and right; remove it where they matter, as in letters\n"
         "    - rotate: {degrees: 15}\n"
         "    - scale: {min: 0.8, max: 1.25}\n"
         f"    - shift: {{pixels: {pixels}}}\n"
+        + (f"    - recolour # {recolour.why}\n" if recolour else "")
     )
 
 

@@ -188,3 +188,19 @@ def test_grey_pictures_have_one_channel(tmp_path: Path) -> None:
     found = report(tmp_path / "set", tmp_path / "set.yaml")
     assert "colours     all grey\n" in as_text(found)
     assert parse_config(found.config.text, "set").data.dataset.options()["mode"] == "grey"
+
+
+def test_colours_that_tell_nothing_are_changed(tmp_path: Path) -> None:
+    hues = np.array([(220, 40, 30), (30, 200, 60), (40, 60, 220)])
+    draw = np.random.default_rng(2)
+    for number in range(60):
+        for folder, hue in (("told", number % 3), ("untold", draw.integers(3))):
+            pixels = np.clip(hues[hue] + draw.normal(0, 30, (9, 9, 3)), 0, 255).astype(np.uint8)
+            path = tmp_path / folder / "abc"[number % 3] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    for folder, changed in (("told", False), ("untold", True)):
+        text = report(tmp_path / folder, tmp_path / "set.yaml").config.text
+        config = parse_config(text, "set")
+        assert config.data.dataset.options()["mode"] == "rgb"
+        assert ("recolour" in [each.type for each in config.data.augment]) == changed, folder
