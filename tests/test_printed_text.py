@@ -41,6 +41,7 @@ OWN_LINES = {
     "configs/generated.py": "a file",
     "configs/write.py": "YAML, whose scalars are escaped",
     "datasets/image_folder.py": "hashed",
+    "layers/losses/class_weights.py": "CUDA source",
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
