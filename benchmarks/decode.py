@@ -26,7 +26,7 @@ from PIL import Image, ImageFilter
 CONFIG = """\
 data:
   dataset: {image_folder: {train: pictures, size: 64, test_fraction: 0.1}}
-  batch_size: 32
+  batch_size: 16
   validation: 0
   augment: [random_flip, rotate: {degrees: 15}, scale: {min: 0.8, max: 1.25}]
 layers:
@@ -57,15 +57,16 @@ def draw(folder: Path, count: int) -> None:
         Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(1.5)).save(path, quality=90)
 
 
-def decode_rate(folder: Path, threads: int, cache: Path) -> float:
-    """Pictures a second with an empty cache."""
+def decode_rate(folder: Path, threads: int, cache: Path) -> tuple[float, float]:
+    """Pictures a second with an empty cache, and a second of the processor's time."""
     from dnnstack.datasets import image_folder, load
 
     image_folder.decoding_threads = lambda: threads
     os.environ["DNNSTACK_CACHE"] = str(cache)
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.process_time()
     data = load("image_folder", "train", root=folder, options={"train": "pictures", "size": 64})
-    return len(data) / (time.perf_counter() - began)
+    seconds, busy = time.perf_counter() - began, time.process_time() - busy
+    return len(data) / seconds, len(data) / busy
 
 
 def trained(folder: Path, options: argparse.Namespace, cache: Path) -> tuple[float, float]:
@@ -78,7 +79,7 @@ def trained(folder: Path, options: argparse.Namespace, cache: Path) -> tuple[flo
     seconds = time.perf_counter() - began
     log = (folder / "runs/latest/log.jsonl").read_text("utf-8").splitlines()
     end = json.loads(log[-1])
-    images = end["step"] * 32
+    images = end["step"] * 16
     return seconds, images / end["training_seconds"]
 
 
@@ -96,8 +97,8 @@ def main() -> None:
         options.config = str(folder / "config.yaml")
         threads = 1
         while threads <= options.threads:
-            rate = decode_rate(folder, threads, folder / f"cache-{threads}")
-            print(f"{threads} threads: {rate:.0f} pictures/s, {rate / threads:.0f} a thread")
+            rate, core = decode_rate(folder, threads, folder / f"cache-{threads}")
+            print(f"{threads} threads: {rate:.0f} pictures/s; {core:.0f} a second of one core")
             threads *= 2
         bare = bare_images_per_second(options, 5)
         for title in ("empty cache", "decoded before"):
