@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import completion, console, options
+from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     ),
 )
 @options.trained
+@options.plugin
 @click.option(
     "--data",
     "dataset",
@@ -62,6 +63,7 @@ def evaluate(
     run: str | None,
     checkpoint: Path | None,
     runs_dir: Path | None,
+    plugin: tuple[Path, ...],
     dataset: str | None,
     part: Part,
     tta: str | None,
@@ -90,6 +92,7 @@ def evaluate(
     from ..training.records.trained import data_folder_of, find_trained
     from . import downloading
 
+    plugins.load(plugin)
     trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
     backend = open_backend(device or "auto", threads, console.note, not no_graph)
     trained_on = data_folder_of(trained.checkpoint, console.note)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .load import load_config as load_config
     from .load import parse_config as parse_config
     from .places import placed as placed
+    from .plugins import Plugin as Plugin
+    from .plugins import Plugins as Plugins
     from .schema.json_schema import json_schema as json_schema
     from .schema.run import RunConfig as RunConfig
     from .write import differences as differences
@@ -25,6 +27,8 @@ _HOMES = {
     "parse_config": "load",
     "packaged_configs": "find",
     "placed": "places",
+    "Plugin": "plugins",
+    "Plugins": "plugins",
     "effective_yaml": "write",
     "differences": "write",
     "json_schema": "schema.json_schema",
