@@ -107,7 +107,7 @@ def _loaded_from(path: Path, place: str) -> Plugin:
     if found is None or found.path != path.resolve():
         raise ConfigError(
             f"{place}: plugins: {path} is code, which would run with your rights and has not been "
-            "loaded; read it, then load it first: dnnstack.plugins.loading.load_plugin(path)"
+            "loaded; read it, then load it first: dnnstack.load_plugin(path)"
         )
     return found
 
