@@ -152,6 +152,20 @@ def test_a_run_without_checkpoint_begins_again_from_the_same_source(
     assert end_of(resumed).provenance.begun_from is not None
 
 
+def test_another_source_is_not_read_by_a_resume(
+    tiny: Make, base: Checkpoint, reference: Backend
+) -> None:
+    done = go(tiny(NORM, "train.max_steps=2"), reference)
+    for given in ("init_from=base", "train.max_steps=3"):
+        ear = Ear()
+        config = tiny(NORM, "train.max_steps=3", given)
+        done = go(config, reference, ear, resume=open_resume(done.run, ear.notice))
+        assert not ear.starts
+        said = [text for text in ear.notices if text.startswith("init_from: base is not read")]
+        assert len(said) == (given == "init_from=base")
+    assert "init_from" not in (done.run / "config.yaml").read_text()
+
+
 def test_a_rollback_to_the_start_goes_back_to_what_was_taken(
     tiny: Make, tmp_path: Path, reference: Backend
 ) -> None:
