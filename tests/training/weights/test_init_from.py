@@ -274,3 +274,16 @@ def test_an_option_changes_a_text_too(tiny: Make) -> None:
     config = tiny("init_from=x", "init_from.skip=head.*", "init_from.source=y")
     assert config.init_from is not None
     assert config.init_from.model_dump() == {"source": "y", "skip": "head.*"}
+
+
+def test_it_begins_where_its_source_ended(tiny: Make, backend: Backend) -> None:
+    """Without a step to speak of, its validation is that of the source; from scratch it is not."""
+    ended = go(tiny("name=base", "optimizer.lr=0.1"), backend).validation
+    found = [
+        go(tiny(*start, "optimizer.lr=1e-30", "train.max_steps=1"), backend).validation
+        for start in ((), ("init_from=base",))
+    ]
+    assert None not in (ended, *found)
+    scratch, taken = found
+    assert taken == ended
+    assert scratch.loss - ended.loss > 0.05  # type: ignore[union-attr]
