@@ -7,7 +7,6 @@ import os
 import shlex
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,10 +14,6 @@ from ..common.machine_load import Others, Watch
 from ..common.printable import printable
 from . import completion, console, options
 from .signals import StopSignals
-
-if TYPE_CHECKING:
-    from ..configs import LoadedConfig
-    from ..training.records.resume import Resume
 
 _LATEST = "latest"
 _GOAL_MISSED = 3
@@ -77,17 +72,13 @@ def train(
     Ctrl-C ends it at once. The exit status is 3 if the config has a goal and training did not reach
     it.
     """
-    from ..backends.select import open_backend
     from ..common.errors import Interrupted
     from ..common.text import versions_text
-    from ..configs import load_config, placed
-    from ..datasets import data_root
+    from ..configs import load_config
+    from ..fitting import find_resume, fit, open_device
     from ..reports.plots import draw_curves
+    from ..reports.training_text import summary
     from ..training.interrupt import NOTHING_SAVED
-    from ..training.records.resume import open_resume
-    from ..training.records.runs import find_run, latest_run_of
-    from ..training.trainer import train as run_training
-    from ..training.weights.source import anchored
     from . import downloading, progress
 
     others = Others()
@@ -111,46 +102,32 @@ def train(
             # The config may be a pipe that nobody writes to.
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 loaded = load_config(reference, (*overrides, *flags))
-            machine = loaded.config.run
             found = "ships with the package" if loaded.packaged else printable(loaded.path)
             progress.remark(f"config      {loaded.config.name} ({found})")
-            backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
+            backend = open_device(loaded, resume is not None, not no_graph, console.note)
             progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
-            if resume is not None and loaded.overridden("run", "precision"):
-                # The precision of a checkpoint may fall back to fp32; one given here may not.
-                backend.precision(machine.precision)
             advice = others.advice(backend.waiting_threads)
             if advice:
                 console.note(advice)
-            runs = Path(machine.dir)
-            resumed = None
-            if resume is not None:
-                if resume == _LATEST:
-                    path = latest_run_of(loaded.config.name, runs)
-                else:
-                    path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
-                resumed = open_resume(path, console.note)
+            resumed = find_resume(resume, loaded, console.note)
             listener = progress.listener()
             if backend.waiting_threads > 1 and not advice:
                 listener.advice = Watch(backend.waiting_threads)
-            with closing(listener), placed(loaded):
-                keys = (("init_from",), ("init_from", "source"))
-                typed = loaded.packaged or any(loaded.overridden(*key) for key in keys)
-                done = run_training(
-                    anchored(loaded.config, Path() if typed else loaded.path.parent),
+            with closing(listener):
+                done = fit(
+                    loaded,
                     backend,
-                    data_root(data_dir, loaded.config.data.root, _trained_on(resumed, loaded)),
-                    resume=resumed,
+                    resumed,
                     listener=listener,
                     stop_requested=stop.requested,
-                    file=loaded.path,
+                    data_dir=data_dir,
                     downloads=downloading.policy(offline),
                 )
         except Interrupted as error:
             progress.say(str(error))
             progress.say(_again(where, reference, overrides, flags, resume))
             return stop.exit_status
-        progress.say(progress.summary(done))
+        progress.say(summary(done))
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.
             config = str(done.run / "config.yaml") if overrides or flags else reference
@@ -165,15 +142,6 @@ def train(
     if done.state == "finished" and done.goal is False:
         return _GOAL_MISSED
     return stop.exit_status
-
-
-def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:
-    """The data folder of the resumed run, if the config names none; else ""."""
-    from ..training.records.trained import data_folder_of
-
-    if resumed is None or resumed.checkpoint is None or loaded.config.data.root:
-        return ""
-    return data_folder_of(resumed.checkpoint, console.note)
 
 
 def _again(

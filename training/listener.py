@@ -93,6 +93,9 @@ class Listener:
     def logged(self, progress: Progress) -> None:
         """A line of the log was written; ``progress.metrics`` are its own."""
 
+    def validating(self, step: int) -> None:
+        """Several times a second during a validation."""
+
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         """A validation has ended; ``best``: it is the best one so far."""
 

@@ -1,4 +1,4 @@
-"""Network: a stack of layers with its loss, and the graphs of its three sections."""
+"""Network: a stack of layers with its loss, and the graphs of its sections."""
 
 from __future__ import annotations
 
@@ -193,6 +193,19 @@ class Network:
         graph = Graph("infer", batch_size)
         x = graph.tensor("x", (batch_size, *self.input_shape), "float32", "input")
         graph.results["x"] = x
+        self._probabilities(graph, self._forward(graph, x))
+        graph.prune()
+        return graph
+
+    def classify_graph(self, batch_size: int, preprocessing: Preprocessing) -> Graph:
+        """Forward only, on bytes: a batch gathered from a data set that is written each time.
+
+        Results: images, labels, order, step, x, target, scores, probabilities.
+        """
+        graph = Graph("classify", batch_size)
+        x, _ = self._gather(
+            graph, "given", batch_size, 1, preprocessing, "classify.step", "classify.order"
+        )
         self._probabilities(graph, self._forward(graph, x))
         graph.prune()
         return graph

@@ -86,7 +86,7 @@ def train(
         data = interrupt.interruptible(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
-        setup = replace(_set_up(config, network, info, data, checkpoint, heard), start=start)
+        setup = replace(_set_up(config, network, info, data, resume, heard), start=start)
         for text in start.doubts(network, setup.scaling, data.classes) if start else ():
             heard.notice(text)
         session = _compiled(setup, backend, resume, check, heard.notice)
@@ -143,11 +143,14 @@ def _set_up(
     network: Network,
     info: DatasetInfo,
     data: ImageSet,
-    checkpoint: Checkpoint | None,
+    resume: Resume | None,
     heard: Listener,
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
-    plan = make_plan(config, len(data))
+    checkpoint = resume.checkpoint if resume is not None else None
+    plan = make_plan(config, len(data), resuming=resume is not None)
+    for text in plan.notices:
+        heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         which = "freeze" if config.freeze else "optimizer.groups"
         heard.notice(f"all parameters are frozen ({which}), so none is trained")

@@ -232,7 +232,7 @@ def _decode(path: Path, data: bytes) -> Checkpoint:
 
 def manifest_text(
     step: int,
-    tensors: Path,
+    tensors: Path | str,
     pieces: list[bytes | memoryview],
     replaces: FileMark | None = None,
 ) -> bytes:
@@ -246,7 +246,7 @@ def manifest_text(
         digest.update(piece)
     table: dict[str, Any] = {
         "step": step,
-        "file": tensors.name,
+        "file": os.path.basename(tensors),
         "bytes": sum(len(piece) for piece in pieces),
         "sha256": digest.hexdigest(),
     }

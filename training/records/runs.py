@@ -298,7 +298,7 @@ def _point_latest(runs_dir: Path, name: str) -> None:
     pointer = runs_dir / LATEST
     temporary = temporary_name(pointer)
     try:
-        temporary.symlink_to(name, target_is_directory=True)
+        os.symlink(name, temporary, target_is_directory=True)
     except OSError:
         atomic_write(pointer, f"{name}\n".encode())
         return
@@ -306,7 +306,7 @@ def _point_latest(runs_dir: Path, name: str) -> None:
         os.replace(temporary, pointer)
     except OSError:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
     sync_folder(runs_dir)
 
