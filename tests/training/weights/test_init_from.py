@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.training.listener import Listener, Summary
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.checkpoint import Checkpoint, encode, read_checkpoint
+from dnnstack.training.records.provenance import BegunFrom
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train
@@ -287,3 +290,17 @@ def test_it_begins_where_its_source_ended(tiny: Make, backend: Backend) -> None:
     scratch, taken = found
     assert taken == ended
     assert scratch.loss - ended.loss > 0.05  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [(1, "0" * 64, "pytorch", 3), ("x", "0" * 63, "pytorch", 3), ("x", "0" * 64, "pytorch", -1)],
+)
+def test_what_a_checkpoint_says_of_it_is_checked(
+    base: Checkpoint, tmp_path: Path, wrong: tuple[Any, ...]
+) -> None:
+    provenance = replace(base.provenance, begun_from=BegunFrom(*wrong))
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(b"".join(encode(base.arrays, base.state, provenance)))
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint of dnnstack: begun_from\."):
+        read_checkpoint(path)
