@@ -109,8 +109,11 @@ def _refuse_to_overwrite(run: Run) -> None:
         )
 
 
-def as_begun(resume: Resume, config: RunConfig) -> RunConfig:
-    """The config with the ``init_from`` of the run that goes on, which began with those weights."""
+def as_begun(resume: Resume, config: RunConfig, notice: Callable[[str], None]) -> RunConfig:
+    """The config with the ``init_from`` of the run that goes on; ``notice`` is told of another.
+
+    Raises CheckpointError if it begins again and its config cannot be read.
+    """
     if resume.checkpoint is not None:
         text, name = resume.checkpoint.provenance.config, str(resume.checkpoint.path)
         if text == effective_yaml(config):
@@ -126,6 +129,12 @@ def as_begun(resume: Resume, config: RunConfig) -> RunConfig:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, ConfigError):
             return config
+    wanted = config.init_from
+    if wanted is not None and wanted != begun.init_from:
+        notice(
+            f"init_from: {wanted.source} is not read, because a resumed run goes on with "
+            "its own weights"
+        )
     return config.model_copy(update={"init_from": begun.init_from})
 
 
