@@ -30,6 +30,9 @@ class LiveCurves(Listener):
     def notice(self, text: str) -> None:
         self._heard.notice(text)
 
+    def prepared(self) -> None:
+        self._heard.prepared()
+
     def started(self, started: Started) -> None:
         self._run, self._since = started.run, perf_counter()
         self._heard.started(started)

@@ -80,6 +80,9 @@ class Listener:
     def notice(self, text: str) -> None:
         """Something that the user should know."""
 
+    def prepared(self) -> None:
+        """The config fits the data, which are loaded, and the device is there; it compiles next."""
+
     def started(self, started: Started) -> None:
         """Everything is ready; the first step follows."""
 

@@ -73,6 +73,8 @@ def train(
             stack.callback(resume.close)
         if checkpoint is not None:
             check_config(checkpoint, config, heard.notice)
+        if resume is None:
+            backend.precision(config.run.precision)
         info = describe_data(config, data_root)
         network = build_network(config, info, file)
         check_memory(network, backend)
@@ -83,6 +85,7 @@ def train(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
         setup = _set_up(config, network, info, data, resume, heard)
+        heard.prepared()
         session = _compiled(setup, backend, resume, check, heard.notice)
         stack.callback(session.close)
         for text in session.executable.notices:

@@ -103,6 +103,7 @@ def test_everything_is_passed_on() -> None:
     progress: Any = object()
     given: dict[str, tuple[Any, ...]] = {
         "notice": ("text",),
+        "prepared": (),
         "started": (Started(Path("x"), "numpy", plan, START, None),),
         "progressed": (progress,),
         "logged": (progress,),
