@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .reports import training_text
 from .training.listener import Listener, Progress, Started
 from .training.metrics import Metrics
+from .training.weights.start import Start
 
 if TYPE_CHECKING:
     from .history import History
@@ -78,6 +79,9 @@ class Told(Listener):
 
     def notice(self, text: str) -> None:
         self._notice(text)
+
+    def initialized(self, start: Start) -> None:
+        self._say(training_text.initialized(start))
 
     def started(self, started: Started) -> None:
         plan = started.plan

@@ -30,11 +30,13 @@ from .training.records.resume import Resume, open_resume
 from .training.records.runs import LATEST, find_run, latest_run_of
 from .training.records.trained import data_folder_of
 from .training.trainer import train as run_training
+from .training.weights.source import anchored
 
 LOG = logging.getLogger("dnnstack")
 LOG.addHandler(logging.NullHandler())
 Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig"
 Overrides: TypeAlias = "Mapping[str, Any] | Sequence[str]"
+_INIT_FROM = (("init_from",), ("init_from", "source"))
 
 
 def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
@@ -152,7 +154,9 @@ def fit(
 
     A resumed training uses the data folder of its run if nothing names another.
     """
-    trained_on, config = "", loaded.config
+    typed = loaded.packaged or any(loaded.overridden(*key) for key in _INIT_FROM)
+    config = anchored(loaded.config, Path() if typed else loaded.path.parent)
+    trained_on = ""
     with placed(loaded):
         if resumed is not None and resumed.checkpoint is not None and not config.data.root:
             trained_on = data_folder_of(resumed.checkpoint, listener.notice)

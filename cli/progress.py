@@ -18,6 +18,7 @@ from ..common.printable import printable
 from ..reports import training_text
 from ..training.listener import Listener, Progress, Started
 from ..training.metrics import Metrics
+from ..training.weights.start import Start
 from . import console
 
 _ECHO = 3
@@ -80,6 +81,9 @@ class Lines(Listener):
 
     def prepared(self) -> None:
         self.opening()
+
+    def initialized(self, start: Start) -> None:
+        say(training_text.initialized(start))
 
     def started(self, started: Started) -> None:
         self._steps_per_epoch = started.plan.steps_per_epoch
@@ -177,6 +181,9 @@ class Bar(Lines):
 
 class Quiet(Lines):
     """Listens to a training and prints nothing."""
+
+    def initialized(self, start: Start) -> None:
+        """Nothing to print."""
 
     def started(self, started: Started) -> None:
         self._steps_per_epoch = started.plan.steps_per_epoch

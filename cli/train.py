@@ -26,6 +26,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
         "dnnstack train --config lenet.yaml --data-dir ~/data --set train.epochs=3",
         "dnnstack train --config lenet.yaml --resume",
         "dnnstack train --config lenet.yaml --set train.epochs=20 --resume runs/lenet",
+        "dnnstack train --config mine.yaml --init-from runs/lenet",
     )
 )
 @options.config()
@@ -39,6 +40,14 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     help="Continue from the newest checkpoint of the config's latest run, or from PATH: a run's "
     "folder or name, or a checkpoint file.",
 )
+@click.option(
+    "--init-from",
+    type=options.Named(),
+    metavar="RUN|FILE",
+    shell_complete=completion.sources,
+    help="Begin with the weights of this run, or of this .safetensors file, as far as they fit by "
+    "name and shape; see docs/finetuning.md.",
+)
 @options.device("run.device of the config")
 @options.no_graph
 @options.data_dir
@@ -47,6 +56,7 @@ def train(
     reference: str,
     overrides: tuple[str, ...],
     resume: str | None,
+    init_from: Path | None,
     device: str | None,
     threads: int | None,
     no_graph: bool,
@@ -72,7 +82,12 @@ def train(
     from . import downloading, progress
 
     others = Others()
+    if resume is not None and init_from is not None:
+        raise click.UsageError(
+            "--resume and --init-from cannot be used together; a run that goes on has its weights"
+        )
     given = {
+        "init_from.source": init_from and str(init_from),
         "run.device": device,
         "run.threads": threads,
         "run.dir": runs_dir and str(runs_dir),

@@ -7,6 +7,7 @@ from time import perf_counter
 
 from ..training.listener import Listener, Progress, Started
 from ..training.metrics import Metrics
+from ..training.weights.start import Start
 from .plots import draw_curves
 
 SHARE = 0.02
@@ -32,6 +33,9 @@ class LiveCurves(Listener):
 
     def prepared(self) -> None:
         self._heard.prepared()
+
+    def initialized(self, start: Start) -> None:
+        self._heard.initialized(start)
 
     def started(self, started: Started) -> None:
         self._run, self._since = started.run, perf_counter()

@@ -5,6 +5,12 @@ from __future__ import annotations
 from ..common.printable import paragraph, printable
 from ..training.listener import Progress, Started, Summary
 from ..training.metrics import Metrics
+from ..training.weights.start import Start
+
+
+def initialized(start: Start) -> str:
+    """What the first weights were taken from, and what was not."""
+    return f"init        {paragraph(start.lines())}"
 
 
 def beginning(started: Started) -> list[str]:

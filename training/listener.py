@@ -9,6 +9,7 @@ from typing import Literal
 from .metrics import Metrics
 from .plan import Plan
 from .records.state import Best, State
+from .weights.start import Start
 
 EndState = Literal["finished", "interrupted"]
 
@@ -82,6 +83,9 @@ class Listener:
 
     def prepared(self) -> None:
         """The config fits the data, which are loaded, and the device is there; it compiles next."""
+
+    def initialized(self, start: Start) -> None:
+        """The first weights were taken from a run or a file."""
 
     def started(self, started: Started) -> None:
         """Everything is ready; the first step follows."""

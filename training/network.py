@@ -59,12 +59,13 @@ class Network:
         return tuple(s for layer in self.layers for s in layer.running_statistics())
 
     def running(self) -> tuple[Tensor, ...]:
-        """The tensors of the running statistics."""
-        return tuple(statistic.tensor for statistic in self.running_statistics())
+        """The tensors of the running statistics of layers that are not frozen."""
+        return tuple(each.tensor for each in self.running_statistics() if not each.frozen)
 
     def learned(self) -> tuple[Tensor, ...]:
         """What a trained network consists of: all parameters, then all running statistics."""
-        return (*(parameter.tensor for parameter in self.parameters()), *self.running())
+        trained = (parameter.tensor for parameter in self.parameters())
+        return (*trained, *(each.tensor for each in self.running_statistics()))
 
     def initial_values(
         self, seed: int, pictures: FirstPictures | None = None, threads: int = 1

@@ -31,8 +31,8 @@ from .plan import make_plan
 from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
 from .records.lost_run import place_to_save
-from .records.provenance import Provenance
-from .records.resume import Resume, check_config
+from .records.provenance import BegunFrom, Provenance
+from .records.resume import Resume, as_begun, check_config
 from .records.run_log import RunLog, cut_log
 from .records.runs import Run, create_run, write_config
 from .records.saver import Saver
@@ -40,6 +40,8 @@ from .records.state import START
 from .records.store import CheckpointWriter
 from .session import Session
 from .setup import Setup
+from .weights.source import open_source
+from .weights.start import Start, begin
 
 
 def train(
@@ -71,6 +73,7 @@ def train(
     with contextlib.ExitStack() as stack:
         if resume is not None:
             stack.callback(resume.close)
+            config = as_begun(resume, config)
         if checkpoint is not None:
             check_config(checkpoint, config, heard.notice)
         if resume is None:
@@ -80,25 +83,35 @@ def train(
         check_memory(network, backend)
         stack.enter_context(blamed(network, config.data.batch_size))
         _check_unread(config, network, info, run)
+        start = _start(config, network, heard) if checkpoint is None else None
         check()
         data = interrupt.interruptible(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
-        setup = _set_up(config, network, info, data, resume, heard)
+        setup = replace(_set_up(config, network, info, data, resume, heard), start=start)
         heard.prepared()
+        if start is not None:
+            heard.initialized(start)
+            for text in start.doubts(network, setup.scaling, data.classes):
+                heard.notice(text)
         session = _compiled(setup, backend, resume, check, heard.notice)
         stack.callback(session.close)
         for text in session.executable.notices:
             heard.notice(text)
         session.begin(checkpoint)
         check()
-        provenance = _provenance(setup, session, backend, data_root)
+        begun = start.origin if start is not None else None
+        if checkpoint is not None:
+            begun = checkpoint.provenance.begun_from
+        provenance = _provenance(setup, session, backend, data_root, begun)
         if run is None:
             run = create_run(Path(config.run.dir), config.name, provenance.config, heard.notice)
             stack.callback(run.close)
         else:
             _go_on_in(run, setup, checkpoint, provenance)
         log = stack.enter_context(RunLog(run.path))
+        if start is not None:
+            log.event("init", 0, **start.to_json())
         saving = config.checkpoint
         place = partial(place_to_save, run, log, config.name, provenance.config)
         writer = CheckpointWriter(
@@ -118,6 +131,16 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     check_disk_space(folder, checkpoint_bytes(saved), kept)
 
 
+def _start(config: RunConfig, network: Network, heard: Listener) -> Start | None:
+    """The weights that ``init_from`` names, if it does."""
+    wanted = config.init_from
+    if wanted is None:
+        return None
+    source = open_source(wanted.source, Path(config.run.dir), heard.notice)
+    shapes = {tensor.name: tensor.shape for tensor in network.learned()}
+    return begin(source, shapes, wanted.skip or ())
+
+
 def _set_up(
     config: RunConfig,
     network: Network,
@@ -132,7 +155,8 @@ def _set_up(
     for text in plan.notices:
         heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
-        heard.notice("all parameters are frozen (optimizer.groups), so none is trained")
+        which = "freeze" if config.freeze else "optimizer.groups"
+        heard.notice(f"all parameters are frozen ({which}), so none is trained")
     if not config.data.normalize.measured:
         scaling = preprocessing(config, info)
     elif checkpoint is not None:
@@ -162,7 +186,9 @@ def _compiled(
     return Session(computed, backend, tuning, check, notice)
 
 
-def _provenance(setup: Setup, session: Session, backend: Backend, data_root: Path) -> Provenance:
+def _provenance(
+    setup: Setup, session: Session, backend: Backend, data_root: Path, begun: BegunFrom | None
+) -> Provenance:
     return Provenance(
         steps_per_epoch=setup.plan.steps_per_epoch,
         config=effective_yaml(setup.config),
@@ -173,6 +199,7 @@ def _provenance(setup: Setup, session: Session, backend: Backend, data_root: Pat
         tuning=session.executable.tuning,
         versions=backend.versions(),
         data_folder=str(data_root.absolute()),
+        begun_from=begun,
     )
 
 

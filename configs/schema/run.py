@@ -26,8 +26,9 @@ from ...common.options import (
 )
 from .base import Epochs, Model, Threads, checked, problem, tupled
 from .datasets import Dataset, Folder
+from .init_from import InitFrom
 from .layers import WRITTEN, Layer, unique_names
-from .optimizer import Optimizer
+from .optimizer import Optimizer, Patterns
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
 
@@ -234,6 +235,14 @@ class RunConfig(Model):
         WRITTEN,
         "The network, from the input to the output.",
     ]
+    init_from: Annotated[
+        InitFrom | None,
+        "The weights to begin with: a run, or a .safetensors file; default: initialisers.",
+    ] = None
+    freeze: Annotated[
+        Patterns | None,
+        "Layers that stay as they are, by name; * and ? stand for any text.",
+    ] = None
     loss: Annotated[Loss, "The function that training minimises."] = CROSS_ENTROPY
     optimizer: Annotated[Optimizer, "How the parameters are updated."]
     schedule: Annotated[Schedule, "How the learning rate changes."] = FIXED

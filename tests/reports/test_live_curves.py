@@ -101,9 +101,11 @@ def test_everything_is_passed_on() -> None:
     curves = LiveCurves(Recorder())
     plan: Any = None
     progress: Any = object()
+    start: Any = object()
     given: dict[str, tuple[Any, ...]] = {
         "notice": ("text",),
         "prepared": (),
+        "initialized": (start,),
         "started": (Started(Path("x"), "numpy", plan, START, None),),
         "progressed": (progress,),
         "logged": (progress,),
@@ -136,3 +138,9 @@ def test_a_training_draws_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.M
     assert not there[0]
     assert there[-1]
     assert [path.name for path in (tmp_path / "runs" / "tiny").glob(".*")] == []
+
+
+def test_every_report_is_passed_on() -> None:
+    names = [name for name, each in vars(Listener).items() if callable(each)]
+    assert len(names) > 6
+    assert not [name for name in names if name not in vars(LiveCurves)]

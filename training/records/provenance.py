@@ -18,11 +18,25 @@ Side = Annotated[int, Interval(ge=1, le=1 << 20)]
 
 
 @dataclass(frozen=True)
+class BegunFrom:
+    """The file that a training took its first weights from: ``taken`` arrays of it.
+
+    ``layout`` says whose names they had: those of dnnstack or of pytorch. ``file_sha256`` must not
+    be called ``sha256``, as the checkpoint's own digest is.
+    """
+
+    path: Annotated[str, MaxLen(_LONGEST_PATH)]
+    file_sha256: Annotated[str, Len(64, 64)]
+    layout: Name
+    taken: Count
+
+
+@dataclass(frozen=True)
 class Provenance:
     """What stays the same while one process trains.
 
-    ``config`` is the effective YAML, ``versions`` are those of the backend's libraries, and
-    ``data_folder`` is where the data sets lay.
+    ``config`` is the effective YAML, ``versions`` are those of the backend's libraries,
+    ``data_folder`` is where the data sets lay, and ``begun_from`` where ``init_from`` led to.
     """
 
     steps_per_epoch: Count
@@ -34,14 +48,17 @@ class Provenance:
     tuning: Tuning
     versions: Mapping[str, str]
     data_folder: Annotated[str, MaxLen(_LONGEST_PATH)] = ""
+    begun_from: BegunFrom | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        table = {
             **vars(self),
             "preprocessing": vars(self.preprocessing),
             "tuning": self.tuning.to_json(),
             "versions": dict(self.versions),
         }
+        begun = table.pop("begun_from")
+        return table if begun is None else {**table, "begun_from": vars(begun)}
 
     def __post_init__(self) -> None:
         channels = self.input_shape[0]

@@ -217,7 +217,7 @@ def test_a_save_that_is_going_on_is_no_damage(trained: Trained, tmp_path: Path) 
     path = write_checkpoint(
         trained.path.parent, checkpoint.arrays, later, checkpoint.provenance, keep=3
     )
-    path.with_suffix(".json").unlink()
+    Path(path).with_suffix(".json").unlink()
     for held, said in ((True, "a training is saving it right now"), (False, "was interrupted")):
         heard: list[str] = []
         with lock(runs / "tiny" / "lock") if held else contextlib.nullcontext():
