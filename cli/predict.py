@@ -91,10 +91,12 @@ def predict(
     if as_json and as_csv:
         raise UsageError("--json and --csv cannot be used together")
     plugins.load(plugin)
-    model = open_classifier(
-        run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
-        console.note,
-    )  # fmt: skip
+    notes = console.HeldNotes()
+    with notes.told_on_error():
+        model = open_classifier(
+            run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
+            notes,
+        )  # fmt: skip
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)
@@ -109,6 +111,7 @@ def predict(
             console.error(str(answer))
             status = 1
             continue
+        notes.tell()
         write(_shown(answer, as_json, as_csv, best_first))
         if folder is not None:
             folder.save(answer)

@@ -105,17 +105,21 @@ def train(
             # The config may be a pipe that nobody writes to.
             with stop.raising(Interrupted(NOTHING_SAVED)):
                 loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
-            found = "ships with the package" if loaded.packaged else printable(loaded.path)
-            progress.remark(f"config      {loaded.config.name} ({found})")
             backend = open_device(loaded, resume is not None, not no_graph, console.note)
-            progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
             advice = others.advice(backend.waiting_threads)
-            if advice:
-                console.note(advice)
             resumed = find_resume(resume, loaded, console.note)
             listener = progress.listener()
             if backend.waiting_threads > 1 and not advice:
                 listener.advice = Watch(backend.waiting_threads)
+
+            def opening() -> None:
+                found = "ships with the package" if loaded.packaged else printable(loaded.path)
+                progress.remark(f"config      {loaded.config.name} ({found})")
+                progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
+                if advice:
+                    console.note(advice)
+
+            listener.opening = opening
             with closing(listener):
                 done = fit(
                     loaded,
