@@ -23,6 +23,7 @@ from .data import data
 from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
+from .new import new
 from .predict import predict
 from .runs import runs
 from .summary import summary
@@ -64,7 +65,7 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, evaluate, predict, runs, weights, data, summary, explain, config, doctor),
+    *(train, evaluate, predict, new, runs, weights, data, summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     dnnstack.add_command(command)

@@ -42,6 +42,7 @@ OWN_LINES = {
     "configs/write.py": "YAML, whose scalars are escaped",
     "datasets/image_folder.py": "hashed",
     "plugins/trust.py": "a file",
+    "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
     "training/records/runs.py": "a file",

@@ -79,7 +79,8 @@ class DataConfig(Model):
     dataset: Annotated[Dataset, "Name of the data set, or the name with its options."]
     root: Annotated[
         Folder | None,
-        "Data folder; --data-dir and DNNSTACK_DATA override it; default: the user's cache folder.",
+        "Data folder, counted from the config's file; --data-dir and DNNSTACK_DATA override it; "
+        "default: the user's cache folder.",
     ] = None
     batch_size: Annotated[Count, "Samples in a training step."] = 64
     evaluation_batch_size: Annotated[Count, "Samples in a step of evaluation."] = 500
