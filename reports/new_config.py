@@ -25,6 +25,8 @@ _LARGEST_SIDE, _SMALLEST_SIDE = 64, 8
 _HOLD_BACK = 500
 # More pictures than this show by themselves whether colours matter.
 _MANY = 2000
+# From these ratios of the largest to the smallest class on, losses are weighed, or samples drawn.
+_UNEVEN, _UNEQUAL = 1.5, 10.0
 # Steps of a small set and a large one, and the most epochs.
 _STEPS, _MOST_STEPS, _MOST_EPOCHS = 4000, 20_000, 320
 _LISTED = 6
@@ -74,6 +76,7 @@ def _choices(found: Survey, output: Path) -> list[Choice]:
             else f"only {found.examined:,} of {found.count:,} pictures were looked at"
         )
         choices.append(Choice("data.dataset.image_folder.on_error", "skip", why))
+    choices += _balance(found)
     held = 0 if train < _HOLD_BACK else 0.1
     choices += [
         Choice("data.batch_size", batch, f"of {train:,} pictures to train on"),
@@ -150,6 +153,16 @@ def _colours(found: Survey) -> list[Choice]:
     return [rgb, Choice(augment, True, why)]
 
 
+def _balance(found: Survey) -> list[Choice]:
+    most, least = max(found.counts), min(found.counts)
+    why = f"the largest class has {most / least:.1f} times as many pictures as the smallest"
+    if most > _UNEQUAL * least:
+        return [Choice("data.balance", True, why)]
+    if most >= _UNEVEN * least:
+        return [Choice("loss.class_weights", "balanced", why)]
+    return []
+
+
 def _path(folder: Path, output: Path) -> str:
     """The folder as the config names it: from its own folder."""
     name = os.path.relpath(folder.absolute(), output.absolute().parent)
@@ -181,6 +194,8 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
         for key in ("train", "test", "test_fraction", "size", "fit", "mode", "on_error")
     )
     epochs = chosen["train.epochs"].value
+    weights = line(2, "loss.class_weights")
+    loss = f"loss:\n  type: cross_entropy\n{weights}" if weights else "loss: cross_entropy\n"
     name = printable(shlex.quote(output.name))
     held = bool(chosen["data.validation"].value)
     return (
@@ -200,13 +215,14 @@ def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
         f"{line(2, 'data.batch_size')}"
         "  evaluation_batch_size: 100\n"
         f"{line(2, 'data.validation')}"
+        f"{line(2, 'data.balance')}"
         "  normalize: measured # mean 0 and deviation 1, as the training pictures need\n"
         "  augment: # every picture is seen a little differently in every epoch\n"
         f"{_augment(height, width, chosen.get('data.augment.recolour'))}"
         "\n"
         f"{_network(height, width, len(found.classes))}"
         "\n"
-        "loss: cross_entropy\n"
+        f"{loss}"
         "optimizer: {type: adamw, lr: 0.003, weight_decay: 0.05}\n"
         "schedule: one_cycle # the rate rises for a third of the training, then falls to 0\n"
         f"train:\n{line(2, 'train.epochs')}"

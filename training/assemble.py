@@ -89,7 +89,9 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         placed = bool(config.layers[0].place)
         raise error.after("" if placed else where) from None
     freeze_layers(layers, config.freeze or ())
-    loss = LOSSES[config.loss.type](**config.loss.options())
+    # The weights of classes may need their names, or the pictures of each: see class_weights.
+    options = {k: v for k, v in config.loss.options().items() if k != "class_weights"}
+    loss = LOSSES[config.loss.type](**options)
     place = config.layers[-1].place
     try:
         loss.check(layers[-1].output_shape, len(info.classes))

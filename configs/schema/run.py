@@ -95,6 +95,11 @@ class DataConfig(Model):
         "Samples held back from the training set for validation: "
         "a number, a fraction of the set, or 0 for none.",
     ] = 0.1
+    balance: Annotated[
+        bool | None,
+        BeforeValidator(lambda value: None if value is False else value),
+        "Draw every class equally often in training, whatever the number of its samples.",
+    ] = None
     normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
         NormalizeConfig()
     )

@@ -204,3 +204,17 @@ def test_colours_that_tell_nothing_are_changed(tmp_path: Path) -> None:
         config = parse_config(text, "set")
         assert config.data.dataset.options()["mode"] == "rgb"
         assert ("recolour" in [each.type for each in config.data.augment]) == changed, folder
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "weights", "balance"),
+    [(5, 7, None, None), (4, 6, "balanced", None), (3, 31, None, True)],
+)
+def test_classes_of_unequal_size(
+    tmp_path: Path, few: int, many: int, weights: str | None, balance: bool | None
+) -> None:
+    draw(tmp_path / "set", {"a": few, "b": many}, (8, 8))
+    found = report(tmp_path / "set", tmp_path / "set.yaml")
+    config = parse_config(found.config.text, "set")
+    assert (config.loss.class_weights, config.data.balance) == (weights, balance)
+    assert (weights or balance) is None or f"{many / few:.1f} times as many" in as_text(found)

@@ -108,7 +108,8 @@ ONE_LINE = [
     ),
     (
         "loss: {type: mse, label_smoothing: 0.1}",
-        "x.yaml:1:19: loss.label_smoothing: unknown key; the loss 'mse' takes type, reduction",
+        "x.yaml:1:19: loss.label_smoothing: unknown key; the loss 'mse' takes type, reduction, "
+        "class_weights",
     ),
     (
         "optimizer: {type: sdg, lr: 1}",

@@ -27,6 +27,7 @@ _FIXED = (
     "data.dataset",
     "data.batch_size",
     "data.validation",
+    "data.balance",
     "data.normalize",
     "layers",
 )
