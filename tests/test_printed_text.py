@@ -41,6 +41,7 @@ OWN_LINES = {
     "configs/generated.py": "a file",
     "configs/write.py": "YAML, whose scalars are escaped",
     "datasets/image_folder.py": "hashed",
+    "layers/losses/class_weights.py": "CUDA source",
     "plugins/trust.py": "a file",
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "training/records/checkpoint.py": "JSON",
