@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from . import console, options
+from . import console, options, plugins
 
 
 @click.command(
@@ -19,6 +19,7 @@ from . import console, options
 )
 @options.config()
 @options.overrides
+@options.plugin
 @click.option(
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -32,6 +33,7 @@ from . import console, options
 def data(
     reference: str,
     overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
     save: Path | None,
     no_sheet: bool,
     as_json: bool,
@@ -58,7 +60,7 @@ def data(
         raise click.UsageError("--save and --no-sheet contradict each other; give one of them")
     if save is not None:
         check_png(save)
-    loaded = load_config(reference, overrides)
+    loaded = load_config(reference, overrides, plugins.opened(plugin))
     config = loaded.config
     sheet = save or Path(f"{config.name}-samples.png")
     with placed(loaded):

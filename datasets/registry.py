@@ -23,7 +23,7 @@ from .table import Table
 _LOG = logging.getLogger("dnnstack.datasets")
 
 Options = Mapping[str, Any]
-_DATASETS: dict[str, Dataset] = {
+DATASETS: dict[str, Dataset] = {
     "cifar10": CIFAR_10,
     "cifar100": CIFAR_100,
     "fashion_mnist": FASHION_MNIST,
@@ -32,11 +32,12 @@ _DATASETS: dict[str, Dataset] = {
     "strokes": Strokes(),
     "table": Table(),
 }
+"""The data sets that a config can name, each with the defaults of its options."""
 
 
 def names() -> tuple[str, ...]:
     """The registered datasets, in alphabetical order."""
-    return tuple(sorted(_DATASETS))
+    return tuple(sorted(DATASETS))
 
 
 def describe(name: str, *, options: Options | None = None, root: Path | None = None) -> DatasetInfo:
@@ -121,7 +122,7 @@ def _data_root(
 
 def _dataset(name: str, options: Options | None = None) -> Dataset:
     """The data set with these options, whose values the schema of configs checks."""
-    chosen = _DATASETS.get(name)
+    chosen = DATASETS.get(name)
     if chosen is None:
         known = f"{suggested(name.lower(), names(), 'known')}: {', '.join(names())}"
         raise DatasetError(f"unknown dataset '{name}'; {known}")

@@ -73,9 +73,11 @@ def train(
     with contextlib.ExitStack() as stack:
         if resume is not None:
             stack.callback(resume.close)
-            config = as_begun(resume, config)
+            config = as_begun(resume, config, heard.notice)
         if checkpoint is not None:
             check_config(checkpoint, config, heard.notice)
+        if resume is None:
+            backend.precision(config.run.precision)
         info = describe_data(config, data_root)
         network = build_network(config, info, file)
         check_memory(network, backend)
@@ -87,8 +89,11 @@ def train(
             lambda: load_data(config, "train", data_root, downloads), stop_requested
         )
         setup = replace(_set_up(config, network, info, data, resume, heard), start=start)
-        for text in start.doubts(network, setup.scaling, data.classes) if start else ():
-            heard.notice(text)
+        heard.prepared()
+        if start is not None:
+            heard.initialized(start)
+            for text in start.doubts(network, setup.scaling, data.classes):
+                heard.notice(text)
         session = _compiled(setup, backend, resume, check, heard.notice)
         stack.callback(session.close)
         for text in session.executable.notices:
@@ -133,9 +138,7 @@ def _start(config: RunConfig, network: Network, heard: Listener) -> Start | None
         return None
     source = open_source(wanted.source, Path(config.run.dir), heard.notice)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
-    start = begin(source, shapes, wanted.skip or ())
-    heard.initialized(start)
-    return start
+    return begin(source, shapes, wanted.skip or ())
 
 
 def _set_up(

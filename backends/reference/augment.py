@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...common.random import Key
+from ...common.errors import ShapeError
+from ...common.random import Key, words
 from ...graph.augmentations import (
     PERMUTATIONS,
     AlternatingFlip,
@@ -21,7 +22,7 @@ from ...graph.augmentations import (
     Recolour,
     stages,
 )
-from ...graph.ops import AverageViews, GatherAugmented, Views
+from ...graph.ops import AverageViews, ChangePixels, GatherAugmented, Views
 from ..base import Array
 from .kernels import kernel
 from .resample import drawn_words, resampled, sources
@@ -44,6 +45,20 @@ def gather_augmented(
     floating = np.float64 if stages(op.augment)[1] else np.uint8
     pictures = augmented(op, images, found, epoch, drawn, np.empty(op.x.shape, floating))
     return scaled(op, pictures, labels, rows)
+
+
+@kernel(ChangePixels, "apply")
+def change_pixels(op: ChangePixels, x: Array, step: Array) -> Array:
+    n = len(x)
+    drawn = words(op.key, 0, int(step[0]) * n, n)
+    scale, shift = (np.array(each, np.float32).reshape(-1, 1, 1) for each in (op.scale, op.shift))
+    pixels = np.asarray((x - shift) / scale, np.float32)
+    changed = np.asarray(op.augment.apply(pixels, drawn))
+    if changed.shape != x.shape:
+        raise ShapeError(
+            f"augmentation '{op.augment.kind}': apply returned {changed.shape}, not {x.shape}"
+        )
+    return np.asarray(changed * scale + shift, x.dtype)
 
 
 @kernel(Views, "take")

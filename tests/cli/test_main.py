@@ -18,16 +18,7 @@ from dnnstack.common.errors import ConfigError, UsageError
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COMMANDS = [
-    "train",
-    "eval",
-    "predict",
-    "new",
-    "runs",
-    "weights",
-    "data",
-    "summary",
-    "explain",
-    "config",
+    *("train", "eval", "predict", "new", "runs", "weights", "data", "summary", "explain", "config"),
     "doctor",
 ]
 
