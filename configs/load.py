@@ -18,6 +18,7 @@ from .document import Node, Place, Problem
 from .expand import Expander
 from .find import find_config, read_text
 from .from_objects import LABEL, as_document
+from .layer_places import shown_path
 from .overrides import apply_override, is_of_block
 from .scalars import resolve
 from .schema.run import RunConfig
@@ -224,7 +225,7 @@ class _Composer:
         self._note_at(self._place(event.start_mark), message)
 
     def _note_at(self, place: Place, message: str) -> None:
-        self.problems.append(Problem(place, ".".join(self.path), message))
+        self.problems.append(Problem(place, shown_path(self.path), message))
 
 
 def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:
