@@ -96,6 +96,14 @@ def error(text: str) -> None:
     _stderr("dnnstack: ", coloured("error:", "red", sys.stderr), f" {text}")
 
 
+def confirm(statement: str, question: str) -> bool:
+    """Ask on the terminal; no answer, an empty one and any but yes mean no."""
+    _stderr(f"dnnstack: {printable(statement)}")
+    sys.stderr.write(f"{printable(question)} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def help_text(text: str) -> None:
     """Print how a command is used, on stderr."""
     click.echo(printable_lines(text), err=True)

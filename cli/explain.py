@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..common.machine_load import Others
-from . import console, options
+from . import console, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 )
 @options.config()
 @options.overrides
+@options.plugin
 @click.option(
     "--measure", is_flag=True, help="Also time every call, and measure the machine's limits."
 )
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 def explain(
     reference: str,
     overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
     measure: bool,
     as_json: bool,
     device: Device | None,
@@ -53,7 +56,7 @@ def explain(
     from ..reports import explain as explaining
     from ..reports.explain_text import as_text
 
-    loaded = load_config(reference, overrides)
+    loaded = load_config(reference, overrides, plugins.opened(plugin))
     machine = loaded.config.run
     backend = open_backend(
         device or machine.device, threads or machine.threads, console.note, not no_graph

@@ -23,6 +23,7 @@ from .data import data
 from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
+from .new import new
 from .predict import predict
 from .runs import runs
 from .summary import summary
@@ -64,7 +65,7 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, evaluate, predict, runs, weights, data, summary, explain, config, doctor),
+    *(train, evaluate, predict, new, runs, weights, data, summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     dnnstack.add_command(command)
@@ -105,6 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 2)
     except DnnstackError as error:
         return _complain(str(error), 1)
+    except Exception as error:
+        if (fault := _fault_of_plugin(error)) is None:
+            raise
+        return _complain(str(fault), 1)
     except MemoryError as error:
         detail = f" ({printable(error)})" if str(error) else ""
         return _complain(
@@ -121,6 +126,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(
             f"standard output: cannot be written: {error.strerror}; the output is incomplete", 1
         )
+
+
+def _fault_of_plugin(error: Exception) -> DnnstackError | None:
+    """The error as a message if a plugin's code raised it."""
+    loading = sys.modules.get(f"{__package__}".replace("cli", "plugins.loading"))
+    return None if loading is None else loading.fault_of_plugin(error)
 
 
 def _open_streams() -> None:

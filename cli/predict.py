@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import completion, console, options
+from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     "paths", nargs=-1, required=True, metavar="PATH...", shell_complete=completion.files
 )
 @options.trained
+@options.plugin
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -63,6 +64,7 @@ def predict(
     run: str | None,
     checkpoint: Path | None,
     runs_dir: Path | None,
+    plugin: tuple[Path, ...],
     top: int | None,
     invert: bool | None,
     raw: bool,
@@ -88,6 +90,7 @@ def predict(
 
     if as_json and as_csv:
         raise UsageError("--json and --csv cannot be used together")
+    plugins.load(plugin)
     notes = console.HeldNotes()
     with notes.told_on_error():
         model = open_classifier(

@@ -12,7 +12,7 @@ import click
 
 from ..common.machine_load import Others, Watch
 from ..common.printable import printable
-from . import completion, console, options
+from . import completion, console, options, plugins
 from .signals import StopSignals
 
 _LATEST = "latest"
@@ -31,6 +31,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
 )
 @options.config()
 @options.overrides
+@options.plugin
 @click.option(
     "--resume",
     is_flag=False,
@@ -55,6 +56,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
 def train(
     reference: str,
     overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
     resume: str | None,
     init_from: Path | None,
     device: str | None,
@@ -94,6 +96,7 @@ def train(
     }
     flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
     where = ["--data-dir", str(data_dir)] if data_dir is not None else []
+    code = plugins.words(plugin)
     # An evaluation uses the data folder of the run, unless the environment names another.
     later = where if os.environ.get("DNNSTACK_DATA") else []
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
@@ -101,7 +104,7 @@ def train(
         try:
             # The config may be a pipe that nobody writes to.
             with stop.raising(Interrupted(NOTHING_SAVED)):
-                loaded = load_config(reference, (*overrides, *flags))
+                loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
             backend = open_device(loaded, resume is not None, not no_graph, console.note)
             advice = others.advice(backend.waiting_threads)
             resumed = find_resume(resume, loaded, console.note)
@@ -129,17 +132,19 @@ def train(
                 )
         except Interrupted as error:
             progress.say(str(error))
-            progress.say(_again(where, reference, overrides, flags, resume))
+            progress.say(_again([*code, *where], reference, overrides, flags, resume))
             return stop.exit_status
         progress.say(summary(done))
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.
-            config = str(done.run / "config.yaml") if overrides or flags else reference
-            progress.say(_again(where, config, (), (), str(done.run)))
-        elif _is_latest(done.run):
-            progress.remark(_command("next", "eval", *later))
+            config = reference
+            if overrides or flags:
+                config, code = str(done.run / "config.yaml"), plugins.words_of(loaded.config)
+            progress.say(_again([*code, *where], config, (), (), str(done.run)))
         else:
-            progress.remark(_command("next", "eval", "--run", str(done.run), *later))
+            run = [] if _is_latest(done.run) else ["--run", str(done.run)]
+            later = [*plugins.words_of(loaded.config), *later]
+            progress.remark(_command("next", "eval", *run, *later))
         # Last: everything else is saved and printed by now.
         draw_curves(done.run, console.note)
         progress.check_output()

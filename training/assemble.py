@@ -41,13 +41,21 @@ from .preprocessing import Preprocessing
 from .rate_tables import RateTable, rate_tables
 
 
+def data_folder(
+    config: RunConfig, flag: Path | None = None, root: str | None = None, trained_on: str = ""
+) -> Path:
+    """The data folder of a config; root: its ``data.root``, if that may be used. See data_root."""
+    pictures = config.data.dataset.options().get("train")
+    return data_root(flag, root, trained_on, pictures if isinstance(pictures, str) else "")
+
+
 def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
     """Describe the config's data set without reading it; root: the data folder.
 
     Raises DatasetError.
     """
     chosen = config.data.dataset
-    folder = root or data_root(None, config.data.root)
+    folder = root or data_folder(config, root=config.data.root)
     return describe(chosen.type, options=chosen.options(), root=folder)
 
 

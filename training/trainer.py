@@ -73,7 +73,7 @@ def train(
     with contextlib.ExitStack() as stack:
         if resume is not None:
             stack.callback(resume.close)
-            config = as_begun(resume, config)
+            config = as_begun(resume, config, heard.notice)
         if checkpoint is not None:
             check_config(checkpoint, config, heard.notice)
         if resume is None:

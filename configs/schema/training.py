@@ -7,7 +7,8 @@ the right class, s the scores of the last layer, p = softmax(s), K the number of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from ...common.options import Count, Fraction, either
 from ...layers.losses import LOSSES
@@ -36,13 +37,20 @@ class ScheduleConfig(TypedModel):
     warmup: Annotated[WarmupConfig | None, "Start with a smaller learning rate."] = None
 
 
-_SCHEDULES = config_models(SCHEDULES, ScheduleConfig)
-FIXED = _SCHEDULES["fixed"](type="fixed")
+_SCHEDULES: dict[str, type[ScheduleConfig]] = {}
+
+
+def schedule_type(kinds: Mapping[str, type]) -> Any:
+    """The type of a schedule in a config: one of those known before, or one of these kinds."""
+    _SCHEDULES.update(config_models(kinds, ScheduleConfig))
+    return one_of(_SCHEDULES, Typed("schedule"))
+
 
 if TYPE_CHECKING:
     Schedule = ScheduleConfig
 else:
-    Schedule = one_of(_SCHEDULES, Typed("schedule"))
+    Schedule = schedule_type(SCHEDULES)
+FIXED = _SCHEDULES["fixed"](type="fixed")
 
 
 class LossConfig(TypedModel):
@@ -55,10 +63,17 @@ class LossConfig(TypedModel):
     ] = "mean"
 
 
-_LOSSES = config_models(LOSSES, LossConfig)
-CROSS_ENTROPY = _LOSSES["cross_entropy"](type="cross_entropy")
+_LOSSES: dict[str, type[LossConfig]] = {}
+
+
+def loss_type(kinds: Mapping[str, type]) -> Any:
+    """The type of a loss in a config: one of those known before, or one of these kinds."""
+    _LOSSES.update(config_models(kinds, LossConfig))
+    return one_of(_LOSSES, Typed("loss"))
+
 
 if TYPE_CHECKING:
     Loss = LossConfig
 else:
-    Loss = one_of(_LOSSES, Typed("loss"))
+    Loss = loss_type(LOSSES)
+CROSS_ENTROPY = _LOSSES["cross_entropy"](type="cross_entropy")

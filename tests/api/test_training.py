@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,17 @@ def test_a_mistake_that_shows_later_has_its_key(config: dict[str, Any]) -> None:
     assert dnnstack.load_config(missing).name == "run"
     with pytest.raises(dnnstack.DnnstackError, match="no such file"):
         dnnstack.load_config("none.yaml")
+
+
+def test_results_print_as_one_line(config: dict[str, Any]) -> None:
+    done = dnnstack.train(config)
+    assert re.fullmatch(
+        r"<History of '.*tiny': finished at step \d+ \(epoch [\d.]+\), best [\d.]+% on validation, "
+        r"[\d.]+ s>",
+        repr(done),
+    )
+    found = dnnstack.load(done.run).evaluate()
+    assert re.fullmatch(
+        r"<Evaluation of '.*safetensors' on \w+ \(test\): \d+ of \d+ right, [\d.]+%, loss [\d.]+>",
+        repr(found),
+    )

@@ -274,7 +274,7 @@ def _optimizer(draw: DrawFn, kinds: list[Any]) -> dict[str, Any]:
 
 
 AUGMENTATIONS: tuple[Any, ...] = (
-    *("random_flip", "alternating_flip"),
+    *("random_flip", "alternating_flip", "recolour"),
     *({"random_crop": {"padding": 1}}, {"random_crop": {"padding": 1, "mode": "reflect"}}),
     {"cutout": {"size": 1}},
 )

@@ -10,6 +10,7 @@ from ...common.errors import CheckpointError, ConfigError
 from ...common.files import read_regular
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.layer_places import shown_path
+from ...configs.plugins import changed_plugins
 from ..rate_tables import rate_tables
 from .checkpoint import Checkpoint
 from .runs import CONFIG, LONGEST_CONFIG, Run, is_run, reopen_run, run_of_checkpoint
@@ -109,8 +110,11 @@ def _refuse_to_overwrite(run: Run) -> None:
         )
 
 
-def as_begun(resume: Resume, config: RunConfig) -> RunConfig:
-    """The config with the ``init_from`` of the run that goes on, which began with those weights."""
+def as_begun(resume: Resume, config: RunConfig, notice: Callable[[str], None]) -> RunConfig:
+    """The config with the ``init_from`` of the run that goes on; ``notice`` is told of another.
+
+    Raises CheckpointError if it begins again and its config cannot be read.
+    """
     if resume.checkpoint is not None:
         text, name = resume.checkpoint.provenance.config, str(resume.checkpoint.path)
         if text == effective_yaml(config):
@@ -126,6 +130,12 @@ def as_begun(resume: Resume, config: RunConfig) -> RunConfig:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, ConfigError):
             return config
+    wanted = config.init_from
+    if wanted is not None and wanted != begun.init_from:
+        notice(
+            f"init_from: {wanted.source} is not read, because a resumed run goes on with "
+            "its own weights"
+        )
     return config.model_copy(update={"init_from": begun.init_from})
 
 
@@ -137,7 +147,8 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     if effective_yaml(config) == checkpoint.provenance.config:
         return
     before = parse_config(checkpoint.provenance.config, str(checkpoint.path))
-    changed = differences(before, config)
+    _check_plugins(checkpoint, before, notice)
+    changed = [line for line in differences(before, config) if not _under(line, ("plugins",))]
     found = [line for line in changed if not _under(line, _FREE)]
     fatal = [line for line in found if _under(line, _FIXED)]
     if fatal:
@@ -155,6 +166,23 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
                 f"{what} depends on the length of the training: with the new length it differs "
                 "from before"
             )
+
+
+def _check_plugins(
+    checkpoint: Checkpoint, before: RunConfig, notice: Callable[[str], None]
+) -> None:
+    """Raise CheckpointError for a plugin that was changed, unless the user has named the file."""
+    for plugin, sha256 in changed_plugins(before):
+        text = (
+            f"the plugin {plugin.path} was changed: {checkpoint.path} was trained with the file of "
+            f"SHA-256 {sha256}, now it is {plugin.sha256}"
+        )
+        if not plugin.named:
+            raise CheckpointError(
+                f"{text}; put the file back, or continue with the changed one, whose results may "
+                f"differ: --plugin {plugin.path}"
+            )
+        notice(f"{text}; the training continues with the changed file")
 
 
 def _that_follow_the_length(config: RunConfig) -> list[str]:
