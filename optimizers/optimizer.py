@@ -162,11 +162,13 @@ class Optimizer:
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
         trained = [one.parameter.tensor for one, (a, b) in spans if a <= first_step < b]
         if trained:
+            further = [f"{SUM}.{level}" for level in range(1, Accumulate.levels(self.parts))]
             graph.add(
                 Accumulate(
                     gradients=tuple(graph.gradient(tensor) for tensor in trained),
                     step=graph["step"],
                     sums=tuple(state_of(tensor, SUM) for tensor in trained),
+                    pending=tuple(state_of(tensor, f) for f in further for tensor in trained),
                     parts=self.parts,
                     scale=scale,
                 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from ..configs import RunConfig
 from ..datasets import DatasetInfo, evaluation_order
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Moved
 from .assemble import optimizer
 from .augmentation import TEST_TIME, augmentations
 from .network import Network
@@ -55,8 +56,9 @@ def make_sections(
             first_step=first_step,
         )
 
-    def update(first_step: int) -> Graph:
-        return network.update_graph(rule, plan.total_steps, plan.steps_per_epoch, first_step)
+    def update(first_step: int, moved: Sequence[Moved]) -> Graph:
+        length = (plan.total_steps, plan.steps_per_epoch)
+        return network.update_graph(rule, *length, first_step, moved)
 
     firsts = rule.stretches(parameters, plan.steps_per_epoch, plan.total_steps)
     stretches = make_stretches(firsts, rule.parts, train, update)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends.base import Executable
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Moved
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,15 @@ def make_stretches(
     firsts: Sequence[int],
     parts: int,
     train: Callable[[int], Graph],
-    update: Callable[[int], Graph],
+    update: Callable[[int, Sequence[Moved]], Graph],
 ) -> tuple[Stretch, ...]:
     """The stretches that begin with these steps; ``train`` and ``update`` make their sections."""
-    return tuple(
-        Stretch(first, train(first), update(first) if parts > 1 else None, parts)
-        for first in firsts
-    )
+    found = []
+    for first in firsts:
+        graph = train(first)
+        after = update(first, graph.moved) if parts > 1 else None
+        found.append(Stretch(first, graph, after, parts))
+    return tuple(found)
 
 
 def stretch_at(stretches: Sequence[Stretch], step: int) -> tuple[Stretch, float]:

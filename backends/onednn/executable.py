@@ -27,6 +27,7 @@ from . import (  # noqa: F401
     muon,
     norm,
     pointwise,
+    statistics,
     step,
     updates,
 )

@@ -20,5 +20,6 @@ from .linear import *
 from .losses import *
 from .norm import *
 from .pointwise import *
+from .statistics import *
 from .step import *
 from .updates import *
