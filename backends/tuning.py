@@ -68,16 +68,24 @@ def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
 
 
 def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
-    """SHA-256 over the operations, shapes and attributes of all sections, and ``extra``."""
+    """SHA-256 over the operations, shapes and attributes of all sections, and ``extra``.
+
+    It does not depend on how many processes share out the parts of a batch.
+    """
     parts = [repr(extra)]
     for name, graph in sorted(sections.items()):
-        parts += [f"\n{name}\n", *map(_described, graph.ops)]
+        alone = (op for op in graph.ops if not op.shared_out)
+        parts += [f"\n{name}\n", *map(_described, alone)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def _described(op: Op) -> str:
     # Nor does any choice depend on the seed, the key of random numbers.
-    fields = [item for item in vars(op).items() if item[0] not in ("origin", "key", "keys")]
+    left = {"origin", "key", "keys"}
+    if isinstance(op, Accumulate):
+        # Those of this process, and where their sums wait; the scale tells how many there are.
+        left |= {"parts", "pending"}
+    fields = [item for item in vars(op).items() if item[0] not in left]
     parts = [f"{name}={_brief(value)}" for name, value in fields]
     return ";".join([type(op).__name__, *parts]) + "\n"
 

@@ -8,6 +8,7 @@ import click
 
 from ..common.machine_load import Others
 from . import console, options
+from . import ranks as several
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 )
 @options.json_output("one JSON object")
 @options.device("run.device of the config")
+@several.option
 @options.no_graph
 def explain(
     reference: str,
@@ -36,6 +38,7 @@ def explain(
     as_json: bool,
     device: Device | None,
     threads: int | None,
+    ranks: int | None,
     no_graph: bool,
 ) -> None:
     """Show what a training step is made of, layer by layer.
@@ -53,15 +56,19 @@ def explain(
     from ..reports import explain as explaining
     from ..reports.explain_text import as_text
 
+    team = several.joined(ranks)
     loaded = load_config(reference, overrides)
     machine = loaded.config.run
-    backend = open_backend(
-        device or machine.device, threads or machine.threads, console.note, not no_graph
-    )
+    count = several.threads(threads or machine.threads, team)
+    backend = open_backend(device or machine.device, count, console.note, not no_graph)
     others = Others()
-    with placed(loaded):
-        explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
-    if measure and backend.waiting_threads and (remark := others.remark()):
+    with placed(loaded), several.explaining(team) as (share, agreed):
+        explanation = explaining.explain(
+            loaded.config, loaded.path, backend, measure, console.note, share, agreed
+        )
+    if team is not None and team.rank:
+        return
+    if team is None and measure and backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
     if as_json:
         console.say(json.dumps(explanation.to_json(), indent=1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import click
 from ..common.machine_load import Others, Watch
 from ..common.printable import printable
 from . import completion, console, options
+from . import ranks as several
 from .signals import StopSignals
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     "folder or name, or a checkpoint file.",
 )
 @options.device("run.device of the config")
+@several.option
 @options.no_graph
 @options.data_dir
 @options.runs_dir("run.dir of the config")
@@ -54,6 +56,7 @@ def train(
     resume: str | None,
     device: str | None,
     threads: int | None,
+    ranks: int | None,
     no_graph: bool,
     data_dir: Path | None,
     offline: bool,
@@ -75,10 +78,10 @@ def train(
     from ..reports.plots import draw_curves
     from ..training.interrupt import NOTHING_SAVED
     from ..training.records.resume import open_resume
-    from ..training.records.runs import find_run, latest_run_of
     from ..training.trainer import train as run_training
     from . import downloading, progress
 
+    team = several.joined(ranks)
     others = Others()
     given = {
         "run.device": device,
@@ -90,38 +93,42 @@ def train(
     # An evaluation uses the data folder of the run, unless the environment names another.
     later = where if os.environ.get("DNNSTACK_DATA") else []
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
+    if team is not None and team.rank:
+        changes = (*overrides, *flags)
+        return several.follow(team, reference, changes, no_graph, data_dir, offline)
     with StopSignals("" if console.is_quiet() else _ENDING) as stop:
         try:
-            # The config may be a pipe that nobody writes to.
-            with stop.raising(Interrupted(NOTHING_SAVED)):
-                loaded = load_config(reference, (*overrides, *flags))
-            machine = loaded.config.run
-            found = "ships with the package" if loaded.packaged else printable(loaded.path)
-            progress.remark(f"config      {loaded.config.name} ({found})")
-            backend = open_backend(machine.device, machine.threads, console.note, not no_graph)
-            progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
-            if resume is not None and loaded.overridden("run", "precision"):
-                # The precision of a checkpoint may fall back to fp32; one given here may not.
-                backend.precision(machine.precision)
-            advice = others.advice(backend.waiting_threads)
+            with nullcontext() if team is None else team.together():
+                # The config may be a pipe that nobody writes to.
+                with stop.raising(Interrupted(NOTHING_SAVED)):
+                    loaded = load_config(reference, (*overrides, *flags))
+                machine = loaded.config.run
+                found = "ships with the package" if loaded.packaged else printable(loaded.path)
+                progress.remark(f"config      {loaded.config.name} ({found})")
+                count = several.threads(machine.threads, team)
+                backend = open_backend(machine.device, count, console.note, not no_graph)
+                progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
+                if resume is not None and loaded.overridden("run", "precision"):
+                    # The precision of a checkpoint may fall back to fp32; one given here may not.
+                    backend.precision(machine.precision)
+                resumed = None
+                if resume is not None:
+                    resumed = open_resume(_to_resume(resume, loaded), console.note)
+                trained_on = _trained_on(resumed, loaded)
+            company = several.company(team, loaded.config, backend, trained_on)
+            # Ranks are no other programs to each other.
+            advice = "" if team is not None else others.advice(backend.waiting_threads)
             if advice:
                 console.note(advice)
-            runs = Path(machine.dir)
-            resumed = None
-            if resume is not None:
-                if resume == _LATEST:
-                    path = latest_run_of(loaded.config.name, runs)
-                else:
-                    path = Path(resume) if Path(resume).is_file() else find_run(resume, runs)
-                resumed = open_resume(path, console.note)
             listener = progress.listener()
-            if backend.waiting_threads > 1 and not advice:
+            if backend.waiting_threads > 1 and not advice and team is None:
                 listener.advice = Watch(backend.waiting_threads)
             with closing(listener), placed(loaded):
                 done = run_training(
                     loaded.config,
                     backend,
-                    data_root(data_dir, loaded.config.data.root, _trained_on(resumed, loaded)),
+                    data_root(data_dir, loaded.config.data.root, trained_on),
+                    company=company,
                     resume=resumed,
                     listener=listener,
                     stop_requested=stop.requested,
@@ -147,6 +154,16 @@ def train(
     if done.state == "finished" and done.goal is False:
         return _GOAL_MISSED
     return stop.exit_status
+
+
+def _to_resume(resume: str, loaded: LoadedConfig) -> Path:
+    """The run's folder, or the checkpoint file, that ``--resume`` means."""
+    from ..training.records.runs import find_run, latest_run_of
+
+    runs = Path(loaded.config.run.dir)
+    if resume == _LATEST:
+        return latest_run_of(loaded.config.name, runs)
+    return Path(resume) if Path(resume).is_file() else find_run(resume, runs)
 
 
 def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:

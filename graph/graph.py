@@ -88,6 +88,8 @@ class Op:
     updates: ClassVar[tuple[str, ...]] = ()
     # Floating-point operations for each number of the first tensor that is read.
     flops_each: ClassVar[int] = 0
+    # Whether it is there only because several processes share out the parts of a batch.
+    shared_out: ClassVar[bool] = False
 
     origin: tuple[Origin, ...] = ()
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..common import random
 from ..graph.augmentations import Augmentation
-from ..graph.graph import Graph, Moved, Shape, Tensor
+from ..graph.graph import Graph, Shape, Tensor
 from ..graph.ops import Advance, Softmax
 from ..layers.composite import Sequential, backward_all, forward_all, walk
 from ..layers.layer import Layer, Parameter, Statistic
@@ -19,7 +19,7 @@ from ..layers.whitening import Pictures, Whiten, check_whitening
 from ..optimizers.optimizer import Optimizer, as_optimizer
 from ..optimizers.rules import Rule
 from .augmentation import PLAIN, TestTime, gather
-from .part_statistics import keep_statistics, move_statistics
+from .parts import add_parts, keep_parts
 from .preprocessing import Preprocessing
 
 FirstPictures = Callable[[int], Pictures]
@@ -125,7 +125,7 @@ class Network:
         backward_all(self._scoring(), graph, dy)
         with graph.at(optimizer.name, "update"):
             if parts > 1:
-                keep_statistics(graph)
+                keep_parts(graph, optimizer.ranks)
                 scale = 1.0 / parts if self.loss.reduction == "mean" else 1.0
                 optimizer.sum_up(graph, self.parameters(), steps_per_epoch, first_step, scale)
             else:
@@ -148,18 +148,20 @@ class Network:
         total_steps: int,
         steps_per_epoch: int,
         first_step: int = 0,
-        moved: Sequence[Moved] = (),
+        train: Graph | None = None,
     ) -> Graph:
         """The update alone, after all parts of a batch. Results: update.step, rates.
 
-        moved: the running statistics that it moves, those of ``train_graph``.
+        train: the section of a part, that of ``train_graph``, which leaves statistics to it, and
+        what other ranks computed. None: it leaves nothing.
         """
         graph = Graph(section_name("update", first_step), 1, training=True)
         step = graph.tensor("update.step", (1,), "int64", "state")
         graph.results["update.step"] = step
         with graph.at(optimizer.name, "update"):
             parameters, statistics = self.parameters(), self.running()
-            move_statistics(graph, moved, optimizer.parts)
+            if train is not None:
+                add_parts(graph, train, optimizer.ranks)
             optimizer.update(
                 graph, parameters, statistics, step, total_steps, steps_per_epoch, first_step
             )

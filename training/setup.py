@@ -15,13 +15,15 @@ from .network import Network
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, make_sections
+from .share import ALONE, Share
 
 
 @dataclass(frozen=True)
 class Setup:
     """What is trained, and on what: all that a session needs but a device.
 
-    ``scaling`` is how the pictures of ``data``, the training set, are preprocessed.
+    ``scaling`` is how the pictures of ``data``, the training set, are preprocessed; ``share`` is
+    what this process computes.
     """
 
     config: RunConfig
@@ -29,9 +31,11 @@ class Setup:
     scaling: Preprocessing
     plan: Plan
     data: ImageSet
+    share: Share = ALONE
 
     def sections(self) -> Sections:
-        return make_sections(self.config, self.network, self.scaling, self.plan, len(self.data))
+        given = (self.config, self.network, self.scaling, self.plan, len(self.data))
+        return make_sections(*given, self.share)
 
     def fresh(self) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.

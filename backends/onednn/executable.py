@@ -18,6 +18,7 @@ from ..tuning import Tuning
 from . import (  # noqa: F401
     augment,
     classic,
+    collectives,
     combine,
     dropout,
     fallback,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from .augment import *
 from .classic import *
+from .collectives import *
 from .combine import *
 from .formulas import *
 from .fused import *

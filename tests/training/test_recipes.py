@@ -149,8 +149,8 @@ def train(name: str, backend: Backend, options: Options) -> tuple[list[float], d
             rule,
             first_step=first,
         ),
-        lambda first, moved: network.update_graph(
-            rule, plan.total_steps, plan.steps_per_epoch, first, moved
+        lambda first, part: network.update_graph(
+            rule, plan.total_steps, plan.steps_per_epoch, first, part
         ),
     )
     assert [phase.first for phase in phases] == [0, 4]

@@ -22,7 +22,8 @@ class Provenance:
     """What stays the same while one process trains.
 
     ``config`` is the effective YAML, ``versions`` are those of the backend's libraries, and
-    ``data_folder`` is where the data sets lay.
+    ``data_folder`` is where the data sets lay. ``shared_parts``: the parts of a batch, if their
+    number is that of the ranks with which the run began; else 0.
     """
 
     steps_per_epoch: Count
@@ -34,10 +35,13 @@ class Provenance:
     tuning: Tuning
     versions: Mapping[str, str]
     data_folder: Annotated[str, MaxLen(_LONGEST_PATH)] = ""
+    shared_parts: Annotated[int, Interval(ge=0, le=1 << 20)] = 0
 
     def to_json(self) -> dict[str, Any]:
+        # Without it where there is nothing to say, as before there were ranks.
+        own = {key: value for key, value in vars(self).items() if value or key != "shared_parts"}
         return {
-            **vars(self),
+            **own,
             "preprocessing": vars(self.preprocessing),
             "tuning": self.tuning.to_json(),
             "versions": dict(self.versions),
