@@ -224,11 +224,13 @@ def main() -> None:
 
     from dnnstack.backends.select import open_backend
     from dnnstack.datasets import data_root, load
+    from dnnstack.training.forward import Forward
     from dnnstack.training.predict import predict
     from dnnstack.training.records.trained import find_trained
 
     trained = find_trained(str(options.run), None, options.run.parent, print)
     backend = open_backend(options.device, options.threads, print)
+    forward = Forward(trained, backend)
     data = load("mnist", "test", root=data_root(options.data_dir, None))
     index = np.random.default_rng(options.seed).permutation(len(data))[: options.count]
     figures = {}
@@ -243,9 +245,7 @@ def main() -> None:
                 paths.append(KINDS[kind](data.images[i, 0], rng, stem, number))
             began = time.perf_counter()
             wrong = []
-            for i, path, answer in zip(
-                index, paths, predict(trained, backend, paths, 1), strict=True
-            ):
+            for i, path, answer in zip(index, paths, predict(forward, paths, 1), strict=True):
                 label = int(data.labels[i])
                 if isinstance(answer, Exception):
                     wrong.append((path, np.zeros((28, 28), np.uint8), f"{path.name}: refused"))

@@ -19,6 +19,7 @@ a few per cent of it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -202,6 +203,7 @@ def _predictions(backend: Any, count: int, folder: Path, meter: Meter) -> None:
     from dnnstack.common.errors import DatasetError
     from dnnstack.datasets import as_image
     from dnnstack.training.assemble import load_data
+    from dnnstack.training.forward import Forward
     from dnnstack.training.predict import predict
     from dnnstack.training.records.checkpoint import read_checkpoint
     from dnnstack.training.records.trained import Trained
@@ -217,11 +219,12 @@ def _predictions(backend: Any, count: int, folder: Path, meter: Meter) -> None:
     done = 0
     while done < count:
         some = itertools.islice(itertools.cycle(paths), min(1000, count - done))
-        for answer in predict(trained, backend, some, 3):
-            if isinstance(answer, DatasetError):
-                raise answer
-            done += 1
-            meter.done(done)
+        with contextlib.closing(Forward(trained, backend)) as forward:
+            for answer in predict(forward, some, 3):
+                if isinstance(answer, DatasetError):
+                    raise answer
+                done += 1
+                meter.done(done)
 
 
 def _resumes(backend: Any, count: int, folder: Path, meter: Meter) -> None:

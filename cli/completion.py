@@ -56,6 +56,12 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
     return _offered(names, typed, "dir")
 
 
+def sources(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The same runs; if none match, any file, since a file of weights will do as well."""
+    found = runs(ctx, option, typed)
+    return [CompletionItem(typed, type="file")] if found[0].type == "dir" else found
+
+
 def files(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """Files and folders."""
     return [CompletionItem(typed, type="file")]

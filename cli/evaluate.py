@@ -82,26 +82,20 @@ def evaluate(
     """
     import json
 
-    from ..backends.select import open_backend
-    from ..datasets import data_root
+    from ..classifier import open_classifier
     from ..reports.evaluate_text import as_text
-    from ..training import evaluate as evaluation
-    from ..training.records.runs import run_of_checkpoint
-    from ..training.records.trained import data_folder_of, find_trained
     from . import downloading
 
-    trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
-    backend = open_backend(device or "auto", threads, console.note, not no_graph)
-    trained_on = data_folder_of(trained.checkpoint, console.note)
-    # A file that is not in its run's folder may be anybody's: none of its paths are used.
-    config_root = trained.config.data.root if run_of_checkpoint(trained.path) else None
-    root = data_root(data_dir, config_root, trained_on)
-    images, index = evaluation.load_part(trained, part, root, dataset, downloading.policy(offline))
+    model = open_classifier(
+        run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
+        console.note,
+    )  # fmt: skip
+    images, index = model.load_part(part, dataset, data_dir, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
-        result = evaluation.evaluate(trained, backend, images, index, part, advance, tta)
+        result = model.evaluate_part(images, index, part, advance, tta)
     console.say(json.dumps(result.to_json()) if as_json else as_text(result))
     if not no_plots:
-        _draw(result, images, plots_dir or _plots_dir(trained, result), as_json)
+        _draw(result, images, plots_dir or _plots_dir(model.trained, result), as_json)
 
 
 def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:

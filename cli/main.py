@@ -27,6 +27,7 @@ from .predict import predict
 from .runs import runs
 from .summary import summary
 from .train import train
+from .weights import weights
 
 _INTERRUPTED = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
@@ -62,7 +63,9 @@ def dnnstack() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-for command in (train, evaluate, predict, runs, data, summary, explain, config, doctor):
+for command in (
+    *(train, evaluate, predict, runs, weights, data, summary, explain, config, doctor),
+):
     command.params.extend(options.loudness())
     dnnstack.add_command(command)
 

@@ -80,28 +80,28 @@ def predict(
     of paper, and converted to MNIST's format. If a picture cannot be read, an error names it, the
     others are still classified, and the exit status is 1.
     """
-    from ..backends.select import open_backend
+    from ..classifier import open_classifier
     from ..common.errors import DatasetError, UsageError
     from ..datasets import find_pictures
     from ..reports.predict_text import csv_row, wanted
     from ..training.predict import COLUMNS, InputFolder
-    from ..training.predict import predict as predictions
-    from ..training.records.trained import find_trained
 
     if as_json and as_csv:
         raise UsageError("--json and --csv cannot be used together")
-    trained = find_trained(run, checkpoint, runs_dir or Path("runs"), console.note)
-    backend = open_backend(device or "auto", threads, console.note, not no_graph)
+    model = open_classifier(
+        run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
+        console.note,
+    )  # fmt: skip
     folder = None if inputs is None else InputFolder(inputs)
-    count = (top or 3) if as_json or as_csv else wanted(len(trained.classes), top)
-    best_first = top is not None or count < len(trained.classes)
+    count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
+    best_first = top is not None or count < len(model.classes_)
     # In a file or pipe, CSV has the bytes of every path, as JSON does; a terminal would obey them.
     write = _write_bytes if as_csv and not sys.stdout.isatty() else console.say
     if as_csv:
         write(csv_row(COLUMNS))
     status = 0
     found = find_pictures(_names(paths))
-    for answer in predictions(trained, backend, found, count, invert=invert, raw=raw):
+    for answer in model.predict_each(found, top=count, invert=invert, raw=raw):
         if isinstance(answer, DatasetError):
             console.error(str(answer))
             status = 1

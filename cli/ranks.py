@@ -95,20 +95,24 @@ def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
     }
 
 
-def company(team: Team | None, config: RunConfig, backend: Backend, trained_on: str) -> Company:
-    """What the first rank trains with; it says where the data of a resumed run was."""
-    from ..training.alone import Alone
+def company(
+    team: Team | None, config: RunConfig, backend: Backend
+) -> Callable[[str], Company | None]:
+    """Makes what the first rank trains with; is told where the data of a resumed run was."""
+    if team is None:
+        return lambda trained_on: None
     from ..training.ranks.leader import Lead
     from . import progress
 
-    if team is None:
-        return Alone()
-    team.agree(facts(config, backend), ADVICE)
-    team.tell(trained_on)
-    nodes = len(set(team.hosts))
-    machines = "this machine" if nodes == 1 else f"{nodes} machines"
-    progress.remark(f"ranks       {team.size} on {machines}")
-    return Lead(team)
+    def lead(trained_on: str) -> Company:
+        team.agree(facts(config, backend), ADVICE)
+        team.tell(trained_on)
+        nodes = len(set(team.hosts))
+        machines = "this machine" if nodes == 1 else f"{nodes} machines"
+        progress.remark(f"ranks       {team.size} on {machines}")
+        return Lead(team)
+
+    return lead
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import os
 import shlex
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,10 +15,6 @@ from ..common.printable import printable
 from . import completion, console, options
 from . import ranks as several
 from .signals import StopSignals
-
-if TYPE_CHECKING:
-    from ..configs import LoadedConfig
-    from ..training.records.resume import Resume
 
 _LATEST = "latest"
 _GOAL_MISSED = 3
@@ -32,6 +27,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
         "dnnstack train --config lenet.yaml --data-dir ~/data --set train.epochs=3",
         "dnnstack train --config lenet.yaml --resume",
         "dnnstack train --config lenet.yaml --set train.epochs=20 --resume runs/lenet",
+        "dnnstack train --config mine.yaml --init-from runs/lenet",
     )
 )
 @options.config()
@@ -45,6 +41,14 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     help="Continue from the newest checkpoint of the config's latest run, or from PATH: a run's "
     "folder or name, or a checkpoint file.",
 )
+@click.option(
+    "--init-from",
+    type=options.Named(),
+    metavar="RUN|FILE",
+    shell_complete=completion.sources,
+    help="Begin with the weights of this run, or of this .safetensors file, as far as they fit by "
+    "name and shape; see docs/finetuning.md.",
+)
 @options.device("run.device of the config")
 @several.option
 @options.no_graph
@@ -54,6 +58,7 @@ def train(
     reference: str,
     overrides: tuple[str, ...],
     resume: str | None,
+    init_from: Path | None,
     device: str | None,
     threads: int | None,
     ranks: int | None,
@@ -70,20 +75,23 @@ def train(
     Ctrl-C ends it at once. The exit status is 3 if the config has a goal and training did not reach
     it.
     """
-    from ..backends.select import open_backend
     from ..common.errors import Interrupted
     from ..common.text import versions_text
-    from ..configs import load_config, placed
-    from ..datasets import data_root
+    from ..configs import load_config
+    from ..fitting import find_resume, fit, open_device
     from ..reports.plots import draw_curves
+    from ..reports.training_text import summary
     from ..training.interrupt import NOTHING_SAVED
-    from ..training.records.resume import open_resume
-    from ..training.trainer import train as run_training
     from . import downloading, progress
 
     team = several.joined(ranks)
     others = Others()
+    if resume is not None and init_from is not None:
+        raise click.UsageError(
+            "--resume and --init-from cannot be used together; a run that goes on has its weights"
+        )
     given = {
+        "init_from.source": init_from and str(init_from),
         "run.device": device,
         "run.threads": threads,
         "run.dir": runs_dir and str(runs_dir),
@@ -102,20 +110,17 @@ def train(
                 # The config may be a pipe that nobody writes to.
                 with stop.raising(Interrupted(NOTHING_SAVED)):
                     loaded = load_config(reference, (*overrides, *flags))
-                machine = loaded.config.run
                 found = "ships with the package" if loaded.packaged else printable(loaded.path)
                 progress.remark(f"config      {loaded.config.name} ({found})")
-                count = several.threads(machine.threads, team)
-                backend = open_backend(machine.device, count, console.note, not no_graph)
+                backend = open_device(
+                    loaded,
+                    resume is not None,
+                    not no_graph,
+                    console.note,
+                    several.threads(None, team),
+                )
                 progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
-                if resume is not None and loaded.overridden("run", "precision"):
-                    # The precision of a checkpoint may fall back to fp32; one given here may not.
-                    backend.precision(machine.precision)
-                resumed = None
-                if resume is not None:
-                    resumed = open_resume(_to_resume(resume, loaded), console.note)
-                trained_on = _trained_on(resumed, loaded)
-            company = several.company(team, loaded.config, backend, trained_on)
+                resumed = find_resume(resume, loaded, console.note)
             # Ranks are no other programs to each other.
             advice = "" if team is not None else others.advice(backend.waiting_threads)
             if advice:
@@ -123,23 +128,22 @@ def train(
             listener = progress.listener()
             if backend.waiting_threads > 1 and not advice and team is None:
                 listener.advice = Watch(backend.waiting_threads)
-            with closing(listener), placed(loaded):
-                done = run_training(
-                    loaded.config,
+            with closing(listener):
+                done = fit(
+                    loaded,
                     backend,
-                    data_root(data_dir, loaded.config.data.root, trained_on),
-                    company=company,
-                    resume=resumed,
+                    resumed,
+                    company=several.company(team, loaded.config, backend),
                     listener=listener,
                     stop_requested=stop.requested,
-                    file=loaded.path,
+                    data_dir=data_dir,
                     downloads=downloading.policy(offline),
                 )
         except Interrupted as error:
             progress.say(str(error))
             progress.say(_again(where, reference, overrides, flags, resume))
             return stop.exit_status
-        progress.say(progress.summary(done))
+        progress.say(summary(done))
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.
             config = str(done.run / "config.yaml") if overrides or flags else reference
@@ -154,25 +158,6 @@ def train(
     if done.state == "finished" and done.goal is False:
         return _GOAL_MISSED
     return stop.exit_status
-
-
-def _to_resume(resume: str, loaded: LoadedConfig) -> Path:
-    """The run's folder, or the checkpoint file, that ``--resume`` means."""
-    from ..training.records.runs import find_run, latest_run_of
-
-    runs = Path(loaded.config.run.dir)
-    if resume == _LATEST:
-        return latest_run_of(loaded.config.name, runs)
-    return Path(resume) if Path(resume).is_file() else find_run(resume, runs)
-
-
-def _trained_on(resumed: Resume | None, loaded: LoadedConfig) -> str:
-    """The data folder of the resumed run, if the config names none; else ""."""
-    from ..training.records.trained import data_folder_of
-
-    if resumed is None or resumed.checkpoint is None or loaded.config.data.root:
-        return ""
-    return data_folder_of(resumed.checkpoint, console.note)
 
 
 def _again(

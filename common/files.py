@@ -35,7 +35,7 @@ def atomic_write(path: Path | str, data: Buffer | Iterable[Buffer], durable: boo
     Raises OSError with the name of the file; the temporary file is then deleted, and the old one
     unchanged unless the folder alone could not be synchronised.
     """
-    _write_as(Path(path), data, os.replace, durable)
+    _write_as(os.fspath(path), data, os.replace, durable)
 
 
 def write_new(path: Path | str, data: Buffer | Iterable[Buffer]) -> bool:
@@ -45,29 +45,29 @@ def write_new(path: Path | str, data: Buffer | Iterable[Buffer]) -> bool:
     come at the same instant may both. Raises OSError.
     """
     try:
-        _write_as(Path(path), data, _link)
+        _write_as(os.fspath(path), data, _link)
     except FileExistsError:
         return False
     return True
 
 
-def _link(temporary: Path, target: Path) -> None:
+def _link(temporary: str, target: str) -> None:
     try:
         os.link(temporary, target)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         if os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
         os.replace(temporary, target)
         return
     os.unlink(temporary)
 
 
 def _write_as(
-    target: Path,
+    target: str,
     data: Buffer | Iterable[Buffer],
-    put: Callable[[Path, Path], None],
+    put: Callable[[str, str], None],
     durable: bool = True,
 ) -> None:
     """Write a temporary file, and let ``put`` give it its name; it is deleted after an error."""
@@ -88,7 +88,7 @@ def _write_as(
                 os.unlink(temporary)
             raise
         if durable:
-            sync_folder(target.parent)
+            sync_folder(os.path.dirname(target) or os.curdir)
 
 
 @contextlib.contextmanager
@@ -102,12 +102,14 @@ def naming(path: Path | str) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def temporary_name(target: Path) -> Path:
+def temporary_name(target: Path | str) -> str:
     """A new hidden name beside ``target``."""
-    return target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    # No Path is made of names that are new each time: Python 3.12 never frees their parts.
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path | str) -> None:
     """Make the entries of a folder survive a power loss, where the file system can.
 
     Raises OSError.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .find import packaged_configs as packaged_configs
     from .load import LoadedConfig as LoadedConfig
     from .load import load_config as load_config
+    from .load import load_mapping as load_mapping
     from .load import parse_config as parse_config
     from .places import placed as placed
     from .schema.json_schema import json_schema as json_schema
@@ -22,6 +23,7 @@ _HOMES = {
     "RunConfig": "schema.run",
     "LoadedConfig": "load",
     "load_config": "load",
+    "load_mapping": "load",
     "parse_config": "load",
     "packaged_configs": "find",
     "placed": "places",

@@ -13,7 +13,7 @@ _LONGEST, _LONGEST_TEXT = 200, 1000
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """The origin of a value: a file's line and column, or an override (no line)."""
+    """The origin of a value: a file's line and column, an override or an object (no line)."""
 
     rank: int
     line: int
@@ -28,8 +28,12 @@ class Place:
     def in_override(cls, assignment: str, rank: int = 1) -> Place:
         return cls(rank, 0, 0, f"--set {cut(assignment, _LONGEST)}")
 
+    @classmethod
+    def of_object(cls, source: str) -> Place:
+        return cls(0, 0, 0, source)
+
     def __str__(self) -> str:
-        return self.source if self.rank else f"{self.source}:{self.line}:{self.column}"
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
 
 
 @dataclass(frozen=True, order=True)

@@ -7,7 +7,7 @@ The parser's events are turned into nodes by the core schema of YAML 1.2. What c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import yaml
 from .document import Node, Place, Problem
 from .expand import Expander
 from .find import find_config, read_text
+from .from_objects import LABEL, as_document
 from .overrides import apply_override, is_of_block
 from .scalars import resolve
 from .schema.run import RunConfig
@@ -65,6 +66,17 @@ def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedC
     return LoadedConfig(config, found.path, found.packaged, text, root)
 
 
+def load_mapping(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> LoadedConfig:
+    """The config that a mapping holds, with the keys of a file; its name is ``run`` without one.
+
+    Raises ConfigError with every problem, each with its key.
+    """
+    problems: list[Problem] = []
+    root = as_document(table, problems)
+    config, root = _read(root, problems, LABEL, "run", overrides)
+    return LoadedConfig(config, Path(LABEL), False, "", root)
+
+
 def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """The config in ``text``; ``name`` stands for the file in messages and for a missing name."""
     return _parse(text, name, safe_name(Path(name).stem), overrides)[0]
@@ -75,6 +87,13 @@ def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> tuple[
     root = _Composer(label, problems).compose(text)
     if root is None:
         raise_problems(label, problems)
+    return _read(root, problems, label, name, overrides)
+
+
+def _read(
+    root: Node, problems: list[Problem], label: str, name: str, overrides: Sequence[str]
+) -> tuple[RunConfig, Node]:
+    """The config of a document, with overrides and expanded blocks."""
     # Only a mapping has keys to change.
     changes = overrides if isinstance(root.value, dict) else ()
     numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(changes, 1)]

@@ -137,8 +137,8 @@ def _options(
             _enter(node, models, kind, above, place) if kind in _kinds(models) else (node, [])
         )
         node = inner
-    elif models and isinstance(node.value, str) and issubclass(models[0], TypedModel):
-        node.value = {"type": Node(node.value, node.place, node.text, key_place=node.place)}
+    elif models and isinstance(node.value, str) and (short := models[0].short_key):
+        node.value = {short: Node(node.value, node.place, node.text, key_place=node.place)}
     if len(models) > 1:
         kind_node = node.child("type")
         models = [m for m in models if kind_node is not None and kind_node.text in kinds(m)]

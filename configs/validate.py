@@ -49,7 +49,16 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
     if problems or config is None:
         raise_problems(label, problems)
     _mark(config.layers, root.child("layers"))
+    if _length_overridden(root):
+        config.train.mark_length()
     return config
+
+
+def _length_overridden(root: Node) -> bool:
+    """Whether an override gave the length of the training, but none the schedule."""
+    train, schedule = root.child("train"), root.child("schedule")
+    lengths = (train and train.child("max_steps"), train and train.child("epochs"))
+    return any(n and _overrides(n) for n in lengths) and not (schedule and _overrides(schedule))
 
 
 def _mark(value: Any, node: Node | None) -> None:

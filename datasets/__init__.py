@@ -6,7 +6,7 @@ from .download import Downloads
 from .image_set import DataFile, DatasetInfo, ImageSet, Split
 from .loader import epoch_order, evaluation_order, split_validation, steps_per_epoch
 from .picture_files import find_pictures
-from .pictures import Picture, Preparation, as_image, read_picture
+from .pictures import Picture, Preparation, as_image, as_picture, read_picture
 from .registry import data_root, describe, files, load, names, source_of
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Preparation",
     "Split",
     "as_image",
+    "as_picture",
     "data_root",
     "describe",
     "epoch_order",

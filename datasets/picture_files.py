@@ -97,16 +97,7 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
                 raise DatasetError(f"{path}: is empty, 0 bytes")
             if file.peek(2)[:2] in _PLAIN:
                 _check_comments(path, file)
-            image = Image.open(file, formats=FORMATS)
-            if image.width * image.height > _MAX_PIXELS:
-                raise DatasetError(
-                    f"{path}: {image.width} x {image.height} pixels are more than the "
-                    f"limit of {_MAX_PIXELS // 1_000_000} million; scale it down first"
-                )
-            if image.format == "TIFF":
-                _silence_libtiff()
-            image.load()
-            return _opaque(_eight_bits(_upright(image, steps), path, steps), steps)
+            return upright_picture(Image.open(file, formats=FORMATS), path, steps)
     except DatasetError:
         raise
     except UnidentifiedImageError:
@@ -120,6 +111,22 @@ def open_picture(path: Path, steps: list[str]) -> PilImage:
     except Exception as error:
         # Decoders of damaged files raise OSError, SyntaxError, ValueError, struct.error and more.
         raise DatasetError(f"{path}: the picture is damaged or cannot be read ({error})") from None
+
+
+def upright_picture(image: PilImage, name: Path | str, steps: list[str]) -> PilImage:
+    """The same of a picture of Pillow's, which ``name`` stands for in messages.
+
+    Raises DatasetError, and what Pillow raises for damaged data that was not decoded yet.
+    """
+    if image.width * image.height > _MAX_PIXELS:
+        raise DatasetError(
+            f"{name}: {image.width} x {image.height} pixels are more than the "
+            f"limit of {_MAX_PIXELS // 1_000_000} million; scale it down first"
+        )
+    if image.format == "TIFF":
+        _silence_libtiff()
+    image.load()
+    return _opaque(_eight_bits(_upright(image, steps), name, steps), steps)
 
 
 def _check_comments(path: Path, file: BinaryIO) -> None:
@@ -152,7 +159,7 @@ def _upright(image: PilImage, steps: list[str]) -> PilImage:
     return ImageOps.exif_transpose(image)
 
 
-def _eight_bits(image: PilImage, path: Path, steps: list[str]) -> PilImage:
+def _eight_bits(image: PilImage, path: Path | str, steps: list[str]) -> PilImage:
     """Convert to 8 bits: integers from 0 to 65535 by their upper 8, floats from 0 to 1 or 0 to 255.
 
     No picture is stretched to its own extremes, so that those of one set stay comparable. Raises
@@ -184,7 +191,7 @@ def _eight_bits(image: PilImage, path: Path, steps: list[str]) -> PilImage:
     return image
 
 
-def _white(values: NDArray[Any], path: Path) -> float:
+def _white(values: NDArray[Any], path: Path | str) -> float:
     """The value of white in floating-point pixels, 1 or 255. Raises DatasetError otherwise."""
     # If a value is NaN, so are the minimum and the maximum.
     low, high = float(values.min()), float(values.max())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError
 from .centring import FIELD
 from .digit_pictures import is_prepared, prepare_digit
-from .picture_files import open_picture
+from .picture_files import open_picture, upright_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -51,14 +53,29 @@ def read_picture(
     unreadable, not a picture or too large, or if no digit is found on it.
     """
     file = Path(path)
-    how = preparation or Preparation()
+    return _prepared(partial(open_picture, file), file, shape, preparation or Preparation())
+
+
+def as_picture(
+    image: PilImage, name: str, shape: tuple[int, int, int], preparation: Preparation
+) -> Picture:
+    """The same of a picture of Pillow's, which ``name`` stands for in messages."""
+    return _prepared(partial(upright_picture, image, name), name, shape, preparation)
+
+
+def _prepared(
+    opened: Callable[[list[str]], PilImage],
+    file: Path | str,
+    shape: tuple[int, int, int],
+    how: Preparation,
+) -> Picture:
     channels, height, width = shape
     if channels not in (1, 3):
         raise DatasetError(
             f"{file}: the network needs {channels} channels; pictures have 1 (grey) or 3 (RGB)"
         )
     steps: list[str] = []
-    image = in_channels(open_picture(file, steps), channels, steps)
+    image = in_channels(opened(steps), channels, steps)
     if how.digits and shape == (1, FIELD, FIELD) and not how.raw:
         grey = np.asarray(image)
         if how.invert is not True and is_prepared(grey):

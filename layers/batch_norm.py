@@ -9,7 +9,12 @@ from annotated_types import Interval
 from ..common.errors import ShapeError
 from ..common.options import Positive
 from ..graph.graph import Graph, Moved, Tensor
-from ..graph.ops import BatchNorm, BatchNormBackward, BatchNormInference
+from ..graph.ops import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    BatchNormInferenceBackward,
+)
 from .initializers import ONES, ZEROS, Initializer
 from .layer import Layer, Statistic
 
@@ -19,7 +24,7 @@ class BatchNormLayer(Layer):
 
     y = weight (x - mean) / sqrt(var + eps) + bias; the formulas are in ops.BatchNorm. In training
     mean and var are the batch's, and the running statistics move towards them by ``momentum``;
-    outside training the running statistics are used instead.
+    outside training, and where the layer is frozen, the running statistics are used instead.
     x, y: (N, C, H, W) or (N, C); weight (with ``scale``), bias (with ``center``): (C,).
     Source: Ioffe and Szegedy 2015. Forward in training raises ShapeError for one value per
     channel, whose deviation is 0.
@@ -50,7 +55,10 @@ class BatchNormLayer(Layer):
         self.running_var = Tensor(f"{self.name}.running_var", shape, "float32", "state")
 
     def running_statistics(self) -> tuple[Statistic, ...]:
-        return Statistic(self.running_mean, 0.0), Statistic(self.running_var, 1.0)
+        return (
+            Statistic(self.running_mean, 0.0, self.frozen),
+            Statistic(self.running_var, 1.0, self.frozen),
+        )
 
     def forward(self, graph: Graph, x: Tensor) -> Tensor:
         fields: dict[str, Any] = {
@@ -64,7 +72,7 @@ class BatchNormLayer(Layer):
             "running_mean": self.running_mean,
             "running_var": self.running_var,
         }
-        if not graph.training:
+        if not graph.training or self.frozen:
             return graph.add(BatchNormInference(**fields, **running))
         if x.size == x.shape[1]:
             if graph.parts > 1:
@@ -93,6 +101,13 @@ class BatchNormLayer(Layer):
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         weight, bias = self.weight, self.bias
+        if self.frozen:
+            dx = self.input_gradient(graph, dy)
+            return graph.add(
+                BatchNormInferenceBackward(
+                    dy=dy, dx=dx, weight=weight, running_var=self.running_var, eps=self.eps
+                )
+            )
         return graph.add(
             BatchNormBackward(
                 **graph.kept(self.name),

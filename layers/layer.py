@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import dataclass_transform
@@ -26,7 +26,7 @@ class Parameter:
     ``scale`` and ``shift`` for a factor and an offset per channel, as in normalisation. ``fan_in``
     and ``fan_out`` count the inputs of one output value and the outputs that one input value
     reaches (Glorot and Bengio 2010); initialisers scale by them. ``fan_in`` may also be one number
-    for each row of the tensor.
+    for each row of the tensor. ``frozen``: it belongs to a frozen layer, and is never trained.
     """
 
     tensor: Tensor
@@ -34,6 +34,7 @@ class Parameter:
     initializer: Initializer
     fan_in: FanIn
     fan_out: int
+    frozen: bool = False
 
     def __post_init__(self) -> None:
         self.initializer.check(self.tensor.shape)
@@ -41,10 +42,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A tensor that forward updates in training, without a gradient; it starts at ``initial``."""
+    """A tensor that forward updates in training, without a gradient; it starts at ``initial``.
+
+    ``frozen``: it belongs to a frozen layer, and is only read.
+    """
 
     tensor: Tensor
     initial: float
+    frozen: bool = False
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
@@ -72,6 +77,7 @@ class Layer(ABC):
     def __post_init__(self) -> None:
         self.output_shape = self.input_shape
         self.children: tuple[Layer, ...] = ()
+        self.frozen = False
         self._parameters: list[Parameter] = []
         self.build()
 
@@ -80,8 +86,15 @@ class Layer(ABC):
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The trained tensors, also of the layers inside, in the order in which they are stored."""
+        own = (replace(p, frozen=True) if self.frozen else p for p in self._parameters)
         inner = (p for layer in self.children for p in layer.parameters())
-        return (*self._parameters, *inner)
+        return (*own, *inner)
+
+    def freeze(self) -> None:
+        """Let training change nothing of it, or of the layers inside, statistics included."""
+        self.frozen = True
+        for layer in self.children:
+            layer.freeze()
 
     def parameter(
         self,

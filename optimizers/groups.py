@@ -71,12 +71,12 @@ def assign(
 ) -> tuple[Assigned, ...]:
     """Every parameter with the first group that it matches, or with none.
 
-    Raises ConfigError for a group that is left without parameters.
+    Frozen ones are left out. Raises ConfigError for a group that is left without parameters.
     """
     found = []
     used = set()
     every = (*groups, Group())
-    for parameter in parameters:
+    for parameter in (each for each in parameters if not each.frozen):
         index = next(i for i, group in enumerate(every) if group.takes(parameter))
         used.add(index)
         own, group = rule.rule_of(parameter), every[index]
@@ -94,7 +94,10 @@ def assign(
 
 def _empty(index: int, group: Group, parameters: Sequence[Parameter]) -> str:
     where = f"optimizer.groups.{index}"
-    if any(group.takes(parameter) for parameter in parameters):
+    taken = [parameter for parameter in parameters if group.takes(parameter)]
+    if taken and all(parameter.frozen for parameter in taken):
+        return f"{where}: all of its parameters are frozen by 'freeze'; remove the group"
+    if taken:
         return f"{where}: earlier groups match all of its parameters; move it before them"
     wanted = ", ".join((*group.names, *(f"kind {kind}" for kind in group.kinds)))
     likely = list(parameters)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..common.errors import DatasetError, UsageError
 from ..common.files import atomic_write
 from ..datasets import as_image
-from . import fonts
+from . import fonts, style
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
@@ -26,7 +26,6 @@ _SIDES, _MOST_PIXELS = (128, 64, 32, 16), 1 << 26
 _GAP = 2
 _MARGIN = 12
 _TEXT = 14
-_BACKGROUND, _INK = (255, 255, 255), (30, 30, 30)
 
 
 def check_png(path: Path) -> None:
@@ -77,12 +76,12 @@ def draw_sheet(title: str, rows: Sequence[tuple[str, NDArray[np.uint8]]]) -> Pil
     top = _MARGIN + _TEXT + _MARGIN
     bottom = top + sum(lines) * step_y + len(rows) * 3 * _GAP + _MARGIN
     right = max(left + COLUMNS * step_x - _GAP, _MARGIN + round(font.getlength(title))) + _MARGIN
-    sheet = Image.new("RGB", (right, bottom), _BACKGROUND)
+    sheet = Image.new("RGB", (right, bottom), style.PAPER)
     draw = ImageDraw.Draw(sheet)
-    draw.text((_MARGIN, _MARGIN), title, _INK, font)
+    draw.text((_MARGIN, _MARGIN), title, style.INK, font)
     y = top
     for name, (_, pictures), count in zip(names, rows, lines, strict=True):
-        draw.text((_MARGIN, y + (step_y - _GAP - _TEXT) // 2), name, _INK, font)
+        draw.text((_MARGIN, y + (step_y - _GAP - _TEXT) // 2), name, style.INK, font)
         for at, picture in enumerate(pictures):
             down, across = divmod(at, COLUMNS)
             sheet.paste(_picture(picture, zoom), (left + across * step_x, y + down * step_y))

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..datasets import ImageSet, as_image
 from ..training.evaluate import Evaluation
-from . import fonts
+from . import fonts, style
 from .contact_sheet import write_png
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 CONFUSION = "confusion.png"
 ERRORS = "errors.png"
 
-_WHITE, _BLACK, _GREY, _LINE = (255, 255, 255), (30, 30, 30), (110, 110, 110), (225, 225, 225)
-_RIGHT, _WRONG = (46, 125, 80), (200, 40, 40)
+_RIGHT, _WRONG = style.GREEN, style.RED
 _MARGIN = 20
 _TITLE, _TEXT = 18, 15
 _LONGEST_NAME = 18
@@ -74,44 +73,46 @@ def confusion_picture(result: Evaluation) -> PilImage:
     above = _MARGIN + 64 + (_TEXT if upright else widest) + 10
     left = _MARGIN + 26 + widest + 10
     width = max(left + cell * size + _MARGIN, 520)
-    picture = Image.new("RGB", (width, above + cell * size + _MARGIN), _WHITE)
+    picture = Image.new("RGB", (width, above + cell * size + _MARGIN), style.PAPER)
     draw = ImageDraw.Draw(picture)
     right = f"{result.accuracy:.2%} right ({result.correct} of {result.count})"
     title = f"{result.dataset}, {result.part}: {right}"
-    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, fonts.font(_TITLE))
+    draw.text((_MARGIN, _MARGIN - 6), title, style.INK, fonts.font(_TITLE))
     middle = left + cell * size // 2
-    draw.text((middle, _MARGIN + 36), "answer of the network", _GREY, text, anchor="mm")
-    _turned(picture, "true class", (_MARGIN + 4, above + cell * size // 2), _GREY, text, "centre")
+    draw.text((middle, _MARGIN + 36), "answer of the network", style.GREY, text, anchor="mm")
+    _turned(
+        picture, "true class", (_MARGIN + 4, above + cell * size // 2), style.GREY, text, "centre"
+    )
     shares = result.confusion / np.maximum(result.confusion.sum(1, keepdims=True), 1)
     wrong = shares - np.diag(np.diag(shares))
     most = max(float(wrong.max()), 1e-9)
     for row in range(size):
         y = above + row * cell
         if row % every == 0:
-            draw.text((left - 8, y + cell // 2), names[row], _BLACK, text, anchor="rm")
+            draw.text((left - 8, y + cell // 2), names[row], style.INK, text, anchor="rm")
             x = left + row * cell + cell // 2
             if upright:
-                draw.text((x, above - 8), names[row], _BLACK, text, anchor="ms")
+                draw.text((x, above - 8), names[row], style.INK, text, anchor="ms")
             else:
-                _turned(picture, names[row], (x, above - 8), _BLACK, text, "bottom")
+                _turned(picture, names[row], (x, above - 8), style.INK, text, "bottom")
         for column in range(size):
             x = left + column * cell
             number = int(result.confusion[row, column])
             if row == column:
                 shade = 0.15 + 0.75 * float(shares[row, row]) if number else 0.0
-                colour = _mixed(_RIGHT, shade)
+                colour = style.mixed(_RIGHT, shade)
             else:
                 # The square root makes single mistakes visible beside common ones.
                 shade = float(np.sqrt(wrong[row, column] / most)) * 0.85
-                colour = _mixed(_WRONG, 0.1 + shade * 0.9 if number else 0.0)
-            line = _LINE if cell >= _READABLE else None
+                colour = style.mixed(_WRONG, 0.1 + shade * 0.9 if number else 0.0)
+            line = style.LINE if cell >= _READABLE else None
             draw.rectangle((x, y, x + cell, y + cell), colour, line)
             if number and cell >= _READABLE:
-                ink = _WHITE if shade > 0.62 else _BLACK
+                ink = style.PAPER if shade > 0.62 else style.INK
                 font = text if cell > 44 else small
                 if font.getlength(str(number)) <= cell - 2:
                     draw.text((x + cell // 2, y + cell // 2), str(number), ink, font, anchor="mm")
-    draw.rectangle((left, above, left + cell * size, above + cell * size), None, _GREY)
+    draw.rectangle((left, above, left + cell * size, above + cell * size), None, style.GREY)
     return picture
 
 
@@ -132,12 +133,12 @@ def errors_picture(result: Evaluation, images: ImageSet) -> PilImage:
     high = room + 2 * (_TEXT + 4) + 22
     above = _MARGIN + 62
     size = 2 * _MARGIN + columns * tile, above + rows * high + _MARGIN - 14
-    picture = Image.new("RGB", size, _WHITE)
+    picture = Image.new("RGB", size, style.PAPER)
     draw = ImageDraw.Draw(picture)
     what = "worst of" if len(result.worst) < wrong else "of"
     title = f"{len(result.worst)} {what} {wrong} mistakes on {result.dataset}, {result.part}"
-    draw.text((_MARGIN, _MARGIN - 6), title, _BLACK, fonts.font(_TITLE))
-    draw.text((_MARGIN, _MARGIN + 24), key, _GREY, text)
+    draw.text((_MARGIN, _MARGIN - 6), title, style.INK, fonts.font(_TITLE))
+    draw.text((_MARGIN, _MARGIN + 24), key, style.GREY, text)
     for position, mistake in enumerate(result.worst):
         down, across = divmod(position, columns)
         x, y = _MARGIN + across * tile, above + down * high
@@ -170,7 +171,7 @@ def _turned(
     picture: PilImage,
     words: str,
     place: tuple[int, int],
-    colour: tuple[int, int, int],
+    colour: style.Colour,
     font: FreeTypeFont | ImageFont,
     anchor: str,
 ) -> None:
@@ -184,9 +185,3 @@ def _turned(
     x, y = place
     corner = (x, y - length // 2) if anchor == "centre" else (x - height // 2, y - length)
     picture.paste(colour, (*corner, corner[0] + height, corner[1] + length), mask)
-
-
-def _mixed(colour: tuple[int, int, int], share: float) -> tuple[int, int, int]:
-    """The colour mixed with white; share: that of the colour."""
-    red, green, blue = (round(255 + (part - 255) * min(share, 1.0)) for part in colour)
-    return red, green, blue

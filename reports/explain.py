@@ -216,7 +216,7 @@ def explain(
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
-    setup = Setup(config, network, scaling, plan, data, share)
+    setup = Setup(config, network, scaling, plan, data, share=share)
     with (
         blamed(network, config.data.batch_size),
         closing(Session(setup, backend, notice=notice)) as session,

@@ -1,4 +1,4 @@
-"""``curves.png``: loss, accuracy and learning rate, drawn once at the end of a training."""
+"""``curves.png``: loss, accuracy and learning rate of a training, so far and at its end."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import csv
 import io
 import logging
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..common.files import atomic_write
 from ..common.text import cut
 from ..training.records.run_log import CSV
+from . import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,25 +22,42 @@ if TYPE_CHECKING:
 
 CURVES = "curves.png"
 _LONGEST_REASON = 200
-_COLUMNS = ("epoch", "loss", "accuracy", "learning_rate")
-_TRAIN, _VALIDATION, _RATE = "#4c78a8", "#e45756", "#54806a"
-_BEST = "#30343b"
+_COLUMNS = ("step", "epoch", "loss", "accuracy", "learning_rate")
+_TRAIN, _VALIDATION, _RATE = (style.named(c) for c in (style.BLUE, style.RED, style.GREEN))
+_INK, _LINE = style.named(style.INK), style.named(style.LINE)
+# matplotlib draws one figure at a time: its settings are those of the process.
+_DRAWING = threading.Lock()
+_STYLE: dict[Any, Any] = {
+    "font.family": style.FONT,
+    "font.size": 10,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _LINE,
+}
 
 Points = dict[str, list[float]]
 Splits = dict[Literal["train", "validation"], Points]
 
 
-def draw_curves(run: Path, notice: Callable[[str], None]) -> Path | None:
+def draw_curves(run: Path, notice: Callable[[str], None], durable: bool = True) -> Path | None:
     """Draw the run's ``metrics.csv``; returns the file, or None if nothing was drawn.
 
-    Errors are reported to ``notice`` and not raised, because a training must not fail for its
-    picture. Before the first line of the log there is nothing to draw.
+    ``durable`` is that of ``atomic_write``. Errors are reported to ``notice`` and not raised,
+    because a training must not fail for its picture. Before the first line of the log there is
+    nothing to draw.
     """
     try:
         points = read_metrics(run / CSV)
         if not any(points[split]["epoch"] for split in points):
             return None
-        atomic_write(run / CURVES, _png(points, run.name))
+        atomic_write(run / CURVES, _png(points, run.name), durable)
     except Exception as error:
         reason = cut(f"{type(error).__name__}: {error}", _LONGEST_REASON)
         notice(f"{run / CURVES}: the curves were not drawn ({reason})")
@@ -62,8 +81,6 @@ def read_metrics(path: Path) -> Splits:
 
 def figure_of(points: Splits, title: str) -> Figure:
     """The curves of these points, one below the other."""
-    # If the home folder is not writable, matplotlib warns about its font cache.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     # A file needs neither a window system nor pyplot, which takes long to load.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -71,7 +88,7 @@ def figure_of(points: Splits, title: str) -> Figure:
     figure = Figure(figsize=(8.0, 9.0), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     loss, accuracy, rate = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
-    train, validation = points["train"], points["validation"]
+    train, validation = _even(points["train"]), points["validation"]
     for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
         _line(axes, train, key, _TRAIN, "training")
         _line(axes, validation, key, _VALIDATION, "validation")
@@ -91,19 +108,53 @@ def figure_of(points: Splits, title: str) -> Figure:
     rate.set_ylim(0.0, 1.08 * highest if highest > 0.0 else 1.0)
     rate.set_ylabel("learning rate")
     rate.set_xlabel("epoch")
-    for axes in (loss, accuracy, rate):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
     figure.align_ylabels()
-    figure.suptitle(title, parse_math=False)
+    figure.suptitle(title, x=0.01, ha="left", parse_math=False)
     return figure
 
 
 def _png(points: Splits, title: str) -> bytes:
-    buffer = io.BytesIO()
-    # Without date and version, so that equal runs draw equal files.
-    figure_of(points, title).savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+    # If the home folder is not writable, matplotlib warns about its font cache.
+    log = logging.getLogger("matplotlib")
+    with _DRAWING:
+        level = log.level
+        log.setLevel(logging.ERROR)
+        try:
+            import matplotlib
+
+            # The settings of the user, or of the program that trains, are not ours.
+            with matplotlib.rc_context():
+                matplotlib.rcdefaults()
+                matplotlib.rcParams.update(_STYLE)
+                buffer = io.BytesIO()
+                # Without date and version, so that equal runs draw equal files.
+                figure = figure_of(points, title)
+                figure.savefig(buffer, format="png", metadata={"Software": None})
+                return buffer.getvalue()
+        finally:
+            log.setLevel(level)
+
+
+def _even(points: Points) -> Points:
+    """The points of training, the last two as one if the last is of a shorter window.
+
+    A training may end in the middle of a window of its log. The mean of a few batches has more
+    noise than the others, and would put a kink at the end of the curve.
+    """
+    steps = [0.0, *points["step"]]
+    if len(steps) < 3:
+        return points
+    earlier, first, last = steps[-3:]
+    count, rest = first - earlier, last - first
+    if not 0 < rest < count:
+        return points
+    merged = {key: values[:-1] for key, values in points.items()}
+    for key in ("step", "epoch", "learning_rate"):
+        merged[key][-1] = points[key][-1]
+    for key in ("loss", "accuracy"):
+        *_, a, b = points[key]
+        merged[key][-1] = (count * a + rest * b) / (count + rest)
+    return merged
 
 
 def _line(axes: Axes, points: Points, key: str, colour: str, label: str) -> None:
@@ -123,10 +174,10 @@ def _mark_best(axes: Axes, points: Points) -> None:
         return
     best, index = max(known)
     epoch = points["epoch"][-index]
-    axes.plot([epoch], [best], "o", color=_BEST, markersize=9, markerfacecolor="none")
+    axes.plot([epoch], [best], "o", color=_INK, markersize=9, markerfacecolor="none")
     # Below and left of the point there is no curve that rises to it, and the frame is far.
     axes.annotate(
-        f"best {best:.2%}", (epoch, best), (-8, -16), textcoords="offset points", color=_BEST,
+        f"best {best:.2%}", (epoch, best), (-8, -16), textcoords="offset points",
         ha="right" if epoch > max(points["epoch"]) / 4 else "left",
     )  # fmt: skip
 

@@ -234,7 +234,7 @@ def _flops(graph: Graph) -> int:
 
 
 def _memory(graphs: Sequence[Graph], network: Network) -> Memory:
-    statistics = network.running()
+    statistics = {each.tensor for each in network.running_statistics()}
     sums = dict.fromkeys(Memory.__dataclass_fields__, 0)
     for tensor in dict.fromkeys(t for graph in graphs for t in graph.tensors()):
         if tensor.role == "parameter":

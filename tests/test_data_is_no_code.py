@@ -18,6 +18,7 @@ CODE = {"dill", "joblib", "marshal", "pickle", "runpy", "shelve", "torch"}
 NETWORK = {"http", "requests", "urllib", "ftplib", "smtplib", "socketserver"}
 # Who may speak to the network, start a program, or import by name; and what for.
 EXCEPTIONS = {
+    ("api/__init__.py", "import_module"),  # the modules of the package
     ("backends/cuda/libraries/runtime.py", "import_module"),  # CuPy and cuDNN
     ("backends/cuda/operations/__init__.py", "import_module"),  # the modules of its own folder
     ("common/locks.py", "socket"),  # the machine's name

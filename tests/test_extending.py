@@ -60,8 +60,8 @@ def copy(tmp_path: Path) -> Path:
         shutil.copy(ROOT / file, checkout)
     package = tmp_path / "path" / "dnnstack"
     package.mkdir(parents=True)
-    for folder in folders:
-        (package / folder).symlink_to(checkout / folder)
+    for path in (*(checkout / "api").iterdir(), *(checkout / folder for folder in folders)):
+        (package / path.name).symlink_to(path)
     return checkout
 
 

@@ -71,9 +71,10 @@ def test_every_code_folder_is_a_listed_typed_package() -> None:
         assert f"{folder}/py.typed" in _files(ROOT)
 
 
-def test_dnnstack_is_a_namespace() -> None:
-    assert "dnnstack" not in _packages()
-    assert all(package.startswith("dnnstack.") for package in _folders())
+def test_no_folder_of_the_checkout_shadows_the_package() -> None:
+    assert _folders()["dnnstack"] == "api"
+    assert all(package.partition(".")[0] == "dnnstack" for package in _folders())
+    assert not (ROOT / "dnnstack").exists()
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +178,56 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     loaded = {fields[2].strip().partition(".")[0] for fields in lines}
     assert "click" in loaded
     assert loaded & HEAVY == set()
+
+
+def test_the_package_itself_loads_nothing(tmp_path: Path) -> None:
+    code = "import sys; old = set(sys.modules); import dnnstack; print(*set(sys.modules) - old)"
+    done = _python("-c", code, cwd=tmp_path)
+    assert set(done.stdout.split()) <= {"dnnstack", "__future__"}, done.stderr
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    version = importlib.metadata.version("dnnstack")
+    done = _python("-m", "dnnstack", "--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"dnnstack {version}\n")
+    done = _python("-c", "import dnnstack; print(dnnstack.__version__)", cwd=tmp_path)
+    assert done.stdout == f"{version}\n"
+    wrong = _python("-m", "dnnstack", "tarin", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "did you mean 'dnnstack train'" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("click", "click"),
+        ("numpy", "numpy"),
+        ("pydantic", "pydantic"),
+        ("yaml", "pyyaml"),
+        ("safetensors", "safetensors"),
+        ("typing_extensions", "typing-extensions"),
+    ],
+)
+def test_a_missing_package_of_the_installation_is_one_line(
+    tmp_path: Path, module: str, package: str
+) -> None:
+    hidden = f"import sys; sys.modules[{module!r}] = None; "
+    code = f"{hidden}from dnnstack.cli import run; sys.exit(run())"
+    train = ("train", "--config", "digits.yaml", "--device", "numpy", "--set", "train.max_steps=1")
+    tiny = "data.dataset={strokes: {train_count: 200, test_count: 20}}"
+    arguments = (*train, "--set", tiny, "--set", "data.validation=20")
+    done = _python("-c", code, *arguments, cwd=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith(f"dnnstack: error: the Python package {module}, which dnnstack needs, ")
+    assert re.search(rf"install it: \S+ -m pip install '(?i:{package})[<>=][^']+'$", line)
+
+
+def test_a_missing_module_of_ours_keeps_its_traceback(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['dnnstack.cli.main'] = None; "
+    done = _python("-c", f"{hidden}from dnnstack.cli import run; run()", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ModuleNotFoundError" in done.stderr
 
 
 @pytest.mark.parametrize(

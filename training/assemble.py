@@ -27,6 +27,7 @@ from ..datasets import (
 )
 from ..graph.graph import Tensor
 from ..layers.build import LayerSpec, build_layers
+from ..layers.freezing import freeze_layers
 from ..layers.initializers import Initializer
 from ..layers.losses import LOSSES
 from ..layers.whitening import Dirac, Whiten
@@ -79,6 +80,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         # The messages of layers that were read from a file have their place already.
         placed = bool(config.layers[0].place)
         raise error.after("" if placed else where) from None
+    freeze_layers(layers, config.freeze or ())
     loss = LOSSES[config.loss.type](**config.loss.options())
     place = config.layers[-1].place
     try:

@@ -9,6 +9,7 @@ from typing import Literal
 from .metrics import Metrics
 from .plan import Plan
 from .records.state import Best, State
+from .weights.start import Start
 
 EndState = Literal["finished", "interrupted"]
 
@@ -80,6 +81,9 @@ class Listener:
     def notice(self, text: str) -> None:
         """Something that the user should know."""
 
+    def initialized(self, start: Start) -> None:
+        """The first weights were taken from a run or a file."""
+
     def started(self, started: Started) -> None:
         """Everything is ready; the first step follows."""
 
@@ -88,6 +92,9 @@ class Listener:
 
     def logged(self, progress: Progress) -> None:
         """A line of the log was written; ``progress.metrics`` are its own."""
+
+    def validating(self, step: int) -> None:
+        """Several times a second during a validation."""
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         """A validation has ended; ``best``: it is the best one so far."""

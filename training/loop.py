@@ -206,7 +206,12 @@ class Loop:
         if not self._watch.look():
             raise self._recovery.diverged(stop_requested)
         session, saver, began = self._session, self._saver, perf_counter()
-        found = session.validate(stop_requested)
+
+        def stopped() -> bool:
+            self._listener.validating(session.step)
+            return stop_requested()
+
+        found = session.validate(stopped)
         seconds = perf_counter() - began
         self._pace.validated(seconds)
         if found is None:
@@ -229,7 +234,10 @@ class Loop:
             seconds=seconds,
             best=better,
         )
+        began = perf_counter()
         self._listener.validated(step, found, better, seconds)
+        # What a listener draws is not the time of the steps.
+        self._pace.validated(perf_counter() - began)
         if self._ends_early() and not self._plan.log_due(step) and step < self._plan.total_steps:
             self._log_training()
         if self._plan.save_due(step) or (better and self._keep_best):

@@ -1,4 +1,4 @@
-"""Network: a stack of layers with its loss, and the graphs of its three sections."""
+"""Network: a stack of layers with its loss, and the graphs of its sections."""
 
 from __future__ import annotations
 
@@ -60,12 +60,13 @@ class Network:
         return tuple(s for layer in self.layers for s in layer.running_statistics())
 
     def running(self) -> tuple[Tensor, ...]:
-        """The tensors of the running statistics."""
-        return tuple(statistic.tensor for statistic in self.running_statistics())
+        """The tensors of the running statistics of layers that are not frozen."""
+        return tuple(each.tensor for each in self.running_statistics() if not each.frozen)
 
     def learned(self) -> tuple[Tensor, ...]:
         """What a trained network consists of: all parameters, then all running statistics."""
-        return (*(parameter.tensor for parameter in self.parameters()), *self.running())
+        trained = (parameter.tensor for parameter in self.parameters())
+        return (*trained, *(each.tensor for each in self.running_statistics()))
 
     def initial_values(
         self, seed: int, pictures: FirstPictures | None = None, threads: int = 1
@@ -205,6 +206,19 @@ class Network:
         graph = Graph("infer", batch_size)
         x = graph.tensor("x", (batch_size, *self.input_shape), "float32", "input")
         graph.results["x"] = x
+        self._probabilities(graph, self._forward(graph, x))
+        graph.prune()
+        return graph
+
+    def classify_graph(self, batch_size: int, preprocessing: Preprocessing) -> Graph:
+        """Forward only, on bytes: a batch gathered from a data set that is written each time.
+
+        Results: images, labels, order, step, x, target, scores, probabilities.
+        """
+        graph = Graph("classify", batch_size)
+        x, _ = self._gather(
+            graph, "given", batch_size, 1, preprocessing, "classify.step", "classify.order"
+        )
         self._probabilities(graph, self._forward(graph, x))
         graph.prune()
         return graph

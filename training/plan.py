@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..common.errors import ConfigError, DatasetError
 from ..common.machine import main_memory
 from ..configs import RunConfig
+from ..configs.schema.run import TrainConfig
 from ..datasets import split_validation, steps_per_epoch
 from ..optimizers.groups import RATES
 from ..optimizers.optimizer import EMA, LOOKAHEAD, lookahead_decays
@@ -19,6 +20,8 @@ from .rate_tables import rate_tables
 
 # Of the rate of a step, while it is computed in float64 and kept in float32.
 _RATE_BYTES = 12
+# Of the log, if the config does not say it: the most steps of a window, the fewest lines of a run.
+_MOST, _LINES = 100, 20
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Plan:
 
     ``tables``: separate learning rates of parameters, and decays of averages, by the names of their
     tensors and with the length of ``rates``. train, validation: indices into the training set,
-    ascending int32. Intervals are in steps; 0 means only at the end.
+    ascending int32. Intervals are in steps; 0 means only at the end. ``notices``: milestones that
+    are not reached.
     """
 
     train: NDArray[np.int32]
@@ -41,6 +45,7 @@ class Plan:
     validate_every: int
     save_every: int
     tables: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
 
     def log_due(self, step: int) -> bool:
         """Whether a window of the log ends after ``step`` updates."""
@@ -61,11 +66,13 @@ class Plan:
         return step == self.total_steps or (interval > 0 and step % interval == 0)
 
 
-def make_plan(config: RunConfig, count: int) -> Plan:
+def make_plan(config: RunConfig, count: int, resuming: bool = False) -> Plan:
     """The plan for a training set of ``count`` samples.
 
-    Raises DatasetError if no batch can be filled, ConfigError for a schedule that does not fit, for
-    patience without validation, or for a goal that cannot be measured.
+    A milestone that is not reached is an error, unless an override gave the length, perhaps that of
+    the run that is now resumed. Raises DatasetError if no batch can be filled, ConfigError for a
+    schedule that does not fit, for patience without validation, or for a goal that cannot be
+    measured.
     """
     data, train, saving = config.data, config.train, config.checkpoint
     chosen, held = split_validation(count, data.validation, config.seed)
@@ -75,12 +82,6 @@ def make_plan(config: RunConfig, count: int) -> Plan:
             "validation, or remove train.patience"
         )
     per_epoch = steps_per_epoch(len(chosen), data.batch_size)
-    if train.goal is not None and len(held) == 0 and train.log_every < per_epoch:
-        raise ConfigError(
-            "train.goal: without validation samples it is measured over the lines of the log, but "
-            f"train.log_every: {train.log_every} is less than the {per_epoch} steps of an epoch; "
-            f"set it to {per_epoch}, or hold samples back with data.validation"
-        )
     total = training_steps(train.epochs, train.max_steps, per_epoch)
     key = "epochs" if train.max_steps is None else "max_steps"
     if total >= 2**31:
@@ -91,7 +92,9 @@ def make_plan(config: RunConfig, count: int) -> Plan:
             f"in {train.accumulate} parts of equal size"
         )
     _check_length(config, key, total)
-    tables = _tables(config, per_epoch, total)
+    notices: dict[str, None] = {}
+    lenient = resuming or config.train.length_overridden
+    tables = _tables(config, per_epoch, total, notices.setdefault if lenient else None)
     return Plan(
         train=chosen,
         validation=held,
@@ -100,11 +103,29 @@ def make_plan(config: RunConfig, count: int) -> Plan:
         steps_per_epoch=per_epoch,
         total_steps=total,
         rates=tables.pop(RATES),
-        log_every=train.log_every,
+        log_every=_log_every(train, per_epoch, total, len(held) == 0),
         validate_every=train.validate_every_epochs * per_epoch,
         save_every=saving.every_steps or (saving.every_epochs or 0) * per_epoch,
         tables=tables,
+        notices=tuple(notices),
     )
+
+
+def _log_every(train: TrainConfig, per_epoch: int, total: int, unvalidated: bool) -> int:
+    """The steps of a window of the log: the config's, or so many that a curve has enough points.
+
+    Raises ConfigError for windows over which a goal cannot be measured.
+    """
+    measured = train.goal is not None and unvalidated
+    if train.log_every is None:
+        return per_epoch if measured else max(1, min(_MOST, per_epoch, total // _LINES))
+    if measured and train.log_every < per_epoch:
+        raise ConfigError(
+            "train.goal: without validation samples it is measured over the lines of the log, but "
+            f"train.log_every: {train.log_every} is less than the {per_epoch} steps of an epoch; "
+            f"set it to {per_epoch}, or hold samples back with data.validation"
+        )
+    return train.log_every
 
 
 def _check_length(config: RunConfig, key: str, total: int) -> None:
@@ -117,10 +138,12 @@ def _check_length(config: RunConfig, key: str, total: int) -> None:
         )
 
 
-def _tables(config: RunConfig, per_epoch: int, total: int) -> dict[str, NDArray[np.float32]]:
+def _tables(
+    config: RunConfig, per_epoch: int, total: int, unreached: Callable[[str], object] | None
+) -> dict[str, NDArray[np.float32]]:
     optimizer = config.optimizer
     tables = {
-        name: table.schedule.table(table.lr, Length(total, per_epoch, table.path))
+        name: table.schedule.table(table.lr, Length(total, per_epoch, table.path, unreached))
         for name, table in rate_tables(config).items()
     }
     if optimizer.lookahead is not None:

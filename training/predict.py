@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..backends.base import Backend
 from ..common.errors import DatasetError
 from ..common.files import atomic_write
 from ..common.printable import printable
 from ..datasets import Picture, Preparation, as_image, read_picture
+from .forward import Forward
 from .records.trained import Trained
 
 _DIGITS = tuple("0123456789")
@@ -80,8 +79,7 @@ class Prediction:
 
 
 def predict(
-    trained: Trained,
-    backend: Backend,
+    forward: Forward,
     paths: Iterable[Path | DatasetError],
     top: int,
     *,
@@ -93,30 +91,24 @@ def predict(
     Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``. Pictures are
     classified one by one, so a result never depends on other pictures.
     """
-    graph = trained.network.infer_graph(1)
-    scaling = trained.checkpoint.provenance.preprocessing
-    preparation = _preparation(trained, invert, raw)
-    with closing(trained.compile(backend, graph)) as executable:
-        for path in paths:
-            if isinstance(path, DatasetError):
-                yield path
-                continue
-            try:
-                picture = read_picture(path, trained.input_shape, preparation)
-            except DatasetError as error:
-                yield error
-                continue
-            executable.write(graph["x"], scaling(picture.image)[None])
-            executable.run(graph.name)
-            probabilities = executable.read(graph["probabilities"])[0].astype(np.float64)
-            best = np.argsort(-probabilities, kind="stable")[:top]
-            answers = tuple(
-                Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best
-            )
-            yield Prediction(path, answers, picture)
+    trained = forward.trained
+    how = preparation(trained, invert, raw)
+    for path in paths:
+        if isinstance(path, DatasetError):
+            yield path
+            continue
+        try:
+            picture = read_picture(path, trained.input_shape, how)
+        except DatasetError as error:
+            yield error
+            continue
+        probabilities = forward(picture.image[None])[0].astype(np.float64)
+        best = np.argsort(-probabilities, kind="stable")[:top]
+        answers = tuple(Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best)
+        yield Prediction(path, answers, picture)
 
 
-def _preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:
+def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:
     """Prepare pictures as in training on an image_folder; for digit networks, locate the digit.
 
     Raises DatasetError for a network that was not trained on pictures.

@@ -16,14 +16,15 @@ from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, make_sections
 from .share import ALONE, Share
+from .weights.start import Start
 
 
 @dataclass(frozen=True)
 class Setup:
     """What is trained, and on what: all that a session needs but a device.
 
-    ``scaling`` is how the pictures of ``data``, the training set, are preprocessed; ``share`` is
-    what this process computes.
+    ``scaling`` is how the pictures of ``data``, the training set, are preprocessed. ``start``: the
+    first weights, as far as they are not initialised. ``share`` is what this process computes.
     """
 
     config: RunConfig
@@ -31,6 +32,7 @@ class Setup:
     scaling: Preprocessing
     plan: Plan
     data: ImageSet
+    start: Start | None = None
     share: Share = ALONE
 
     def sections(self) -> Sections:
@@ -45,6 +47,9 @@ class Setup:
         network, config = self.network, self.config
         threads = config.run.threads or available_threads()
         learned = network.initial_values(config.seed, self._first_pictures, threads)
+        if self.start is not None:
+            taken = self.start.values
+            learned |= {t: taken[t.name] for t in network.learned() if t.name in taken}
         averages = optimizer(config).averages(network.parameters(), network.running())
         values = {}
         for tensor in saved_tensors(config, network):

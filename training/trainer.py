@@ -32,8 +32,8 @@ from .plan import make_plan
 from .records.checkpoint import Checkpoint
 from .records.disk_space import check_disk_space, checkpoint_bytes
 from .records.lost_run import place_to_save
-from .records.provenance import Provenance
-from .records.resume import Resume, check_config
+from .records.provenance import BegunFrom, Provenance
+from .records.resume import Resume, as_begun, check_config
 from .records.run_log import RunLog, cut_log
 from .records.runs import Run, create_run, write_config
 from .records.saver import Saver
@@ -42,6 +42,8 @@ from .records.store import CheckpointWriter
 from .session import Session
 from .setup import Setup
 from .shared_parts import shared_out
+from .weights.source import open_source
+from .weights.start import Start, begin
 
 
 def train(
@@ -76,11 +78,9 @@ def train(
         if resume is not None:
             stack.callback(resume.close)
 
-        def prepared() -> tuple[RunConfig, int, DatasetInfo, Network]:
-            changed, parts = shared_out(asked, company.share.ranks, checkpoint)
-            return changed, parts, *described(changed)
-
-        def described(config: RunConfig) -> tuple[DatasetInfo, Network]:
+        def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
+            begun = asked if resume is None else as_begun(resume, asked)
+            config, parts = shared_out(begun, company.share.ranks, checkpoint)
             if checkpoint is not None:
                 check_config(checkpoint, config, heard.notice)
             info = describe_data(config, data_root)
@@ -88,10 +88,11 @@ def train(
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)
+            start = _start(config, network, heard) if checkpoint is None else None
             check()
-            return info, network
+            return config, parts, info, network, start
 
-        config, shared_parts, info, network = company.do(prepared)
+        config, shared_parts, info, network, start = company.do(prepared)
         data = company.load(
             lambda: interrupt.interruptible(
                 lambda: load_data(config, "train", data_root, downloads), stop_requested
@@ -99,8 +100,10 @@ def train(
         )
 
         def compiled(kind: type[Session]) -> Session:
-            setup = _set_up(config, network, info, data, checkpoint, heard)
-            setup = replace(setup, share=company.share)
+            setup = _set_up(config, network, info, data, resume, heard)
+            setup = replace(setup, start=start, share=company.share)
+            for text in start.doubts(network, setup.scaling, data.classes) if start else ():
+                heard.notice(text)
             return _compiled(kind, setup, backend, resume, check, heard.notice)
 
         session = company.compiled(compiled)
@@ -110,13 +113,18 @@ def train(
             heard.notice(text)
         session.begin(checkpoint)
         check()
-        provenance = _provenance(setup, session, backend, data_root, shared_parts)
+        begun = start.origin if start is not None else None
+        if checkpoint is not None:
+            begun = checkpoint.provenance.begun_from
+        provenance = _provenance(setup, session, backend, data_root, begun, shared_parts)
         if run is None:
             run = create_run(Path(config.run.dir), config.name, provenance.config, heard.notice)
             stack.callback(run.close)
         else:
             _go_on_in(run, setup, checkpoint, provenance)
         log = stack.enter_context(RunLog(run.path))
+        if start is not None:
+            log.event("init", 0, **start.to_json())
         saving = config.checkpoint
         place = partial(place_to_save, run, log, config.name, provenance.config)
         writer = CheckpointWriter(
@@ -136,18 +144,34 @@ def _check_unread(config: RunConfig, network: Network, info: DatasetInfo, run: R
     check_disk_space(folder, checkpoint_bytes(saved), kept)
 
 
+def _start(config: RunConfig, network: Network, heard: Listener) -> Start | None:
+    """The weights that ``init_from`` names, if it does."""
+    wanted = config.init_from
+    if wanted is None:
+        return None
+    source = open_source(wanted.source, Path(config.run.dir), heard.notice)
+    shapes = {tensor.name: tensor.shape for tensor in network.learned()}
+    start = begin(source, shapes, wanted.skip or ())
+    heard.initialized(start)
+    return start
+
+
 def _set_up(
     config: RunConfig,
     network: Network,
     info: DatasetInfo,
     data: ImageSet,
-    checkpoint: Checkpoint | None,
+    resume: Resume | None,
     heard: Listener,
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
-    plan = make_plan(config, len(data))
+    checkpoint = resume.checkpoint if resume is not None else None
+    plan = make_plan(config, len(data), resuming=resume is not None)
+    for text in plan.notices:
+        heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
-        heard.notice("all parameters are frozen (optimizer.groups), so none is trained")
+        which = "freeze" if config.freeze else "optimizer.groups"
+        heard.notice(f"all parameters are frozen ({which}), so none is trained")
     if not config.data.normalize.measured:
         scaling = preprocessing(config, info)
     elif checkpoint is not None:
@@ -179,7 +203,12 @@ def _compiled(
 
 
 def _provenance(
-    setup: Setup, session: Session, backend: Backend, data_root: Path, shared_parts: int
+    setup: Setup,
+    session: Session,
+    backend: Backend,
+    data_root: Path,
+    begun: BegunFrom | None,
+    shared_parts: int,
 ) -> Provenance:
     return Provenance(
         steps_per_epoch=setup.plan.steps_per_epoch,
@@ -192,6 +221,7 @@ def _provenance(
         versions=backend.versions(),
         data_folder=str(data_root.absolute()),
         shared_parts=shared_parts,
+        begun_from=begun,
     )
 
 

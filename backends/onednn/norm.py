@@ -9,7 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...graph.graph import Tensor
-from ...graph.ops import BatchNorm, BatchNormBackward, BatchNormInference, Conv2d
+from ...graph.ops import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    BatchNormInferenceBackward,
+    Conv2d,
+)
 from ..base import Array
 from .bind import BOTH, Binder, binds
 from .constants import BACKWARD, FORWARD_INFERENCE, FORWARD_TRAINING
@@ -155,6 +161,26 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
         **_affine(b, op),
     }
     b.primitive(op, desc, arguments, _details(op))
+
+
+@binds(BatchNormInferenceBackward, dtypes=BOTH)
+def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> None:
+    """Inference of the gradient, as if its mean were 0."""
+    variance = op.running_var
+    like = BatchNormInference(
+        x=op.dy, y=op.dx, running_mean=variance, running_var=variance, eps=op.eps, weight=op.weight
+    )
+    desc = _forward_desc(b, like, FORWARD_INFERENCE, _flags(like, False, given=True))
+    layout = desc.descriptor("src")
+    dy = _input(b, op.dy, layout)
+    arguments = {
+        "src": dy,
+        "dst": _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout),
+        "mean": b.constant(Descriptor.of(variance.shape), 0.0),
+        "variance": b.home(variance),
+        **_affine(b, like),
+    }
+    b.primitive(op, desc, arguments)
 
 
 @binds(BatchNormBackward, dtypes=BOTH)

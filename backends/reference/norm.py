@@ -70,6 +70,13 @@ def batch_norm_inference(
     return activated(op, y)
 
 
+@kernel(ops.BatchNormInferenceBackward, "multiply")
+def batch_norm_inference_backward(
+    op: ops.BatchNormInferenceBackward, dy: Array, weight: Array | None, running_var: Array
+) -> Array:
+    return _affine(dy, 1.0 / np.sqrt(running_var + op.eps), weight, None)
+
+
 @kernel(ops.BatchNormBackward, "mean, multiply")
 def batch_norm_backward(
     op: ops.BatchNormBackward,

@@ -50,6 +50,8 @@ class Model(BaseModel):
         defer_build=True,
     )
     written_last: ClassVar[tuple[str, ...]] = ()
+    short_key: ClassVar[str] = ""
+    """The key that a text in the place of the mapping stands for; "" if there is none."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **arguments: Any) -> None:
@@ -82,6 +84,7 @@ class TypedModel(Model):
     """One of several kinds, told apart by the key ``type``; ``fixed`` means ``{type: fixed}``."""
 
     kind: ClassVar[str]
+    short_key: ClassVar[str] = "type"
 
     def shortened(self, options: dict[str, Any]) -> Any:
         return options["type"] if len(options) == 1 else options

@@ -9,6 +9,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PrivateAttr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -25,8 +26,9 @@ from ...common.options import (
 )
 from .base import Epochs, Model, Threads, checked, problem, tupled
 from .datasets import Dataset, Folder
+from .init_from import InitFrom
 from .layers import WRITTEN, Layer, unique_names
-from .optimizer import Optimizer
+from .optimizer import Optimizer, Patterns
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
 
@@ -107,9 +109,21 @@ class GoalConfig(Model):
     ] = None
 
 
+class _Overridden:
+    """Whether the length was given by an override; no part of what the config says."""
+
+    length = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Overridden)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class TrainConfig(Model):
     """How long to train, how often to report, and what to do if something goes wrong."""
 
+    _overridden: _Overridden = PrivateAttr(default_factory=_Overridden)
     epochs: Annotated[Epochs | None, "Passes over the training set."] = None
     max_steps: Annotated[
         Count | None, checked(either("epochs", "max_steps")), "Training steps, instead of epochs."
@@ -117,7 +131,11 @@ class TrainConfig(Model):
     accumulate: Annotated[
         Count, "Compute a batch in this many parts and add their gradients: less memory."
     ] = 1
-    log_every: Annotated[Count, "Steps between two lines of the log."] = 100
+    log_every: Annotated[
+        Count | None,
+        "Steps between two lines of the log; default: 100, or less, so that there are at least one "
+        "in an epoch and 20 in the run.",
+    ] = None
     validate_every_epochs: Annotated[Count, "Epochs between two validations."] = 1
     patience: Annotated[
         Count | None, "End after this many validations without improvement; default: never."
@@ -131,6 +149,15 @@ class TrainConfig(Model):
         "If the loss or a gradient is not finite: stop; or roll back to the last "
         "checkpoint and halve the learning rate, at most three times.",
     ] = "stop"
+
+    @property
+    def length_overridden(self) -> bool:
+        """Whether ``--set`` gave the length, but not the schedule, which may be longer then."""
+        return self._overridden.length
+
+    def mark_length(self) -> None:
+        """Note that it did."""
+        self._overridden.length = True
 
 
 def _auto_or_bool(value: Any) -> Any:
@@ -208,6 +235,14 @@ class RunConfig(Model):
         WRITTEN,
         "The network, from the input to the output.",
     ]
+    init_from: Annotated[
+        InitFrom | None,
+        "The weights to begin with: a run, or a .safetensors file; default: initialisers.",
+    ] = None
+    freeze: Annotated[
+        Patterns | None,
+        "Layers that stay as they are, by name; * and ? stand for any text.",
+    ] = None
     loss: Annotated[Loss, "The function that training minimises."] = CROSS_ENTROPY
     optimizer: Annotated[Optimizer, "How the parameters are updated."]
     schedule: Annotated[Schedule, "How the learning rate changes."] = FIXED

@@ -78,6 +78,24 @@ class BatchNormInference(Op):
         return (2 + (self.activation is not None)) * self.x.size
 
 
+class BatchNormInferenceBackward(Op):
+    """dx = weight dy / sqrt(running_var + eps); shapes as in BatchNorm."""
+
+    inputs = ("dy", "weight", "running_var")
+    dy: In
+    dx: Out
+    running_var: In
+    eps: float
+    weight: In | None = None
+
+    def check(self) -> None:
+        self.same(self.dy, self.dx)
+        _check_channels(self, self.dy, self.weight, self.running_var)
+
+    def flops(self) -> int:
+        return self.dy.size
+
+
 class BatchNormBackward(Op):
     """dx = weight inverse_std (g - mean of g - h mean of g h), with h = (x - mean) inverse_std.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,11 +34,15 @@ def in_steps(epochs: float, steps_per_epoch: int) -> int:
 
 @dataclass(frozen=True)
 class Length:
-    """The length of a training; ``path`` is the key of the config that errors begin with."""
+    """The length of a training; ``path`` is the key of the config that errors begin with.
+
+    ``unreached`` is told of what training does not reach, which is otherwise an error.
+    """
 
     total_steps: int
     steps_per_epoch: int
     path: str = "schedule"
+    unreached: Callable[[str], object] | None = None
 
     @property
     def t(self) -> Rates:

@@ -113,9 +113,11 @@ class Multistep(Schedule):
         for value, step in zip(given, steps, strict=True):
             if step >= total:
                 ends = f"{total / per_epoch:g} epochs" if unit == "epoch" else f"{total} steps"
-                raise ConfigError(
+                text = (
                     f"{length.path}.{key}: {unit} {value:g} is never reached, training ends after "
-                    f"{ends} ({total} steps, {per_epoch} steps per epoch); use smaller milestones "
-                    "or train longer"
+                    f"{ends} ({total} steps, {per_epoch} steps per epoch)"
                 )
+                if length.unreached is None:
+                    raise ConfigError(f"{text}; use smaller milestones or train longer")
+                length.unreached(text)
         return np.array(steps, np.int64)

@@ -37,6 +37,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
             "eval --run a --checkpoint b.safetensors",
             "--run and --checkpoint cannot be used together",
         ),
+        (
+            "train --config lenet.yaml --resume --init-from runs/a",
+            "--resume and --init-from cannot be used together",
+        ),
         ("runs --quiet --verbose", "--quiet and --verbose cannot be used together"),
     ],
 )
@@ -107,6 +111,9 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["train", "--config", "../x"], ["file,../x"]),
         (["eval", "--run", "t"], ["plain,tiny"]),
         (["train", "--resume", "x/"], ["dir,x/"]),
+        (["train", "--init-from", "t"], ["plain,tiny"]),
+        (["train", "--init-from", "resnet"], ["file,resnet"]),
+        (["train", "--set", "init_fr"], ["plain,init_from.skip=", "plain,init_from.source="]),
         (["predict", "di"], ["file,di"]),
         (["eval", "--checkpoint", "ch"], ["file,ch"]),
         (["eval", "--data", "cifar1"], ["plain,cifar10", "plain,cifar100"]),

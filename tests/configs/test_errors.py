@@ -60,8 +60,8 @@ ONE_LINE = [
     ),
     (
         "wibble: 0.1",
-        "x.yaml:1:1: wibble: unknown key; expected name, seed, data, layers, loss, optimizer, "
-        "schedule, train, evaluate, run or checkpoint",
+        "x.yaml:1:1: wibble: unknown key; expected name, seed, data, layers, init_from, "
+        "freeze, loss, optimizer, schedule, train, evaluate, run or checkpoint",
     ),
     ("data: 5", "x.yaml:1:7: data: expected a mapping (got 5)"),
     (

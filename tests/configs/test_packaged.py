@@ -26,6 +26,7 @@ PACKAGED = [
     "mlp.yaml",
     "mnist-best.yaml",
     "perceptron-nand.yaml",
+    "resnet18.yaml",
     "vgg16.yaml",
 ]
 

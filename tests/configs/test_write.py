@@ -172,7 +172,7 @@ optimizer:
   weight_decay: 0.0
   weight_decay_on: all
 schedule: {type: poly, power: 1.0}
-train: {epochs: 2, accumulate: 1, log_every: 100, validate_every_epochs: 1, on_nan: stop}
+train: {epochs: 2, accumulate: 1, validate_every_epochs: 1, on_nan: stop}
 evaluate: {tta: none}
 run: {device: auto, precision: auto, deterministic: true, fusion: true, tune: auto, dir: runs}
 checkpoint: {every_epochs: 1, keep: 3, best: true}

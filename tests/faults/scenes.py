@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from dnnstack.training.records.checkpoint import read_checkpoint
 from dnnstack.training.records.run_log import CSV, LOG, cut_log
 from dnnstack.training.records.state import State
 from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint, tensors_path
+from safetensors.numpy import save_file
 
 from .calls import KILLS, WRITING, Call
 from .conftest import Ended, Play, make_root
@@ -24,11 +26,14 @@ TRAIN = ("train", "--config", "net.yaml", "--threads", "1", "-v")
 KEEP = ("--set", "checkpoint.keep=99")
 # The folder in which commands are called, and what two of them write.
 WORK, SHEET = "work", "sheet.png"
+# Where a training begins.
+WEIGHTS = "w.safetensors"
 RUN = Path(WORK, "runs/net")
 _STEP = "runs/net/checkpoints/step-{}.safetensors"
 _SAVED = re.compile(rb"step-(\d+)\.safetensors: saved")
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}\.tmp")
-_UNTIMED = {"seconds", "images_per_second", "time", "training_seconds"}
+# Of lines of the log: times, and where the folder of the case is.
+_UNTIMED = {"seconds", "images_per_second", "time", "training_seconds", "path"}
 _REPORTED = re.compile(r"dnnstack: error: \S.*")
 
 Content = dict[str, str]
@@ -56,6 +61,12 @@ SCENES = {
     for scene in (
         Scene("cold", "bare", TRAIN, (*TRAIN, "--resume")),
         Scene("train", "warm", TRAIN, (*TRAIN, "--resume"), devices=("numpy", "cpu")),
+        Scene(
+            "init",
+            "weights",
+            (*TRAIN, "--init-from", WEIGHTS),
+            (*TRAIN, "--resume"),
+        ),
         Scene("resume", "begun", (*TRAIN, "--resume"), (*TRAIN, "--resume")),
         Scene(
             "earlier",
@@ -72,6 +83,7 @@ SCENES = {
         ),
         Scene("data", "warm", ("data", "--config", "net.yaml", "--save", SHEET)),
         Scene("runs", "kept", ("runs", "--json")),
+        Scene("weights", "kept", ("weights", "runs/net", "--save", WEIGHTS)),
     )
 }
 
@@ -149,7 +161,7 @@ class Stage:
     def run(self, scene: Scene, root: Path, again: bool = False, **options: Any) -> Ended:
         argv = scene.again if again else scene.argv
         out = root / scene.out if scene.out else None
-        given = () if scene.argv[0] in ("runs", "data") else self._device
+        given = () if scene.argv[0] in ("runs", "data", "weights") else self._device
         return self._play(root, *argv, *given, out=out, **options)
 
     def fresh(self, scene: Scene) -> Path:
@@ -201,6 +213,9 @@ class Stage:
             make_root(root)
         elif name == "begun":
             self._begin(root)
+        elif name == "weights":
+            self._copy(self._start("warm"), root.name)
+            save_file({"dense_1.bias": np.full(10, 0.5, np.float32)}, root / WORK / WEIGHTS)
         else:
             self._copy(self._start("bare"), root.name)
             done = self._play(root, *TRAIN, *KEEP, *self._device)

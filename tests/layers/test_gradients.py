@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
 import pytest
 from dnnstack.graph.ops import ACTIVATIONS, Reduction
 from dnnstack.layers.build import LAYERS, LayerSpec, build_layers
+from dnnstack.layers.freezing import freeze_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.layers.losses.mean_squared_error import MeanSquaredErrorLoss
 from dnnstack.optimizers.sgd import Sgd
@@ -88,14 +90,36 @@ def test_batch_norm_with_an_activation(kind: str) -> None:
     check_net(specs, CrossEntropyLoss(), True)
 
 
+@pytest.mark.parametrize("fusion", [False, True])
+@pytest.mark.parametrize("options", [{}, {"scale": False, "center": False}])
+def test_frozen_batch_norm(options: dict[str, bool], fusion: bool) -> None:
+    """What is in front of it trains, through the derivative for given statistics."""
+    specs = [
+        LayerSpec("conv2d", options={"filters": 3, "kernel_size": 3}),
+        LayerSpec("batch_norm", options=options),
+        LayerSpec("silu"),
+        LayerSpec("flatten"),
+        LayerSpec("dense", options={"units": 5}),
+        LayerSpec("batch_norm"),
+        LayerSpec("dense", options={"units": 5}),
+        LayerSpec("softmax"),
+    ]
+    check_net(specs, CrossEntropyLoss(), fusion, frozen=["batch_norm_*", "dense_2"])
+
+
 def check_net(
-    specs: list[LayerSpec], loss: CrossEntropyLoss | MeanSquaredErrorLoss, fusion: bool
+    specs: list[LayerSpec],
+    loss: CrossEntropyLoss | MeanSquaredErrorLoss,
+    fusion: bool,
+    frozen: Sequence[str] = (),
 ) -> None:
     """The gradients that the update receives, parameter by parameter, for pictures (2, 6, 6)."""
-    network = Network(build_layers(specs, (2, 6, 6)), loss, (2, 6, 6), 5)
+    built = build_layers(specs, (2, 6, 6))
+    freeze_layers(built, frozen)
+    network = Network(built, loss, (2, 6, 6), 5)
     pixels = Preprocessing((1 / 255, 1 / 128), (-0.4, 0.1))
     graph = network.train_graph(3, "toy", 6, 2, 2, pixels, Sgd())
-    tensors = [p.tensor for p in network.parameters()]
+    tensors = [p.tensor for p in network.parameters() if not p.frozen]
     gradients = {tensor: graph.gradient(tensor) for tensor in tensors}
     graph.results.update({g.name: g for g in gradients.values()})
     executable = compile_exact(graph, fusion)
@@ -111,5 +135,8 @@ def check_net(
         executable.run("train")
         return float(executable.read(graph["loss"])[0])
 
+    for tensor in set(network.learned()) - set(tensors):
+        still = np.abs(spread(tensor.shape, rng))
+        executable.write(tensor, still)
     values = {tensor: 0.5 * spread(tensor.shape, rng) for tensor in tensors}
     compare(executable, values, gradients, along, rng, "net")

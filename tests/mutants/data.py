@@ -240,8 +240,8 @@ DATA = (
     Mutant(
         "pictures: the number of pixels has no limit",
         "datasets/picture_files.py",
-        "            if image.width * image.height > _MAX_PIXELS:\n",
-        "            if False:\n",
+        "    if image.width * image.height > _MAX_PIXELS:\n",
+        "    if False:\n",
         (f"{_PICTURES}::test_a_giant_is_refused_before_it_is_decoded",),
     ),
     Mutant(

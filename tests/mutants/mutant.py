@@ -52,7 +52,7 @@ def installed() -> dict[str, Path]:
     names = sorted(path.parent.name for path in TESTS.parent.glob("*/py.typed"))
     found = {}
     for name in names:
-        spec = importlib.util.find_spec(f"dnnstack.{name}")
+        spec = importlib.util.find_spec("dnnstack" if name == "api" else f"dnnstack.{name}")
         assert spec is not None
         assert spec.origin is not None
         found[name] = Path(spec.origin).parent
@@ -65,8 +65,8 @@ class Copy:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._runs = 0
-        for name, folder in installed().items():
-            shutil.copytree(folder, self._path / "dnnstack" / name)
+        # The folders of the others are installed in that of api.
+        shutil.copytree(installed()["api"], self._path / "dnnstack")
 
     @property
     def _path(self) -> Path:
@@ -74,7 +74,7 @@ class Copy:
 
     def output_with(self, mutant: Mutant) -> tuple[int | None, str]:
         """Exit status (None at the time limit) and output of the mutant's tests, with its fault."""
-        file = self._path / "dnnstack" / mutant.file
+        file = self._path / "dnnstack" / mutant.file.removeprefix("api/")
         sound = file.read_bytes()
         # The same size within the same second would make Python take the old code.
         shutil.rmtree(file.parent / "__pycache__", ignore_errors=True)

@@ -26,7 +26,7 @@ RECORDS = (
     Mutant(
         "files: the folder is not synchronised after the name has changed",
         "common/files.py",
-        "        if durable:\n            sync_folder(target.parent)\n",
+        "        if durable:\n            sync_folder(os.path.dirname(target) or os.curdir)\n",
         "",
         (f"{_FILES}::test_data_reach_the_disk_before_the_name_changes",),
     ),
@@ -207,7 +207,7 @@ RECORDS = (
     Mutant(
         "checkpoint: the same step is replaced without announcing it",
         _STORE,
-        "        _announce(manifest, path, pieces, state.step)\n",
+        "        _announce(Path(manifest), Path(path), pieces, state.step)\n",
         "        pass\n",
         (f"{_COMMIT}::test_the_same_step_is_replaced_without_a_moment_in_which_none_counts",),
     ),
@@ -221,7 +221,7 @@ RECORDS = (
     Mutant(
         "checkpoint: the manifest's digest is not checked",
         _READER,
-        "    if FileMark(len(data), sha256_bytes(data)) not in known:\n",
+        "    if found not in known:\n",
         "    if False:\n",
         (f"{_CHECKPOINT}::test_a_manifest_of_another_file_is_obeyed",),
     ),

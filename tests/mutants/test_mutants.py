@@ -16,6 +16,7 @@ from .interface import INTERFACE
 from .mutant import LONG, TESTS, Copy, Mutant, installed, ran
 from .records import RECORDS
 from .training import TRAINING
+from .weights import WEIGHTS
 
 LISTS = {
     "records": RECORDS,
@@ -24,6 +25,7 @@ LISTS = {
     "training": TRAINING,
     "interface": INTERFACE,
     "devices": DEVICES,
+    "weights": WEIGHTS,
 }
 MUTANTS = tuple(mutant for each in LISTS.values() for mutant in each)
 _ALWAYS = (

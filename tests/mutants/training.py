@@ -182,6 +182,13 @@ TRAINING = (
         (f"{_SCHEDULES}::test_a_begun_step_of_the_training_is_done_whole",),
     ),
     Mutant(
+        "plan: a short run has few lines in its log",
+        "training/plan.py",
+        "min(_MOST, per_epoch, total // _LINES)",
+        "min(_MOST, per_epoch)",
+        (f"{_PLAN}::test_a_log_of_any_run_has_enough_lines",),
+    ),
+    Mutant(
         "plan: the evaluation of the last step is left out",
         "training/plan.py",
         "return step == self.total_steps or (interval > 0 and step % interval == 0)",

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.reports import style
 from dnnstack.reports.plots import CURVES, draw_curves, figure_of, read_metrics
 from dnnstack.training.records.run_log import CSV, HEADER
 from PIL import Image
@@ -55,7 +57,7 @@ def test_curves_are_drawn_into_the_run_folder(tmp_path: Path) -> None:
         assert picture.width > 600
         colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20) or []}
     # Training, validation and the learning rate each have a line.
-    assert {(0x4C, 0x78, 0xA8), (0xE4, 0x57, 0x56), (0x54, 0x80, 0x6A)} <= colours
+    assert {style.BLUE, style.RED, style.GREEN, style.INK, style.LINE} <= colours
 
 
 def test_equal_runs_draw_equal_files(tmp_path: Path) -> None:
@@ -77,6 +79,55 @@ def test_equal_runs_draw_equal_files(tmp_path: Path) -> None:
 )
 def test_any_metrics_can_be_drawn(tmp_path: Path, rows: str) -> None:
     assert draw_curves(run_folder(tmp_path, rows), silent) == tmp_path / CURVES
+
+
+@pytest.mark.parametrize(
+    ("last", "merged"),
+    [(21, True), (29, True), (30, False), (45, False)],
+    ids=["one step", "almost a window", "a window", "a longer window"],
+)
+def test_a_short_last_window_does_not_bend_the_curve(
+    tmp_path: Path, last: int, merged: bool
+) -> None:
+    """Its mean becomes a part of that of the window before, in proportion to their steps."""
+    rows = f"10,1.0,train,2.0,0.5,0.3\n20,2.0,train,1.0,0.7,0.2\n{last},3.0,train,5.0,0.1,0.1\n"
+    figure = figure_of(read_metrics(run_folder(tmp_path, rows) / CSV), "short")
+    loss, accuracy, rate = (axes.lines[0] for axes in figure.axes)
+    rest = last - 20
+    expected = [2.0, (10 * 1.0 + rest * 5.0) / (10 + rest)] if merged else [2.0, 1.0, 5.0]
+    np.testing.assert_allclose(np.asarray(loss.get_ydata(), float), expected)
+    ends = [1.0, 3.0] if merged else [1.0, 2.0, 3.0]
+    for line in (loss, accuracy):
+        assert np.asarray(line.get_xdata(), float).tolist() == ends
+    # The rate is that of a step, not a mean.
+    assert np.asarray(rate.get_ydata(), float).tolist() == [0.3, 0.2, 0.1]
+
+
+def test_the_settings_of_a_program_that_trains_are_neither_used_nor_changed(
+    tmp_path: Path,
+) -> None:
+    import logging
+
+    import matplotlib
+
+    draw_curves(run_folder(tmp_path), silent)
+    plain = (tmp_path / CURVES).read_bytes()
+    log = logging.getLogger("matplotlib")
+    with matplotlib.rc_context({"axes.facecolor": "black", "font.size": 30, "lines.marker": "x"}):
+        before, level = dict(matplotlib.rcParams), log.level
+        draw_curves(tmp_path, silent)
+        assert dict(matplotlib.rcParams) == before
+        assert log.level == level
+    assert (tmp_path / CURVES).read_bytes() == plain
+
+
+def test_no_picture_has_colours_of_its_own() -> None:
+    """All plots and sheets take theirs from one place."""
+    folder = Path(style.__file__).parent
+    named = re.compile(r"#[0-9a-fA-F]{6}|\(\d{2,3}, \d{2,3}, \d{2,3}\)")
+    for path in folder.glob("*.py"):
+        if path.name != "style.py":
+            assert named.findall(path.read_text("utf-8")) == [], path.name
 
 
 def test_nothing_logged_is_nothing_drawn(tmp_path: Path) -> None:
@@ -128,7 +179,7 @@ def test_the_loss_axis_is_logarithmic_only_over_a_wide_range(tmp_path: Path) -> 
         draw_curves(run_folder(tmp_path, rows), silent)
         with Image.open(tmp_path / CURVES) as picture:
             pixels = np.asarray(picture.convert("RGB")).astype(int)
-        line = np.abs(pixels - (0x4C, 0x78, 0xA8)).sum(2) == 0
+        line = np.abs(pixels - style.BLUE).sum(2) == 0
         middle = np.flatnonzero(line[: len(line) // 3, pixels.shape[1] // 2])
         pictures.append(float(middle.mean()) / len(line))
     # 0.75 lies in the middle of 0.5 .. 1, and near the top of 0.001 .. 1 in logarithms.

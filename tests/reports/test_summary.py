@@ -157,8 +157,13 @@ def test_alexnet_has_the_parameters_of_the_paper() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    # He et al. 2016, table 6: 0.27 million.
-    [("cifar10-resnet20.yaml", 269_722), ("cifar10-resnet9.yaml", 6_573_120)],
+    [
+        # He et al. 2016, table 6: 0.27 million.
+        ("cifar10-resnet20.yaml", 269_722),
+        ("cifar10-resnet9.yaml", 6_573_120),
+        # torchvision's resnet18.
+        ("resnet18.yaml", 11_689_512),
+    ],
 )
 def test_residual_nets(name: str, parameters: int) -> None:
     summary = summarize(load_config(name).config, Path(name))

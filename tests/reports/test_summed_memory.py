@@ -38,7 +38,7 @@ from dnnstack.training.setup import Setup
 
 BACKENDS = ("numpy", "onednn")
 # Of their sizes NumPy would compute for minutes: what it holds before a step is compared.
-LARGE = {"alexnet.yaml", "vgg16.yaml"}
+LARGE = {"alexnet.yaml", "resnet18.yaml", "vgg16.yaml"}
 # Batches that these need, or are.
 WHOLE = {"lenet5-1998.yaml", "mlp-xor.yaml", "perceptron-nand.yaml"}
 GROUPS = "optimizer.groups="

@@ -29,9 +29,8 @@ def save(folder: Path, state: State, provenance: Provenance) -> Save:
     def call(step: int, best: int | None = None, keep: int = 100) -> Path:
         value = Best(best, 0.5, 0.1) if best is not None else None
         arrays = {"a": np.full(3, step, np.float32)}
-        return write_checkpoint(
-            folder, arrays, replace(state, step=step, best=value), provenance, keep
-        )
+        changed = replace(state, step=step, best=value)
+        return Path(write_checkpoint(folder, arrays, changed, provenance, keep))
 
     return call
 

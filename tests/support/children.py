@@ -120,7 +120,7 @@ def _count_calls(kill_at: int, count_file: str | None) -> None:
     for name in SYSTEM_CALLS:
         setattr(system, name, functools.partial(_wrapped, getattr(os, name), wrap))
     files.os = system  # type: ignore[assignment]
-    _around(Path, "unlink", wrap)
+    _around(os, "unlink", wrap)
 
 
 def _wrapped(real: Call, wrap: Callable[[Call, Any, Any], Any], *args: Any, **kwargs: Any) -> Any:

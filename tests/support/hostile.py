@@ -45,4 +45,4 @@ def rewrite(path: Path, **changes: object) -> Path:
     found = read_checkpoint(path)
     provenance: Provenance = replace(found.provenance, **changes)  # type: ignore[arg-type]
     state = replace(found.state, best=None)
-    return write_checkpoint(path.parent, dict(found.arrays), state, provenance, keep=1)
+    return Path(write_checkpoint(path.parent, dict(found.arrays), state, provenance, keep=1))

@@ -14,6 +14,7 @@ from dnnstack.graph.ops import (
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
+    BatchNormInferenceBackward,
     DivisiveNorm,
     DivisiveNormBackward,
     Dropout,
@@ -23,6 +24,7 @@ from dnnstack.graph.ops import (
     LrnBackward,
     MoveStatistics,
     Reshape,
+    Scale,
 )
 
 from .op_cases_combine import laid_out
@@ -197,6 +199,36 @@ for describe in (*DESCRIBED, batch_norm_backward):
     for kind in ACTIVATIONS:
         if kind != "relu":
             case(f"{describe.__name__}-picture-{kind}", describe, (3, 5, 4, 6), True, True, kind)
+
+
+def frozen_backward(d: Draft, shape: Sequence[int], scale: bool) -> None:
+    channels = shape[1]
+    d.graph.add(
+        BatchNormInferenceBackward(
+            dy=d.floats("dy", *shape),
+            dx=d.out("dx", *shape),
+            running_var=d.given("running_var", np.abs(d.drawn((channels,))), "state"),
+            eps=1e-2,
+            weight=d.floats("weight", channels, role="parameter") if scale else None,
+        )
+    )
+
+
+def frozen_between(d: Draft, channels: int) -> None:
+    """In a convolution's layout, and read by another operation too."""
+    dy = laid_out(d, "behind", channels)
+    dx = d.out("dx", *dy.shape)
+    var = d.given("running_var", np.abs(d.drawn((channels,))) + 0.5, "state")
+    d.graph.add(BatchNormInferenceBackward(dy=dy, dx=dx, running_var=var, eps=1e-2))
+    d.graph.add(Scale(x=dy, y=d.out("twice", *dy.shape), factor=2.0))
+
+
+for shape_name, shape in SHAPES.items():
+    for scale in (False, True):
+        named = f"batch_norm-frozen_backward-{shape_name}-scale{scale:d}"
+        case(named, frozen_backward, shape, scale)
+for channels in (5, 33, 64):
+    case(f"batch_norm-frozen_between-{channels}", frozen_between, channels)
 
 
 def after_convolution(d: Draft, channels: int, kind: str | None) -> None:

@@ -9,7 +9,16 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import RunConfig
-from dnnstack.graph.ops import BiasGrad, Conv2dBackwardFilter, MatMul
+from dnnstack.graph.ops import (
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    BatchNormInferenceBackward,
+    BiasGrad,
+    Conv2dBackwardFilter,
+    MatMul,
+)
+from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.listener import Listener
 from dnnstack.training.trainer import train
 
@@ -138,3 +147,103 @@ def test_a_stretch_of_no_step_is_an_error(tiny: Make, reference: Backend) -> Non
         r"steps per epoch",
     ):
         train(config, reference, NOWHERE)
+
+
+FREEZE = (
+    "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2}}, {batch_norm: {name: bn}}, relu, "
+    "{sequential: {name: tail, layers: [{conv2d: {filters: 4, kernel_size: 3}}, "
+    "{batch_norm: {name: bn}}, relu, global_avg_pool2d]}}, {dense: {units: 10}}]"
+)
+AVERAGED = (
+    "optimizer={type: sgd, lr: 0.05, momentum: 0.9, ema: {decay: 0.5}, lookahead: {every: 2}}"
+)
+
+
+def moved_in(config: RunConfig, backend: Backend, steps: int = 5) -> set[str]:
+    session = session_of(config, backend)
+    start = session.arrays()
+    session.run(steps)
+    end = session.arrays()
+    session.close()
+    return {name for name in end if (start[name] != end[name]).any()}
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_nothing_of_a_frozen_layer_moves(tiny: Make, backend: Backend, parts: int) -> None:
+    """Neither statistics nor averages; what is in front of it and behind it trains."""
+    base = (FREEZE, AVERAGED, f"train.accumulate={parts}")
+    found = moved_in(tiny(*base, "freeze=[tail]"), backend)
+    assert not any("tail" in name for name in found)
+    trained = {"conv2d_1.weight", "bn.weight", "bn.running_mean", "dense_1.weight"}
+    assert trained | {f"ema/{name}" for name in trained} <= found
+    found = moved_in(tiny(*base, "freeze=['*bn']"), backend)
+    assert not any("bn." in name for name in found)
+    assert {"conv2d_1.weight", "tail.conv2d_2.weight", "dense_1.weight"} <= found
+
+
+def test_frozen_layers_have_no_optimizer_state(tiny: Make, reference: Backend) -> None:
+    session = session_of(tiny(FREEZE, AVERAGED, "freeze=tail"), reference)
+    names = set(session.shapes())
+    session.close()
+    assert {"tail.bn.running_var", "tail.conv2d_2.weight", "momentum/bn.weight"} <= names
+    assert not any("/tail" in name for name in names)
+
+
+def test_frozen_statistics_are_used_in_training(tiny: Make, reference: Backend) -> None:
+    """The loss of a batch is that of an evaluation, however few samples the batch has."""
+    frozen = tiny(FREEZE, "freeze=['*']", "data.batch_size=1")
+    session = session_of(frozen, reference)
+    graph = session.graph("train")
+    assert not [op for op in graph.ops if isinstance(op, (BatchNorm, BatchNormBackward))]
+    assert sum(isinstance(op, BatchNormInference) for op in graph.ops) == 2
+    session.run(1)
+    session.close()
+
+
+def test_what_only_a_frozen_beginning_needs_is_not_computed(tiny: Make, reference: Backend) -> None:
+    session = session_of(tiny(FREEZE, "freeze=[conv2d_1, bn, tail]"), reference)
+    kinds = [type(op) for op in session.graph("train").ops]
+    session.close()
+    assert BatchNormInferenceBackward not in kinds
+    assert Conv2dBackwardFilter not in kinds
+    session = session_of(tiny(FREEZE, "freeze=[bn, tail]"), reference)
+    kinds = [type(op) for op in session.graph("train").ops]
+    session.close()
+    assert kinds.count(BatchNormInferenceBackward) == 2
+    assert kinds.count(Conv2dBackwardFilter) == 1
+
+
+def test_both_backends_agree_on_frozen_layers(
+    tiny: Make, reference: Backend, onednn: Backend
+) -> None:
+    config = tiny(FREEZE, AVERAGED, "freeze=[tail.bn, dense_1]")
+    one, other = go(config, reference).arrays, go(config, onednn).arrays
+    assert set(one) == set(other)
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], rtol=0.01, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("freeze", "message"),
+    [
+        ("[bn, tall]", r"^freeze\.1: no layer matches 'tall'; did you mean 'tail'\? The layers"),
+        ("relu_1", r"^freeze\.0: 'relu_1' matches only layers without parameters"),
+        ("conv1.weight", r"^freeze\.0: no layer matches 'conv1\.weight'; .*conv2d_1, bn, tail"),
+    ],
+)
+def test_a_pattern_without_layers_is_a_mistake(tiny: Make, freeze: str, message: str) -> None:
+    config = tiny(FREEZE, f"freeze={freeze}")
+    with pytest.raises(ConfigError, match=message):
+        build_network(config, describe_data(config))
+
+
+def test_a_group_of_frozen_layers_alone_is_a_mistake(tiny: Make, reference: Backend) -> None:
+    optimizer = "optimizer={type: sgd, lr: 1, groups: [{parameters: tail.*, lr_factor: 2}]}"
+    with pytest.raises(ConfigError, match=r"groups\.0: all of its parameters are frozen by 'fre"):
+        session_of(tiny(FREEZE, optimizer, "freeze=tail"), reference)
+
+
+def test_all_frozen_is_said(tiny: Make, reference: Backend) -> None:
+    ear = Ear()
+    train(tiny(FREEZE, "freeze=['*']", "train.max_steps=2"), reference, NOWHERE, listener=ear)
+    assert ear.notices == ["all parameters are frozen (freeze), so none is trained"]

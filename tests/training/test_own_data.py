@@ -20,6 +20,7 @@ from dnnstack.reports.data_text import as_text
 from dnnstack.reports.summary import summarize
 from dnnstack.training.assemble import describe_data, preprocessing
 from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.forward import Forward
 from dnnstack.training.predict import Prediction, predict
 from dnnstack.training.records.trained import Trained, find_trained
 from dnnstack.training.trainer import train
@@ -97,13 +98,13 @@ def test_a_net_of_ones_own_pictures(
     found = evaluate(trained, reference, images, index, "test")
     np.testing.assert_array_equal(found.confusion, 4 * np.eye(3))
     paths = [root / "unseen" / name / f"{n}.png" for name in COLOURS for n in range(4)]
-    answers = list(predict(trained, reference, paths, 3))
+    answers = list(predict(Forward(trained, reference), paths, 3))
     for label, (path, answer) in enumerate(zip(paths, answers, strict=True)):
         assert isinstance(answer, Prediction)
         assert answer.best.label == path.parent.name
         np.testing.assert_array_equal(answer.picture.image, images.images[label])
     # The bright border is what cropping cuts off of wide pictures.
-    whole = next(predict(trained, reference, paths[:1], 1, raw=True))
+    whole = next(predict(Forward(trained, reference), paths[:1], 1, raw=True))
     assert isinstance(whole, Prediction)
     same = np.array_equal(whole.picture.image, images.images[0])
     assert same == (fit == "resize")
@@ -123,7 +124,7 @@ def test_digits_from_a_folder_are_not_sought_on_a_page(
     trained = learn(FOLDER, options, layers, "data.validation=0", "train.epochs=1")
     data = load("image_folder", "test", root=tmp_path / "data", options=_options(trained))
     paths = sorted((tmp_path / "data" / "d").glob("*/*.png"))
-    seen = [next(predict(trained, reference, [path], 1)) for path in paths]
+    seen = [next(predict(Forward(trained, reference), [path], 1)) for path in paths]
     images = {answer.picture.image.tobytes() for answer in seen if isinstance(answer, Prediction)}
     assert len(images) == 20
     assert {image.tobytes() for image in data.images} < images
@@ -166,7 +167,8 @@ def test_a_net_of_colour_photographs_answers_with_their_names(
     )
     Image.new("RGB", (90, 50), (10 + 225, 10, 10)).save(tmp_path / "red.png")
     Image.new("RGB", (50, 90), (10, 10, 10 + 225)).save(tmp_path / "blue.png")
-    answers = list(predict(trained, reference, [tmp_path / "red.png", tmp_path / "blue.png"], 10))
+    paths = [tmp_path / "red.png", tmp_path / "blue.png"]
+    answers = list(predict(Forward(trained, reference), paths, 10))
     found = [answer for answer in answers if isinstance(answer, Prediction)]
     assert [answer.best.label for answer in found] == ["truck", "airplane"]
     assert {each.label for each in found[0].top} == set(CIFAR_10.label_bytes[0][1])
@@ -220,7 +222,7 @@ def test_a_table_is_learned(
     found = evaluate(trained, reference, images, index, "test")
     np.testing.assert_array_equal(found.confusion, [[1, 0], [0, 3]])
     with pytest.raises(DatasetError, match="trained on a table, not on pictures"):
-        next(predict(trained, reference, [tmp_path / "5.png"], 1))
+        next(predict(Forward(trained, reference), [tmp_path / "5.png"], 1))
 
 
 def test_values_of_a_table_are_normalized_as_they_are_written(tmp_path: Path) -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.base import Backend
 from dnnstack.common.errors import ConfigError, DatasetError
-from dnnstack.configs import RunConfig
+from dnnstack.configs import RunConfig, load_config, parse_config
+from dnnstack.training.listener import Listener
 from dnnstack.training.pace import Pace
 from dnnstack.training.plan import make_plan
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.trainer import train
+
+from ..support.training_fixtures import TINY
 
 Make = Callable[..., RunConfig]
 
@@ -57,6 +64,33 @@ def test_what_is_due(tiny: Make) -> None:
     assert not any(plan.validation_due(s) for s in steps)
 
 
+@pytest.mark.parametrize("count", [200, 1000, 9000])
+@pytest.mark.parametrize("steps", [1, 3, 19, 20, 25, 100, 101, 150, 1000, 5000])
+def test_a_log_of_any_run_has_enough_lines(tiny: Make, count: int, steps: int) -> None:
+    """Without ``log_every``: 20 lines or one for each step, one in each epoch, 100 steps apart."""
+    plan = make_plan(tiny(f"train={{max_steps: {steps}}}"), count)
+    due = [step for step in range(1, steps + 1) if plan.log_due(step)]
+    assert len(due) >= min(20, steps)
+    assert max(np.diff([0, *due])) <= 100
+    whole = range(plan.steps_per_epoch, steps + 1, plan.steps_per_epoch)
+    assert {(step - 1) // plan.steps_per_epoch for step in due} >= {
+        step // plan.steps_per_epoch - 1 for step in whole
+    }
+
+
+def test_long_runs_have_a_line_for_a_hundred_steps(tiny: Make) -> None:
+    assert make_plan(tiny("train={max_steps: 5000}"), 9000).log_every == 100
+    assert make_plan(tiny("train={max_steps: 5000}"), 200).log_every == 10
+    assert make_plan(tiny("train={max_steps: 100}"), 9000).log_every == 5
+    assert make_plan(tiny("train={max_steps: 100, log_every: 70}"), 9000).log_every == 70
+
+
+def test_a_goal_that_is_measured_in_the_log_has_epochs_as_its_lines(tiny: Make) -> None:
+    goal = "train={max_steps: 50, goal: {accuracy: 1.0}}"
+    assert make_plan(tiny(goal, "data.validation=0"), 200).log_every == 12
+    assert make_plan(tiny(goal), 200).log_every == 2
+
+
 def test_a_batch_larger_than_the_set(tiny: Make) -> None:
     with pytest.raises(DatasetError, match=r"data\.batch_size: 169 is more than the 168"):
         make_plan(tiny("data.batch_size=169"), 200)
@@ -65,6 +99,52 @@ def test_a_batch_larger_than_the_set(tiny: Make) -> None:
 def test_a_milestone_beyond_the_end(tiny: Make) -> None:
     with pytest.raises(ConfigError, match="step 30 is never reached, training ends after 25"):
         make_plan(tiny("schedule={type: multistep, milestones: [5, 30]}"), 200)
+
+
+_MULTISTEP = "schedule: {type: multistep, milestones: [5, 30], gamma: 0.5}"
+
+
+def test_a_milestone_beyond_a_length_given_by_an_override_is_a_notice(tiny: Make) -> None:
+    """A config is tried for a few steps, and its schedule, that of the file, is not wrong."""
+    text = TINY.replace("optimizer:", f"{_MULTISTEP}\noptimizer:")
+    longer = parse_config(text.replace("25", "50"), "tiny.yaml")
+    assert make_plan(longer, 200).notices == ()
+    with pytest.raises(ConfigError, match="step 30 is never reached"):
+        make_plan(parse_config(text, "tiny.yaml"), 200)
+    for change in ("train.max_steps=20", "train.epochs=2", "train={max_steps: 20}"):
+        plan = make_plan(parse_config(text, "tiny.yaml", [change]), 200)
+        (notice,) = plan.notices
+        assert notice == (
+            "schedule.milestones: step 30 is never reached, training ends after 20 steps "
+            "(20 steps, 10 steps per epoch)"
+        )
+        np.testing.assert_array_equal(plan.rates, make_plan(longer, 200).rates[:20])
+    given = "schedule.milestones=[5, 30]"
+    with pytest.raises(ConfigError, match="step 30 is never reached"):
+        make_plan(parse_config(text, "tiny.yaml", ["train.max_steps=20", given]), 200)
+
+
+def test_a_shortened_run_can_be_resumed_from_its_own_config(
+    tmp_path: Path, reference: Backend
+) -> None:
+    """That one does not know any more who gave its length."""
+    text = TINY.replace("optimizer:", f"{_MULTISTEP}\noptimizer:")
+    config = parse_config(text, "t.yaml", ["train.max_steps=20", f"run.dir={tmp_path / 'runs'}"])
+    steps = iter(range(100))
+    stopped = train(config, reference, tmp_path, stop_requested=lambda: next(steps) > 8)
+    assert stopped.state == "interrupted"
+    own = load_config(stopped.run / "config.yaml").config
+    assert not own.train.length_overridden
+    heard: list[str] = []
+
+    class Notices(Listener):
+        def notice(self, text: str) -> None:
+            heard.append(text)
+
+    resume = open_resume(stopped.run, heard.append)
+    done = train(own, reference, tmp_path, resume=resume, listener=Notices())
+    assert (done.state, done.step) == ("finished", 20)
+    assert any("step 30 is never reached" in text for text in heard)
 
 
 def test_pace_leaves_validation_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,19 +21,23 @@ from dnnstack.training.assemble import build_network, preprocessing
 from dnnstack.training.plan import make_plan
 from dnnstack.training.session import Session, Snapshot
 from dnnstack.training.setup import Setup
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given, seed, settings
 
 from ..support.random_nets import Training, trainings
 
 pytestmark = pytest.mark.timeout(0 if os.environ.get("DNNSTACK_NETS") else 600)
 
-# 20,000 by DNNSTACK_NETS=20000, each time others; without it always the same.
+# 20,000 by DNNSTACK_NETS=20000, in shares that several processes can take, each time others, or
+# those of DNNSTACK_SEED; without it always the same.
 COUNT = int(os.environ.get("DNNSTACK_NETS", "0"))
+SHARES = range(20 if COUNT else 1)
+SEED = os.environ.get("DNNSTACK_SEED")
 NETS = settings(
-    max_examples=COUNT or 200,
+    max_examples=-(-COUNT // len(SHARES)) or 200,
     derandomize=not COUNT,
     deadline=None,
     database=None,
+    print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
 # Parameters are moved by so much of their size to see how far roundings may lead.
@@ -250,27 +254,28 @@ BACKENDS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_trains_and_evaluates_as_the_reference(name: str) -> None:
-    backend = BACKENDS[name]()
-    precision = "bf16" if name.endswith("bf16") else "fp32"
+def assert_all_alike(backend: Any, precision: str, share: int) -> None:
+    """Draw one of the ``SHARES`` of networks and compare each with the reference."""
 
     @NETS
     @given(training=trainings())
     def run(training: Training) -> None:
         assert_alike(training, backend, precision)
 
-    run()
+    (run if SEED is None else seed(int(SEED) + share)(run))()
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_trains_and_evaluates_as_the_reference(name: str, share: int) -> None:
+    precision = "bf16" if name.endswith("bf16") else "fp32"
+    assert_all_alike(BACKENDS[name](), precision, share)
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_a_gpu_trains_and_evaluates_as_the_reference(precision: str, cuda: Backend) -> None:
-    backend = Compiling(cuda, precision=precision)
-
-    @NETS
-    @given(training=trainings())
-    def run(training: Training) -> None:
-        assert_alike(training, backend, precision)
-
-    run()
+def test_a_gpu_trains_and_evaluates_as_the_reference(
+    precision: str, share: int, cuda: Backend
+) -> None:
+    assert_all_alike(Compiling(cuda, precision=precision), precision, share)

@@ -48,8 +48,9 @@ def follow(
         # Its precision may be another than that of the config, as may be what was measured.
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
-        plan = make_plan(computed, len(data))
-        setup = Setup(computed, network, scaling, plan, data, Share(team.rank, team.size))
+        plan = make_plan(computed, len(data), resuming=True)
+        share = Share(team.rank, team.size)
+        setup = Setup(computed, network, scaling, plan, data, share=share)
         session = Session(setup, backend, Tuning(**told["tuning"]))
         if session.executable.notices:
             raise RanksError(*session.executable.notices)

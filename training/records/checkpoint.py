@@ -18,7 +18,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,6 +42,8 @@ _KEYS = (
     *("input_shape", "classes", "preprocessing", "tuning", "versions", "unimproved"),
     *("validation_due", "rate_factor", "rollbacks", "measured", "data_folder"),
 )
+# Those that many checkpoints do not have.
+_OPTIONAL = ("begun_from",)
 _LISTED = 10
 # Bytes of the header of a checkpoint, of a manifest, and of the reason why a file is neither.
 _LONGEST_HEADER, _LONGEST_MANIFEST, _LONGEST_REASON = 1 << 26, 1 << 16, 200
@@ -77,12 +79,13 @@ class _Format:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint read from ``path``, verified."""
+    """A checkpoint read from ``path``, verified; ``sha256``: of the file."""
 
     path: Path
     state: State
     provenance: Provenance
     arrays: Arrays
+    sha256: str = ""
 
     def parameters(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
         """The arrays with exactly these names and shapes; averages of them if there are any.
@@ -90,7 +93,13 @@ class Checkpoint:
         Other optimizer state is ignored. Raises CheckpointError that lists the differences.
         """
         self._compare(shapes, {n: a for n, a in self.arrays.items() if "/" not in n})
-        return {name: self.arrays.get(f"ema/{name}", self.arrays[name]) for name in shapes}
+        learned = self.learned()
+        return {name: learned[name] for name in shapes}
+
+    def learned(self) -> dict[str, NDArray[np.float32]]:
+        """All parameters and running statistics by name; averages of them if there are any."""
+        names = [name for name in self.arrays if "/" not in name]
+        return {name: self.arrays.get(f"ema/{name}", self.arrays[name]) for name in names}
 
     def everything(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
         """The same for parameters and optimizer state together."""
@@ -121,7 +130,8 @@ def encode(arrays: Arrays, state: State, provenance: Provenance) -> list[bytes |
         if array.dtype != np.float32:
             raise ValueError(f"'{name}' is {array.dtype}, a checkpoint holds float32")
     said = {**state.to_json(), **provenance.to_json()}
-    table = {"format": FORMAT, **{key: said[key] for key in _KEYS}, "sha256": _ZEROS.decode()}
+    keys = (*_KEYS, *(key for key in _OPTIONAL if key in said))
+    table = {"format": FORMAT, **{key: said[key] for key in keys}, "sha256": _ZEROS.decode()}
     text = json.dumps(table, separators=(",", ":"), allow_nan=False)
     # safetensors writes the memory of a non-contiguous array as if it were contiguous.
     data = save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {"dnnstack": text})
@@ -155,8 +165,9 @@ def _read(tensors: Path, manifest: Path, named: bool) -> Checkpoint:
         ) from None
     except OSError as error:
         raise CheckpointError(f"{tensors}: cannot be read: {error.strerror}") from None
+    mark = FileMark(len(data), sha256_bytes(data))
     if manifest.exists():
-        _obey(manifest, tensors, data)
+        _obey(manifest, tensors, mark)
     at = _digest_place(data)
     if at is None:
         raise DamagedCheckpointError(
@@ -166,7 +177,7 @@ def _read(tensors: Path, manifest: Path, named: bool) -> Checkpoint:
         raise DamagedCheckpointError(
             f"{tensors}: is damaged: its content does not match its SHA-256"
         )
-    checkpoint = _decode(tensors, data)
+    checkpoint = replace(_decode(tensors, data), sha256=mark.sha256)
     _LOG.info(
         "%s: read and verified, %.1f MB, step %d", tensors, len(data) / 1e6, checkpoint.state.step
     )
@@ -221,7 +232,7 @@ def _decode(path: Path, data: bytes) -> Checkpoint:
 
 def manifest_text(
     step: int,
-    tensors: Path,
+    tensors: Path | str,
     pieces: list[bytes | memoryview],
     replaces: FileMark | None = None,
 ) -> bytes:
@@ -235,7 +246,7 @@ def manifest_text(
         digest.update(piece)
     table: dict[str, Any] = {
         "step": step,
-        "file": tensors.name,
+        "file": os.path.basename(tensors),
         "bytes": sum(len(piece) for piece in pieces),
         "sha256": digest.hexdigest(),
     }
@@ -261,14 +272,14 @@ def read_manifest(path: Path) -> list[FileMark]:
     return [own, *([manifest.replaces] if manifest.replaces is not None else [])]
 
 
-def _obey(manifest: Path, tensors: Path, data: bytes) -> None:
+def _obey(manifest: Path, tensors: Path, found: FileMark) -> None:
     known = read_manifest(manifest)
     sizes = [one.bytes for one in known]
-    if len(data) not in sizes:
+    if found.bytes not in sizes:
         raise DamagedCheckpointError(
-            f"{tensors}: is damaged: it has {len(data)} bytes, but its manifest says {sizes[0]}"
+            f"{tensors}: is damaged: it has {found.bytes} bytes, but its manifest says {sizes[0]}"
         )
-    if FileMark(len(data), sha256_bytes(data)) not in known:
+    if found not in known:
         raise DamagedCheckpointError(
             f"{tensors}: is damaged: its SHA-256 does not match its manifest"
         )

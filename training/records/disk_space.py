@@ -74,4 +74,4 @@ def _try_to_write(folder: Path) -> None:
         raise NotADirectoryError(20, "is not a folder")
     path = temporary_name(folder / "dnnstack")
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    path.unlink()
+    os.unlink(path)

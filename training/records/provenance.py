@@ -18,12 +18,27 @@ Side = Annotated[int, Interval(ge=1, le=1 << 20)]
 
 
 @dataclass(frozen=True)
+class BegunFrom:
+    """The file that a training took its first weights from: ``taken`` arrays of it.
+
+    ``layout`` says whose names they had: those of dnnstack or of pytorch. ``file_sha256`` must not
+    be called ``sha256``, as the checkpoint's own digest is.
+    """
+
+    path: Annotated[str, MaxLen(_LONGEST_PATH)]
+    file_sha256: Annotated[str, Len(64, 64)]
+    layout: Name
+    taken: Count
+
+
+@dataclass(frozen=True)
 class Provenance:
     """What stays the same while one process trains.
 
-    ``config`` is the effective YAML, ``versions`` are those of the backend's libraries, and
-    ``data_folder`` is where the data sets lay. ``shared_parts``: the parts of a batch, if their
-    number is that of the ranks with which the run began; else 0.
+    ``config`` is the effective YAML, ``versions`` are those of the backend's libraries,
+    ``data_folder`` is where the data sets lay, and ``begun_from`` where ``init_from`` led to.
+    ``shared_parts``: the parts of a batch, if their number is that of the ranks with which the run
+    began; else 0.
     """
 
     steps_per_epoch: Count
@@ -35,17 +50,20 @@ class Provenance:
     tuning: Tuning
     versions: Mapping[str, str]
     data_folder: Annotated[str, MaxLen(_LONGEST_PATH)] = ""
+    begun_from: BegunFrom | None = None
     shared_parts: Annotated[int, Interval(ge=0, le=1 << 20)] = 0
 
     def to_json(self) -> dict[str, Any]:
-        # Without it where there is nothing to say, as before there were ranks.
-        own = {key: value for key, value in vars(self).items() if value or key != "shared_parts"}
-        return {
-            **own,
+        table = {
+            **vars(self),
             "preprocessing": vars(self.preprocessing),
             "tuning": self.tuning.to_json(),
             "versions": dict(self.versions),
         }
+        # Without what there is nothing to say of, as before there was such.
+        begun, parts = table.pop("begun_from"), table.pop("shared_parts")
+        table |= {} if begun is None else {"begun_from": vars(begun)}
+        return table | ({"shared_parts": parts} if parts else {})
 
     def __post_init__(self) -> None:
         channels = self.input_shape[0]

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...common.errors import CheckpointError
+from ...common.errors import CheckpointError, ConfigError
+from ...common.files import read_regular
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ..rate_tables import rate_tables
 from .checkpoint import Checkpoint
-from .runs import Run, is_run, reopen_run, run_of_checkpoint
+from .runs import CONFIG, LONGEST_CONFIG, Run, is_run, reopen_run, run_of_checkpoint
 from .store import (
     checkpoint_steps,
     named_checkpoint,
@@ -105,6 +106,26 @@ def _refuse_to_overwrite(run: Run) -> None:
             f"{run.checkpoints}: {names} have no manifests (step-N.json), and starting again would "
             f"replace them; continue from one of them, which verifies it: --resume {orphans[-1]}"
         )
+
+
+def as_begun(resume: Resume, config: RunConfig) -> RunConfig:
+    """The config with the ``init_from`` of the run that goes on, which began with those weights."""
+    if resume.checkpoint is not None:
+        text, name = resume.checkpoint.provenance.config, str(resume.checkpoint.path)
+        if text == effective_yaml(config):
+            return config
+        begun = parse_config(text, name)
+    else:
+        assert resume.run is not None
+        path = resume.run.path / CONFIG
+        try:
+            begun = parse_config(read_regular(path, LONGEST_CONFIG).decode(), str(path))
+        except OSError as error:
+            # To begin without its weights would be another training.
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, ConfigError):
+            return config
+    return config.model_copy(update={"init_from": begun.init_from})
 
 
 def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[str], None]) -> None:

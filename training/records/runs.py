@@ -31,7 +31,7 @@ CONFIG = "config.yaml"
 LATEST = "latest"
 LOCK = "lock"
 _LISTED = 12
-_LONGEST_CONFIG = 1 << 24
+LONGEST_CONFIG = 1 << 24
 NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG, errno.ENXIO)
 """Where a file of a run is missing, a link, no regular file, or longer than any such file."""
 
@@ -267,7 +267,7 @@ def config_name(path: Path) -> str | None:
     None if it has none or is no config. Raises CheckpointError if that cannot be found out.
     """
     try:
-        text = read_regular(path / CONFIG, _LONGEST_CONFIG).decode()
+        text = read_regular(path / CONFIG, LONGEST_CONFIG).decode()
     except OSError as error:
         if error.errno in NO_RECORD:
             return None
@@ -298,7 +298,7 @@ def _point_latest(runs_dir: Path, name: str) -> None:
     pointer = runs_dir / LATEST
     temporary = temporary_name(pointer)
     try:
-        temporary.symlink_to(name, target_is_directory=True)
+        os.symlink(name, temporary, target_is_directory=True)
     except OSError:
         atomic_write(pointer, f"{name}\n".encode())
         return
@@ -306,7 +306,7 @@ def _point_latest(runs_dir: Path, name: str) -> None:
         os.replace(temporary, pointer)
     except OSError:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
     sync_folder(runs_dir)
 

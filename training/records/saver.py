@@ -12,7 +12,7 @@ from .checkpoint import Checkpoint, read_checkpoint
 from .run_log import RunLog
 from .runs import Run
 from .state import START, State
-from .store import CheckpointWriter, tensors_path
+from .store import CheckpointWriter, tensors_name, tensors_path
 
 
 class Saver:
@@ -56,20 +56,19 @@ class Saver:
         """
         step = snapshot.step
         self.note(step=step, sums=tuple(snapshot.sums.tolist()))
-        path = tensors_path(self._folder, step)
         # Log it first: a process killed right after the commit could not.
         if logged and self._noted != step:
-            self._log.event("checkpoint", step, file=path.name)
+            self._log.event("checkpoint", step, file=tensors_name(step))
             self._noted = step
         self._unlogged = -1 if logged else step
         self._writer.save(snapshot.arrays, self.state)
         self._behind = False
         self._saved = self.state
-        self._saving(step, path)
+        self._saving(step, tensors_path(self._folder, step))
 
     def unlogged(self) -> str | None:
         """The file of the last save if that has no line in the log."""
-        return tensors_path(self._folder, self._unlogged).name if self._unlogged >= 0 else None
+        return tensors_name(self._unlogged) if self._unlogged >= 0 else None
 
     def keep_up(self) -> None:
         """To be called before every chunk of steps: wait for a save that lasts longer than one.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 import time
@@ -56,7 +57,12 @@ def unfinished_steps(folder: Path) -> list[int]:
 
 def tensors_path(folder: Path, step: int) -> Path:
     """``<folder>/step-<step>.safetensors``."""
-    return folder / f"step-{step}.safetensors"
+    return folder / tensors_name(step)
+
+
+def tensors_name(step: int) -> str:
+    """``step-<step>.safetensors``."""
+    return f"step-{step}.safetensors"
 
 
 def newest_checkpoint(
@@ -148,7 +154,7 @@ def write_checkpoint(
     provenance: Provenance,
     keep: int,
     keep_best: bool = True,
-) -> Path:
+) -> str:
     """Save, commit, then delete checkpoints that are not kept; returns the .safetensors path.
 
     The ``keep`` newest up to this step and, if requested, the best are kept. Those of later steps,
@@ -156,11 +162,12 @@ def write_checkpoint(
     steps are then untouched.
     """
     begin = time.perf_counter()
-    path = tensors_path(folder, state.step)
-    manifest = path.with_suffix(".json")
+    # No Paths, whose parts Python 3.12 would never free.
+    path = os.path.join(folder, tensors_name(state.step))
+    manifest = os.path.join(folder, f"step-{state.step}.json")
     pieces = encode(arrays, state, provenance)
-    if manifest.exists():
-        _announce(manifest, path, pieces, state.step)
+    if os.path.exists(manifest):
+        _announce(Path(manifest), Path(path), pieces, state.step)
     atomic_write(path, pieces)
     atomic_write(manifest, manifest_text(state.step, path, pieces))
     best = {state.best.step} if keep_best and state.best is not None else set()
@@ -182,7 +189,7 @@ def _announce(manifest: Path, path: Path, pieces: list[bytes | memoryview], step
         atomic_write(manifest, manifest_text(step, path, pieces, held))
     else:
         # Nothing is lost; but the next file would be reported as damaged, not as unfinished.
-        manifest.unlink()
+        os.unlink(manifest)
 
 
 def _prune(folder: Path, newest: int, keep: int, best: set[int]) -> None:
@@ -200,14 +207,15 @@ def _prune(folder: Path, newest: int, keep: int, best: set[int]) -> None:
         for step in steps:
             if step not in wanted:
                 try:
-                    (folder / f"step-{step}.{kind}").unlink()
+                    os.unlink(os.path.join(folder, f"step-{step}.{kind}"))
                 except OSError:
                     # Its tensors stay as long as its manifest.
                     wanted.add(step)
     with contextlib.suppress(OSError):
-        for path in folder.glob(".step-*.tmp"):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        for name in os.listdir(folder):
+            if name.startswith(".step-") and name.endswith(".tmp"):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(folder, name))
     if any(step > newest for step in held["json"]):
         sync_folder(folder)
 
@@ -215,15 +223,15 @@ def _prune(folder: Path, newest: int, keep: int, best: set[int]) -> None:
 def _marks(folder: Path) -> dict[str, FileMarks]:
     """What changes if a file of the folder is replaced, added or deleted."""
     try:
-        paths = [path for path in folder.iterdir() if _FILE.fullmatch(path.name)]
+        names = [name for name in os.listdir(folder) if _FILE.fullmatch(name)]
     except OSError:
         return {}
-    return {path.name: file_marks(path) for path in paths}
+    return {name: file_marks(folder / name) for name in names}
 
 
 def _steps(folder: Path, kind: str) -> list[int]:
     try:
-        found = [_FILE.fullmatch(path.name) for path in folder.iterdir()]
+        found = [_FILE.fullmatch(name) for name in os.listdir(folder)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

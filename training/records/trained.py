@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...backends.base import Backend, Executable, Options
+from ...backends.base import Backend, Executable, Options, Residency
 from ...backends.select import precision_or_fp32
 from ...common.errors import CheckpointError
 from ...common.locks import is_locked
@@ -51,13 +51,16 @@ class Trained:
         """(C, H, W)."""
         return _picture(self.checkpoint.provenance.input_shape)
 
-    def compile(self, backend: Backend, graph: Graph) -> Executable:
+    def compile(
+        self, backend: Backend, graph: Graph, residency: Residency | None = None
+    ) -> Executable:
         """Compile the single section ``graph``, with the checkpoint's parameters and statistics.
 
-        If the device does not have the precision of the training, it computes in fp32.
+        ``residency``: that of ``Options``, by default the config's. If the device does not have the
+        precision of the training, it computes in fp32.
         """
         run = self.config.run
-        residency = self.config.data.residency
+        residency = residency or self.config.data.residency
         precision = precision_or_fp32(backend, run.precision)
         options = Options(precision, run.fusion, run.deterministic, residency=residency)
         learned = self.network.learned()

@@ -8,7 +8,8 @@ from ....graph.graph import Graph, Op, Tensor
 # Operations with kernels that read and write bfloat16. All others are bracketed by conversions.
 BF16_OPS: tuple[type[Op], ...] = (
     *(ops.Activation, ops.ActivationBackward, ops.Add, ops.BatchNorm, ops.BatchNormBackward),
-    *(ops.BatchNormInference, ops.BiasAdd, ops.BiasGrad, ops.Concat, ops.Conv2d),
+    *(ops.BatchNormInference, ops.BatchNormInferenceBackward, ops.BiasAdd, ops.BiasGrad),
+    *(ops.Concat, ops.Conv2d),
     *(ops.Conv2dBackwardData, ops.Conv2dBackwardFilter, ops.Dropout, ops.DropoutBackward),
     *(ops.GatherBatch, ops.Lrn, ops.LrnBackward, ops.MatMul, ops.PadChannels, ops.Pool2d),
     *(ops.Pool2dBackward, ops.Reshape, ops.Scale, ops.Slice, ops.Views),

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....graph.graph import Tensor
-from ....graph.ops import ACTIVATIONS, FROM_OUTPUT, BatchNorm, BatchNormBackward, BatchNormInference
+from ....graph.ops import (
+    ACTIVATIONS,
+    FROM_OUTPUT,
+    BatchNorm,
+    BatchNormBackward,
+    BatchNormInference,
+    BatchNormInferenceBackward,
+)
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, Defines, Grid, blocks_for, f32
@@ -99,14 +106,16 @@ class _Launches:
     """Launches of the kernels of an operation, with its activation compiled in."""
 
     b: Binder
-    op: BatchNorm | BatchNormInference | BatchNormBackward
+    op: BatchNorm | BatchNormInference | BatchNormBackward | BatchNormInferenceBackward
     layout: Layout
     cover: _Lines
 
     def __call__(
         self, name: str, grid: Grid, arguments: tuple[Any, ...], block: Grid = (THREADS,)
     ) -> None:
-        kind = self.op.activation
+        kind = None
+        if not isinstance(self.op, BatchNormInferenceBackward):
+            kind = self.op.activation
         shown: dict[str, object] = {"rows": self.cover.rows, "channels": self.cover.channels}
         defines: Defines = ()
         if kind is not None:
@@ -139,6 +148,17 @@ def batch_norm_inference(b: Binder, op: BatchNormInference) -> None:
     x, y = b.want(op.x, layout), b.output(op.y, layout)
     launch = _Launches(b, op, layout, _Lines.of(layout))
     _normalize(launch, op, (x, y), (op.running_mean, op.running_var), op.eps)
+
+
+@binds(BatchNormInferenceBackward)
+def batch_norm_inference_backward(b: Binder, op: BatchNormInferenceBackward) -> None:
+    """Inference of the gradient; without a mean and a shift, both are 0."""
+    layout = channels_last(b, op.dy, b.number(op.dx))
+    dy, dx = b.want(op.dy, layout), b.output(op.dx, layout)
+    cover = _Lines.of(layout)
+    affine = (*_floats(b, op.weight), None, f32(op.eps), f32(0.0))
+    arguments = (dy, dx, *cover.numbers, None, op.running_var, *affine)
+    _Launches(b, op, layout, cover)("normalize", cover.grid(BLOCKS), arguments)
 
 
 def _normalize(

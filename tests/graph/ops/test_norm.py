@@ -16,6 +16,7 @@ from dnnstack.graph.ops import (
     BatchNorm,
     BatchNormBackward,
     BatchNormInference,
+    BatchNormInferenceBackward,
     DivisiveNorm,
     Dropout,
     Lrn,
@@ -67,6 +68,13 @@ def test_batch_norm_inference() -> None:
     check(y, [[0, 4], [2, 0]])
     y = compute(BatchNormInference, {"y": (2, 2)}, x=X, eps=1.0, activation="relu", **state)["y"]
     check(y, [[0, 3], [1, 0]])
+
+
+def test_batch_norm_inference_backward() -> None:
+    fields: dict[str, Any] = {"dy": [[3.0, -4.0]], "running_var": [3.0, 0.0], "eps": 1.0}
+    dx = compute(BatchNormInferenceBackward, {"dx": (1, 2)}, weight=[2.0, 5.0], **fields)["dx"]
+    check(dx, [[3, -20]])
+    check(compute(BatchNormInferenceBackward, {"dx": (1, 2)}, **fields)["dx"], [[1.5, -4]])
 
 
 def test_batch_norm_backward() -> None:

@@ -113,7 +113,7 @@ def test_where_links_cannot_be_made_latest_is_a_file(
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError(1, "not here")
 
-    monkeypatch.setattr(Path, "symlink_to", refuse)
+    monkeypatch.setattr(os, "symlink", refuse)
     make(tmp_path)
     make(tmp_path)
     assert (tmp_path / "latest").read_text() == "net-2\n"

@@ -18,6 +18,7 @@ from dnnstack.configs import RunConfig
 from dnnstack.datasets import ImageSet
 from dnnstack.reports.evaluate_text import as_text
 from dnnstack.training.evaluate import Part, evaluate, load_part
+from dnnstack.training.forward import Forward
 from dnnstack.training.predict import Prediction, predict
 from dnnstack.training.records.store import write_checkpoint
 from dnnstack.training.records.trained import Trained, find_trained
@@ -110,7 +111,7 @@ def test_prediction_is_what_the_network_says(
 ) -> None:
     images, _ = load_part(trained, "test", tmp_path)
     paths = _saved(images, tmp_path)
-    found = list(predict(trained, backend, [*paths, tmp_path / "none.png"], 10))
+    found = list(predict(Forward(trained, backend), [*paths, tmp_path / "none.png"], 10))
     p = _scores(trained, backend, images.images[:4])
     assert isinstance(found.pop(), DatasetError)
     for prediction, path, row in zip(found, paths, p, strict=True):
@@ -139,7 +140,7 @@ def test_preprocessing_comes_from_the_checkpoint(
     evaluated = evaluate(found, reference, images, index, "test").confusion
     paths = _saved(images, tmp_path)
     for path, label in zip(paths, images.labels, strict=False):
-        (prediction,) = predict(found, reference, [path], 1)
+        (prediction,) = predict(Forward(found, reference), [path], 1)
         assert isinstance(prediction, Prediction)
         assert evaluated[label, prediction.best.index] > 0
     graph = found.network.infer_graph(1)
@@ -147,7 +148,7 @@ def test_preprocessing_comes_from_the_checkpoint(
     x = (images.images[:1] / 255 - 0.2) / 0.5
     executable.write(graph["x"], x.astype(np.float32))
     executable.run("infer")
-    (prediction,) = predict(found, reference, paths[:1], 10)
+    (prediction,) = predict(Forward(found, reference), paths[:1], 10)
     assert isinstance(prediction, Prediction)
     assert prediction.best.probability == pytest.approx(
         float(executable.read(graph["probabilities"]).max()), rel=1e-5
@@ -216,7 +217,7 @@ def test_a_save_that_is_going_on_is_no_damage(trained: Trained, tmp_path: Path) 
     path = write_checkpoint(
         trained.path.parent, checkpoint.arrays, later, checkpoint.provenance, keep=3
     )
-    path.with_suffix(".json").unlink()
+    Path(path).with_suffix(".json").unlink()
     for held, said in ((True, "a training is saving it right now"), (False, "was interrupted")):
         heard: list[str] = []
         with lock(runs / "tiny" / "lock") if held else contextlib.nullcontext():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,20 +28,20 @@ Step = Callable[[], None]
 
 def watched(monkeypatch: pytest.MonkeyPatch, look: Step) -> None:
     """Call ``look`` before and after each step of the protocol that others can see."""
-    write, unlink = module.atomic_write, Path.unlink
+    write, unlink = module.atomic_write, os.unlink
 
     def writing(*arguments: Any) -> None:
         look()
         write(*arguments)
         look()
 
-    def unlinking(path: Path, *arguments: Any) -> None:
+    def unlinking(path: Any, *arguments: Any) -> None:
         look()
         unlink(path, *arguments)
         look()
 
     monkeypatch.setattr(module, "atomic_write", writing)
-    monkeypatch.setattr(Path, "unlink", unlinking)
+    monkeypatch.setattr(os, "unlink", unlinking)
 
 
 @pytest.mark.parametrize("read", [newest_checkpoint, best_checkpoint])

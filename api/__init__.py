@@ -1,0 +1,58 @@
+"""dnnstack: trains image classifiers on oneDNN, cuDNN and cuBLAS, and applies them.
+
+    history = dnnstack.train("digits.yaml")
+    model = dnnstack.load(history.run)
+    model.predict("5.png")
+
+Names are resolved on first use: importing this package loads nothing else, NumPy included.
+"""
+
+from __future__ import annotations
+
+# Type checkers take it for true; the import of typing would take longer than all else here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .callbacks import Callback as Callback
+    from .classifier import Classifier as Classifier
+    from .classifier import load as load
+    from .common.errors import DnnstackError as DnnstackError
+    from .configs import RunConfig as RunConfig
+    from .fitting import load_config as load_config
+    from .fitting import train as train
+    from .history import History as History
+    from .training.evaluate import Evaluation as Evaluation
+    from .training.predict import Prediction as Prediction
+
+    __version__: str
+
+_HOMES = {
+    "Callback": "callbacks",
+    "Classifier": "classifier",
+    "DnnstackError": "common.errors",
+    "Evaluation": "training.evaluate",
+    "History": "history",
+    "Prediction": "training.predict",
+    "RunConfig": "configs",
+    "load": "classifier",
+    "load_config": "fitting",
+    "train": "fitting",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("dnnstack")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

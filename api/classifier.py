@@ -1,0 +1,240 @@
+"""Classifier: a trained network that classifies pictures and can be evaluated."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .backends.base import Backend
+from .backends.select import Device, open_backend
+from .common.errors import DatasetError
+from .configs import RunConfig
+from .datasets import Downloads, ImageSet, data_root
+from .inputs import Pictures, as_inputs, as_labels
+from .training import evaluate as evaluation
+from .training.evaluate import Evaluation, Part
+from .training.forward import Forward
+from .training.predict import Prediction
+from .training.predict import predict as predictions
+from .training.records.runs import run_of_checkpoint
+from .training.records.trained import Trained, data_folder_of, find_trained
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+LOG = logging.getLogger("dnnstack")
+# What is worth a line of the log is printed only by a program that asks for it.
+LOG.addHandler(logging.NullHandler())
+
+
+def load(
+    run: str | os.PathLike[str] | None = None,
+    *,
+    device: Device = "auto",
+    threads: int | None = None,
+    runs_dir: str | os.PathLike[str] = "runs",
+) -> Classifier:
+    """A trained network, from its checkpoint.
+
+    run: a run's folder, its name in ``runs_dir``, or a checkpoint file; by default the latest run.
+    Of a run the best checkpoint is taken, or the newest if it has no validation. ``device`` and
+    ``threads`` are those of the command line. Raises CheckpointError, BackendUnavailableError.
+    """
+    file = None if run is None or not Path(run).is_file() else Path(run)
+    name = None if run is None or file is not None else os.fspath(run)
+    notice = LOG.info
+    return open_classifier(name, file, Path(runs_dir), device, threads, notice=notice)
+
+
+def open_classifier(
+    run: str | None,
+    checkpoint: Path | None,
+    runs_dir: Path,
+    device: Device,
+    threads: int | None,
+    capture: bool = True,
+    notice: Callable[[str], None] = lambda text: None,
+) -> Classifier:
+    """See ``load``; ``notice`` is told which checkpoint and device are used, if that was open."""
+    trained = find_trained(run, checkpoint, runs_dir, notice)
+    return Classifier(trained, open_backend(device, threads, notice, capture), notice)
+
+
+class Classifier:
+    """A trained network. Methods and attributes are named as scikit-learn names them.
+
+    Pictures are given as an array, a picture of Pillow's, the path of a file, or a list of these;
+    see ``inputs.as_inputs`` for the shapes. The result always has one row for each picture. Threads
+    may share a classifier; they take turns.
+    """
+
+    def __init__(
+        self,
+        trained: Trained,
+        backend: Backend,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._trained = trained
+        self._backend = backend
+        self._notice = notice
+        self._forward = Forward(trained, backend)
+
+    @cached_property
+    def classes_(self) -> NDArray[np.str_]:
+        """The names of the classes, (K,); column k of ``predict_proba`` is that of classes_[k]."""
+        return np.array(self._trained.classes)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of a picture."""
+        return self._trained.input_shape
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint file."""
+        return self._trained.path
+
+    @property
+    def config(self) -> RunConfig:
+        """The config that it was trained with, as stored in the checkpoint."""
+        return self._trained.config
+
+    @property
+    def trained(self) -> Trained:
+        """The network with its checkpoint, for the commands."""
+        return self._trained
+
+    @property
+    def backend(self) -> Backend:
+        """The device that computes."""
+        return self._backend
+
+    def predict(
+        self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
+    ) -> NDArray[np.str_]:
+        """The name of the likeliest class of each picture, (N,).
+
+        ``invert`` and ``raw`` are those of ``dnnstack predict``, for files and Pillow's pictures.
+        Raises DatasetError.
+        """
+        found = self.predict_proba(pictures, invert=invert, raw=raw)
+        return np.asarray(self.classes_[found.argmax(1)])
+
+    def predict_proba(
+        self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
+    ) -> NDArray[np.float32]:
+        """The probability of each class, (N, K); see ``predict``."""
+        return self._forward(as_inputs(pictures, self._trained, invert=invert, raw=raw))
+
+    def predict_each(
+        self,
+        paths: Iterable[Path | DatasetError],
+        *,
+        top: int = 3,
+        invert: bool | None = None,
+        raw: bool = False,
+    ) -> Iterator[Prediction | DatasetError]:
+        """For each file its likeliest classes and what the network saw, or why there is no answer.
+
+        Pictures are read when their turn comes, and classified one by one, so a result never
+        depends on other pictures. Errors among the paths are passed on.
+        """
+        return predictions(self._forward, paths, top, invert=invert, raw=raw)
+
+    def score(self, pictures: Pictures, labels: ArrayLike) -> float:
+        """The share of right answers, 0 to 1; ``labels``: (N,) names or indices of classes."""
+        return self.evaluate(pictures, labels).accuracy
+
+    def evaluate(
+        self,
+        pictures: Pictures | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        split: Part = "test",
+        dataset: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        tta: str | None = None,
+        offline: bool = False,
+    ) -> Evaluation:
+        """Loss, accuracy and confusion, over the pictures and labels given or over a split.
+
+        ``labels``: (N,) names or indices of classes. Without pictures, ``split``, ``dataset``,
+        ``data_dir`` and ``offline`` are those of ``dnnstack eval``; ``tta`` is its ``--tta``.
+        Raises DatasetError.
+        """
+        if pictures is None:
+            if labels is not None:
+                raise TypeError("labels were given without their pictures")
+            folder = None if data_dir is None else Path(data_dir)
+            downloads = Downloads(offline=True) if offline else None
+            images, index = self.load_part(split, dataset, folder, downloads)
+        else:
+            if labels is None:
+                raise TypeError("pictures were given without their labels")
+            images = self._labelled(pictures, labels)
+            index = np.arange(len(images), dtype=np.int32)
+        return self.evaluate_part(images, index, split, tta=tta)
+
+    def load_part(
+        self,
+        part: Part,
+        dataset: str | None = None,
+        data_dir: Path | None = None,
+        downloads: Downloads | None = None,
+    ) -> tuple[ImageSet, NDArray[np.int32]]:
+        """The pictures of a split, and the indices that belong to it. Raises DatasetError."""
+        trained = self._trained
+        trained_on = data_folder_of(trained.checkpoint, self._notice)
+        # A file that is not in its run's folder may be anybody's: none of its paths are used.
+        config_root = trained.config.data.root if run_of_checkpoint(trained.path) else None
+        root = data_root(data_dir, config_root, trained_on)
+        return evaluation.load_part(trained, part, root, dataset, downloads)
+
+    def evaluate_part(
+        self,
+        images: ImageSet,
+        index: NDArray[np.int32],
+        part: Part,
+        progress: Callable[[int], object] = lambda count: None,
+        tta: str | None = None,
+    ) -> Evaluation:
+        """See ``training.evaluate.evaluate``."""
+        return evaluation.evaluate(self._trained, self._backend, images, index, part, progress, tta)
+
+    def _labelled(self, pictures: Pictures, labels: ArrayLike) -> ImageSet:
+        inputs = as_inputs(pictures, self._trained)
+        if inputs.dtype != np.uint8:
+            raise DatasetError(
+                "a network that was trained on a table is evaluated on the table itself: call "
+                "evaluate() without arguments"
+            )
+        if len(inputs) == 0:
+            raise DatasetError("there is no picture to evaluate on")
+        classes = self._trained.classes
+        found = as_labels(labels, classes, len(inputs))
+        pixels: NDArray[Any] = inputs
+        return ImageSet("given", pixels, found, classes)
+
+    def close(self) -> None:
+        """Free the memory of the device; it is also freed with the object."""
+        self._forward.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        channels, height, width = self.input_shape
+        return (
+            f"<dnnstack.Classifier {str(self.checkpoint)!r}: {channels}x{height}x{width} -> "
+            f"{len(self.classes_)} classes, on {self._backend.name}>"
+        )

@@ -1,0 +1,233 @@
+"""Training a network from a program."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeAlias
+
+from .backends.base import Backend
+from .backends.select import Device, open_backend
+from .callbacks import Callback, Logs, Told, as_callbacks
+from .common.errors import Interrupted
+from .common.printable import printable_lines
+from .configs import LoadedConfig, RunConfig, load_mapping, placed
+from .configs import load_config as load_file
+from .datasets import Downloads, data_root
+from .history import History
+from .reports.live_curves import LiveCurves
+from .reports.plots import draw_curves
+from .reports.training_text import summary
+from .training.alone import Company
+from .training.listener import Listener, Summary
+from .training.records.resume import Resume, open_resume
+from .training.records.runs import LATEST, find_run, latest_run_of
+from .training.records.trained import data_folder_of
+from .training.trainer import train as run_training
+from .training.weights.source import anchored
+
+LOG = logging.getLogger("dnnstack")
+LOG.addHandler(logging.NullHandler())
+Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig"
+Overrides: TypeAlias = "Mapping[str, Any] | Sequence[str]"
+_INIT_FROM = (("init_from",), ("init_from", "source"))
+
+
+def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
+    """A config, checked, with every default.
+
+    config: a file, the name of a packaged one, or a mapping with the same keys. overrides: values
+    by dotted key, ``{"optimizer.lr": 0.05}``, or the texts of ``--set``. ``model_dump()`` of the
+    result is a dict to change and to give to ``train``. Raises ConfigError with every problem.
+    """
+    return _loaded(config, overrides).config
+
+
+def train(
+    config: Config,
+    *,
+    overrides: Overrides = (),
+    callbacks: Sequence[Callback | Callable[[Logs], object]] = (),
+    resume: bool | str | os.PathLike[str] = False,
+    device: Device | None = None,
+    threads: int | None = None,
+    runs_dir: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+    verbose: bool = False,
+) -> History:
+    """Train the network of a config, as ``dnnstack train`` does, in a run folder of its own.
+
+    config, overrides: see ``load_config``. callbacks: objects with the methods of ``Callback``, or
+    functions that get the logs of every line. resume: True for the config's latest run, or a run or
+    checkpoint. The other arguments are those of the command. Nothing is printed unless ``verbose``.
+
+    In the main thread, if Python's own handler of Ctrl-C is in place, Ctrl-C ends the training
+    after the current step; it saves, and KeyboardInterrupt is raised. Raises DnnstackError.
+    """
+    flags = {
+        "run.device": device,
+        "run.threads": threads,
+        "run.dir": None if runs_dir is None else os.fspath(runs_dir),
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
+    loaded = _loaded(config, [*_assignments(overrides), *_assignments(given)])
+    say = _print if verbose else LOG.info
+    backend = open_device(loaded, resume is not False, True, say)
+    wanted = LATEST if resume is True else os.fspath(resume) if resume else None
+    resumed = find_resume(wanted, loaded, say)
+    heard = Told(as_callbacks(callbacks), say, _print if verbose else None)
+    with _interrupts() as interrupted:
+        try:
+            done = fit(
+                loaded,
+                backend,
+                resumed,
+                listener=heard,
+                stop_requested=lambda: interrupted.is_set() or heard.stop_requested(),
+                data_dir=None if data_dir is None else Path(data_dir),
+                downloads=Downloads(offline=True) if offline else None,
+            )
+        except Interrupted as error:
+            if interrupted.is_set():
+                raise KeyboardInterrupt(str(error)) from None
+            raise
+    draw_curves(done.run, say)
+    if verbose:
+        _print(summary(done))
+    history = History.of(done)
+    heard.ended(history)
+    if interrupted.is_set():
+        raise KeyboardInterrupt(
+            f"training was interrupted at step {done.step} and saved; continue with "
+            f"resume={str(done.run)!r}"
+        )
+    return history
+
+
+def open_device(
+    loaded: LoadedConfig,
+    resuming: bool,
+    capture: bool,
+    notice: Callable[[str], None],
+    threads: int | None = None,
+) -> Backend:
+    """The backend of a config's ``run.device``; ``threads``: where the config does not say it.
+
+    Raises BackendUnavailableError.
+    """
+    machine = loaded.config.run
+    backend = open_backend(machine.device, machine.threads or threads, notice, capture)
+    if resuming and loaded.overridden("run", "precision"):
+        # The precision of a checkpoint may fall back to fp32; one given here may not.
+        backend.precision(machine.precision)
+    return backend
+
+
+def find_resume(
+    wanted: str | None, loaded: LoadedConfig, notice: Callable[[str], None]
+) -> Resume | None:
+    """What to continue: a run, a checkpoint file, or ``latest`` for the config's latest run.
+
+    Raises CheckpointError, LockedError.
+    """
+    if wanted is None:
+        return None
+    runs = Path(loaded.config.run.dir)
+    if wanted == LATEST:
+        path = latest_run_of(loaded.config.name, runs)
+    else:
+        path = Path(wanted) if Path(wanted).is_file() else find_run(wanted, runs)
+    return open_resume(path, notice)
+
+
+def fit(
+    loaded: LoadedConfig,
+    backend: Backend,
+    resumed: Resume | None,
+    *,
+    listener: Listener,
+    stop_requested: Callable[[], bool],
+    data_dir: Path | None,
+    downloads: Downloads | None,
+    company: Callable[[str], Company | None] = lambda trained_on: None,
+) -> Summary:
+    """Train on the data of ``data_dir``; see ``training.trainer.train``.
+
+    A resumed training uses the data folder of its run if nothing names another; ``company`` makes
+    that of the trainer, given this folder.
+    """
+    typed = loaded.packaged or any(loaded.overridden(*key) for key in _INIT_FROM)
+    config = anchored(loaded.config, Path() if typed else loaded.path.parent)
+    trained_on = ""
+    with placed(loaded):
+        if resumed is not None and resumed.checkpoint is not None and not config.data.root:
+            trained_on = data_folder_of(resumed.checkpoint, listener.notice)
+        with_others = company(trained_on)
+        return run_training(
+            config,
+            backend,
+            data_root(data_dir, config.data.root, trained_on),
+            resume=resumed,
+            listener=LiveCurves(listener),
+            stop_requested=stop_requested,
+            file=loaded.path,
+            downloads=downloads,
+            company=with_others,
+        )
+
+
+def _loaded(config: Config, overrides: Overrides) -> LoadedConfig:
+    changes = _assignments(overrides)
+    if isinstance(config, RunConfig):
+        config = config.model_dump()
+    if isinstance(config, Mapping):
+        return load_mapping(config, changes)
+    return load_file(config if isinstance(config, str) else os.fspath(config), changes)
+
+
+def _assignments(overrides: Overrides) -> list[str]:
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    return [f"{key}={json.dumps(value, default=_plain)}" for key, value in overrides.items()]
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy number as a number, a path as text. Raises TypeError for anything else."""
+    return value.item() if hasattr(value, "item") else os.fspath(value)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Inside the block the first Ctrl-C only sets the event, and the second raises as usual.
+
+    Nothing is changed outside the main thread, or where the program has a handler of its own, as an
+    event loop does.
+    """
+    event = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        event.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield event
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _print(text: str) -> None:
+    """Print lines whose foreign parts are printable already, or are made so."""
+    print(printable_lines(text))  # noqa: T201

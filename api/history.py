@@ -1,0 +1,52 @@
+"""History: what a training in Python returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .reports.plots import read_metrics
+from .training.listener import EndState, Summary
+from .training.records.run_log import CSV
+from .training.records.state import Best
+
+
+@dataclass(frozen=True)
+class History:
+    """How a training went.
+
+    ``history`` has the names of Keras: the columns epoch, loss, accuracy and learning_rate have one
+    entry for each line of the training's log, val_epoch, val_loss and val_accuracy one for each
+    validation; of a resumed run, from its beginning. ``state`` is "finished" or "interrupted".
+    ``checkpoint`` is the last one; ``best`` the best validation, None without one. ``goal``:
+    whether the config's goal was reached; None if it has none.
+    """
+
+    history: dict[str, list[float]]
+    run: Path
+    checkpoint: Path | None
+    state: EndState
+    step: int
+    epoch: float
+    best: Best | None
+    goal: bool | None
+    seconds: float
+
+    @classmethod
+    def of(cls, done: Summary) -> History:
+        """The history of a training that ended in this way. Raises OSError, ValueError."""
+        points = read_metrics(done.run / CSV)
+        train, validation = points["train"], points["validation"]
+        columns = {key: train[key] for key in ("epoch", "loss", "accuracy", "learning_rate")}
+        held = {f"val_{key}": validation[key] for key in ("epoch", "loss", "accuracy")}
+        return cls(
+            history={**columns, **held},
+            run=done.run,
+            checkpoint=done.checkpoint,
+            state=done.state,
+            step=done.step,
+            epoch=done.epoch,
+            best=done.best,
+            goal=done.goal,
+            seconds=done.training_seconds + done.validation_seconds,
+        )

@@ -1,0 +1,174 @@
+"""What users hand to a trained network, as its inputs: arrays, pictures of Pillow's, files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .common.errors import DatasetError
+from .common.text import shape_text
+from .datasets import Preparation, as_picture, read_picture
+from .training.assemble import describe_data
+from .training.predict import preparation
+from .training.records.trained import Trained
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
+
+Picture: TypeAlias = "str | os.PathLike[str] | PilImage | NDArray[Any]"
+Pictures: TypeAlias = "Picture | Sequence[Picture] | ArrayLike"
+Inputs: TypeAlias = "NDArray[np.uint8] | NDArray[np.float32]"
+
+
+def as_inputs(
+    pictures: Pictures, trained: Trained, *, invert: bool | None = None, raw: bool = False
+) -> Inputs:
+    """The inputs of the network, (N, C, H, W): pixels as uint8; the numbers of a table as float32.
+
+    A file and a picture of Pillow's are prepared as ``dnnstack predict`` does, with ``invert`` and
+    ``raw``. An array is taken as it is: it has the size of the network's pictures and pixels from 0
+    to 255, its axes are those of (N, C, H, W), (N, H, W, C), (N, H, W) for grey pictures, (N, C H
+    W), or of one picture, without N. A list holds files, pictures and arrays of one picture each,
+    or numbers. Raises DatasetError for what does not fit, TypeError for any other type.
+    """
+    single = _is_picture(pictures)
+    items: Sequence[Any] = [pictures] if single else ()
+    if isinstance(pictures, (list, tuple)) and any(map(_is_item, pictures)):
+        items = pictures
+    if not items:
+        return _of_array(pictures, trained, "")
+    how = None
+    rows: list[Inputs] = []
+    for number, item in enumerate(items, 1):
+        name = "the picture" if single else f"picture {number}"
+        if _is_picture(item):
+            how = how or preparation(trained, invert, raw)
+            rows.append(_prepared(item, name, trained, how))
+            continue
+        inputs = _of_array(item, trained, f"{name}: ")
+        if len(inputs) != 1:
+            raise DatasetError(
+                f"{name}: is an array of {len(inputs)} pictures, but each item of a list is one "
+                "picture; use numpy.concatenate"
+            )
+        rows.append(inputs)
+    stacked: NDArray[Any] = np.concatenate(rows)
+    return stacked
+
+
+def as_labels(labels: ArrayLike, classes: Sequence[str], count: int) -> NDArray[np.int32]:
+    """The indices of classes that are given by name or by index. Raises DatasetError."""
+    given = np.asarray(labels).reshape(-1)
+    if len(given) != count:
+        raise DatasetError(f"{len(given)} labels were given for {count} pictures")
+    if given.dtype.kind in "iu":
+        wrong = given[(given < 0) | (given >= len(classes))]
+        if len(wrong):
+            raise DatasetError(
+                f"a label is {wrong[0]}, but there are {len(classes)} classes, counted from 0"
+            )
+        return given.astype(np.int32)
+    numbers = {name: index for index, name in enumerate(classes)}
+    unknown = [name for name in map(str, given) if name not in numbers]
+    if unknown:
+        raise DatasetError(f"a label is {unknown[0]!r}, which is not one of the network's classes")
+    return np.array([numbers[str(name)] for name in given], np.int32)
+
+
+def _is_picture(given: object) -> bool:
+    """Whether this is a file or a picture of Pillow's, which is loaded if there is one."""
+    if isinstance(given, (str, os.PathLike)):
+        return True
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(given, pillow.Image)
+
+
+def _is_item(given: object) -> bool:
+    """Whether this is one of several pictures, not a row of numbers."""
+    return _is_picture(given) or isinstance(given, np.ndarray)
+
+
+def _prepared(given: Any, name: str, trained: Trained, how: Preparation) -> NDArray[np.uint8]:
+    """(1, C, H, W)"""
+    if isinstance(given, (str, os.PathLike)):
+        return read_picture(os.fspath(given), trained.input_shape, how).image[None]
+    try:
+        return as_picture(given, name, trained.input_shape, how).image[None]
+    except (OSError, SyntaxError, ValueError) as error:
+        # Pillow may decode a picture only now.
+        raise DatasetError(f"{name}: is damaged or cannot be read ({error})") from None
+
+
+def _of_array(given: Any, trained: Trained, name: str) -> Inputs:
+    """(N, C, H, W) of an array, or of numbers in lists."""
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise DatasetError(f"{name}the rows of the lists have different lengths") from None
+    if array.dtype.kind not in "uif":
+        raise TypeError(
+            f"{name}expected an array of pixels, a picture of Pillow's, the path of a file, or a "
+            f"list of them; got {type(given).__name__} ({array.dtype})"
+        )
+    batch = _as_batch(array, trained.input_shape, name)
+    if trained.config.data.dataset.type == "table":
+        return _normalised(batch, trained)
+    return np.ascontiguousarray(_as_bytes(batch, name))
+
+
+def _as_batch(array: NDArray[Any], shape: tuple[int, int, int], name: str) -> NDArray[Any]:
+    """The array with the axes (N, C, H, W)."""
+    channels, height, width = shape
+    last = (height, width, channels)
+    if array.ndim == 4 and array.shape[1:] == shape:
+        return array
+    if array.ndim == 4 and array.shape[1:] == last:
+        return array.transpose(0, 3, 1, 2)
+    if channels == 1 and array.ndim == 3 and array.shape[1:] == (height, width):
+        return array[:, None]
+    if array.shape == shape:
+        return array[None]
+    if array.shape == last:
+        return array.transpose(2, 0, 1)[None]
+    if channels == 1 and array.shape == (height, width):
+        return array[None, None]
+    if array.ndim == 2 and array.shape[1] == channels * height * width:
+        return array.reshape(-1, *shape)
+    raise DatasetError(
+        f"{name}the network's pictures are {shape_text(shape)}, and an array of shape "
+        f"{array.shape} is not a batch of them; to have pictures of another size cropped and "
+        "scaled, give PIL.Image.fromarray(picture)"
+    )
+
+
+def _as_bytes(batch: NDArray[Any], name: str) -> NDArray[np.uint8]:
+    if batch.dtype == np.uint8 or batch.size == 0:
+        return batch.astype(np.uint8, copy=False)
+    low, high = batch.min(), batch.max()
+    if not (low >= 0 and high <= 255):
+        raise DatasetError(f"{name}has pixels from {low:g} to {high:g}; they must be from 0 to 255")
+    pixels = batch.astype(np.uint8)
+    wrong = batch[pixels != batch]
+    # Numbers from 0 to 1 are the usual mistake, also where 0 and 1 alone occur.
+    if batch.dtype.kind == "f" and (len(wrong) or high == 1):
+        raise DatasetError(
+            f"{name}has {wrong[0] if len(wrong) else high:g} as a pixel; pixels are whole numbers "
+            "from 0 to 255, which the network normalises itself: for numbers from 0 to 1 give "
+            "(255 * x).round().astype('uint8')"
+        )
+    return pixels
+
+
+def _normalised(batch: NDArray[Any], trained: Trained) -> NDArray[np.float32]:
+    """The values of a table's columns, as the network sees them; any number is allowed."""
+    info = describe_data(trained.config)
+    scale, shift = info.scale or (1.0,), info.shift or (0.0,)
+    units = [np.array(v, np.float64)[:, None, None] for v in (scale, shift)]
+    seen = trained.checkpoint.provenance.preprocessing
+    factor, offset = (np.array(v, np.float64)[:, None, None] for v in (seen.scale, seen.shift))
+    return np.asarray((batch - units[1]) / units[0] * factor + offset, np.float32)

@@ -1,0 +1,123 @@
+"""A training as text: its beginning, a line of its log, a validation, its end."""
+
+from __future__ import annotations
+
+from ..common.printable import paragraph, printable
+from ..training.listener import Progress, Started, Summary
+from ..training.metrics import Metrics
+from ..training.weights.start import Start
+
+
+def initialized(start: Start) -> str:
+    """What the first weights were taken from, and what was not."""
+    return f"init        {paragraph(start.lines())}"
+
+
+def beginning(started: Started) -> list[str]:
+    """Run, data and length, and what a resumed training continues from."""
+    plan, state = started.plan, started.state
+    lines = [
+        f"run         {printable(started.run)}",
+        f"data        {len(plan.train)} pictures for training, "
+        f"{len(plan.validation)} for validation",
+        f"steps       {plan.total_steps}: batches of {plan.batch_size}, "
+        f"{plan.steps_per_epoch} per epoch",
+    ]
+    if started.resumed_from is not None:
+        epoch = state.step / plan.steps_per_epoch
+        source = printable(started.resumed_from)
+        lines.append(f"resumed     at step {state.step} (epoch {epoch:.2f}), from {source}")
+        if (best := state.best) is not None:
+            lines.append(
+                f"best        {best.accuracy:.2%} on validation so far, at step {best.step}"
+            )
+        if state.rate_factor != 1.0:
+            lines.append(
+                f"rate        {state.rate_factor:g} times the schedule's, after a rollback"
+            )
+    return lines
+
+
+def step_line(progress: Progress) -> str:
+    """A line of the log."""
+    width = len(str(progress.total_steps))
+    return (
+        f"step {progress.step:>{width}}/{progress.total_steps}  "
+        f"epoch {progress.epoch:.2f}/{epochs(progress.total_epochs)}  " + _figures(progress, "  ")
+    )
+
+
+def validation_line(epoch: float, metrics: Metrics) -> str:
+    """A validation after this many epochs."""
+    return f"epoch {epochs(epoch)}: validation {_metrics(metrics, ', ')}"
+
+
+def summary(done: Summary) -> str:
+    """Return a few lines on how a training ended."""
+    lines = [
+        f"{done.state:<11} at step {done.step} of {done.total_steps} (epoch {done.epoch:.2f}), "
+        + _times(done)
+    ]
+    if done.goal is not None and done.state == "finished":
+        where = f"at step {done.step} (epoch {done.epoch:.2f})"
+        met, missed = f"reached {where}: converged", "not reached: has not converged"
+        lines.append(f"goal        {met if done.goal else missed}")
+    if done.early and not done.goal and done.best is not None:
+        lines.append(f"early       no validation after step {done.best.step} was better")
+    if done.training is not None:
+        pictures = f"over the last {done.training.count} pictures"
+        lines.append(f"training    {_metrics(done.training, ', ')} ({pictures})")
+    if done.validation is not None:
+        lines.append(f"validation  {_metrics(done.validation, ', ')}")
+    if done.best is not None and done.best.step != done.step:
+        lines.append(f"best        accuracy {done.best.accuracy:.2%} at step {done.best.step}")
+    if done.checkpoint is not None:
+        lines.append(f"saved       {done.checkpoint}")
+    return paragraph(lines)
+
+
+def _figures(progress: Progress, gap: str) -> str:
+    parts = [_metrics(progress.metrics, gap)] if progress.metrics is not None else []
+    parts.append(f"lr {progress.learning_rate:.3g}")
+    if progress.images_per_second:
+        parts.append(f"{progress.images_per_second:.0f} images/s")
+        parts.append(f"{_duration(progress.seconds_left)} left")
+    return gap.join(parts)
+
+
+def short_figures(progress: Progress, wide: bool) -> str:
+    """The same, shorter, for a bar, which needs room itself; ``wide``: with the rate."""
+    metrics = progress.metrics
+    parts = [f"loss {metrics.loss:.3f} acc {metrics.accuracy:.1%}"] if metrics is not None else []
+    minutes, seconds = divmod(round(progress.seconds_left), 60)
+    parts += [f"lr {progress.learning_rate:.2g}"] if wide else []
+    parts += [f"{progress.images_per_second:.0f}/s", f"{minutes}:{seconds:02d} left"]
+    return " ".join(parts)
+
+
+def _metrics(metrics: Metrics, gap: str) -> str:
+    return f"loss {metrics.loss:.4f}{gap}accuracy {metrics.accuracy:.2%}"
+
+
+def epochs(count: float) -> str:
+    """Without decimals where there are none: 2, 0.35, 1000."""
+    return f"{count:.2f}".rstrip("0").rstrip(".")
+
+
+def _times(done: Summary) -> str:
+    """How long training and validation took, if they took place."""
+    parts = ["no step taken"]
+    if done.images_per_second:
+        training = f"{_duration(done.training_seconds)} of training"
+        parts = [f"{training} ({done.images_per_second:.0f} images/s)"]
+    if done.validation_seconds:
+        parts.append(f"{_duration(done.validation_seconds)} of validation")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    whole, rest = divmod(round(seconds), 60)
+    return f"{whole} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,74 @@
+"""What a file of weights contains, and what of it a network would begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ..common.printable import paragraph
+from ..common.text import cut, shape_text
+from ..training.weights.source import Source
+from ..training.weights.start import Start
+from .units import table
+
+_WIDEST = 44
+
+
+@dataclass(frozen=True)
+class WeightsReport:
+    """The arrays of a source; ``start``: what a network takes, None without a network."""
+
+    source: Source
+    start: Start | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that scripts rely on."""
+        ours = self._ours()
+        arrays = [
+            {"name": name, "shape": list(each.shape), "type": each.dtype, "as": ours.get(name)}
+            for name, each in self.source.arrays.items()
+        ]
+        found = {
+            "path": str(self.source.path),
+            "file_sha256": self.source.sha256,
+            "layout": self.source.layout,
+            "arrays": arrays,
+        }
+        if self.start is not None:
+            for key, differences in (("new", self.start.new), ("left", self.start.left)):
+                found[key] = [each.to_json() for each in differences]
+        return found
+
+    def as_text(self) -> str:
+        """A line for each array, then, with a network, one for each difference."""
+        ours = self._ours()
+        rows = [
+            (
+                cut(name, _WIDEST),
+                shape_text(each.shape) or "1",
+                each.dtype,
+                ours.get(name, "-") if self.start is not None else "",
+            )
+            for name, each in self.source.arrays.items()
+        ]
+        heads = ("array", "shape", "type", "taken as" if self.start is not None else "")
+        numbers = sum(prod(each.shape) for each in self.source.arrays.values())
+        lines = [
+            str(self.source.path),
+            f"SHA-256 {self.source.sha256}",
+            "",
+            *table([heads, *rows], "<><"),
+            "",
+            f"{len(rows)} arrays, {numbers:,} numbers",
+        ]
+        if self.start is not None:
+            total = len(self.start.values) + len(self.start.new)
+            lines.append(f"{len(self.start.values)} of the network's {total} arrays are taken")
+            lines += [f"new   {each}" for each in self.start.new]
+        return paragraph(lines)
+
+    def _ours(self) -> dict[str, str]:
+        """Our name of each array that is taken."""
+        names = self.start.names if self.start is not None else {}
+        return {theirs: name for name, theirs in names.items()}

@@ -1,0 +1,148 @@
+"""What does not fit a network is refused in a sentence that says what would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dnnstack
+import numpy as np
+import pytest
+from dnnstack.inputs import _as_batch
+from PIL import Image
+
+GREY = np.zeros((2, 28, 28), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def model(run: Path) -> dnnstack.Classifier:
+    return dnnstack.load(run, device="numpy")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((2, 30, 28), np.uint8), r"1x28x28, and an array of shape \(2, 30, 28\)"),
+        (np.zeros((2, 3, 28, 28), np.uint8), "give PIL.Image.fromarray"),
+        (np.zeros(784, np.uint8), r"shape \(784,\)"),
+        (np.full((1, 28, 28), 0.25), r"has 0.25 as a pixel.*\(255 \* x\)"),
+        (np.eye(28)[None], r"has 1 as a pixel"),
+        (np.full((1, 28, 28), np.nan), "has pixels from nan to nan"),
+        (np.full((1, 28, 28), 256), "has pixels from 256 to 256; they must be from 0 to 255"),
+        (np.full((1, 28, 28), -1), "from -1 to -1"),
+        ([GREY[0], GREY], "picture 2: is an array of 2 pictures"),
+        ([GREY[0], GREY[0].astype(np.float32) + 0.5], "picture 2: has 0.5 as a pixel"),
+        ([[1, 2], [3]], "the rows of the lists have different lengths"),
+        ("none.png", "none.png: no such file"),
+        (["none.png"], "none.png: no such file"),
+        (Path("."), "is not a file"),
+        (Image.new("L", (40, 40), 255), "the picture: "),
+        ([GREY[0], Image.new("L", (40, 40), 255)], "picture 2: "),
+    ],
+)
+def test_pictures_that_do_not_fit(model: dnnstack.Classifier, given: Any, message: str) -> None:
+    with pytest.raises(dnnstack.DnnstackError, match=message):
+        model.predict(given)
+
+
+@pytest.mark.parametrize("given", [None, 5j, {"a": 1}, [None], [object()], np.array(["a"])])
+def test_what_is_no_picture(model: dnnstack.Classifier, given: Any) -> None:
+    with pytest.raises(TypeError, match="expected an array of pixels, a picture of Pillow's"):
+        model.predict(given)
+
+
+def test_one_number_is_no_batch(model: dnnstack.Classifier) -> None:
+    with pytest.raises(dnnstack.DnnstackError, match=r"an array of shape \(\)"):
+        model.predict(5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1], "1 labels were given for 2 pictures"),
+        ([1, 10], "a label is 10, but there are 10 classes, counted from 0"),
+        ([-1, 0], "a label is -1"),
+        (["1", "ten"], "a label is 'ten', which is not one of the network's classes"),
+        ([0.5, 1.0], "a label is '0.5'"),
+    ],
+)
+def test_labels_that_do_not_fit(model: dnnstack.Classifier, labels: Any, message: str) -> None:
+    with pytest.raises(dnnstack.DnnstackError, match=message):
+        model.evaluate(GREY, labels)
+
+
+def test_an_evaluation_needs_pictures_and_labels(model: dnnstack.Classifier) -> None:
+    with pytest.raises(TypeError, match="without their pictures"):
+        model.evaluate(labels=[1, 2])
+    with pytest.raises(TypeError, match="without their labels"):
+        model.evaluate(GREY)
+    with pytest.raises(dnnstack.DnnstackError, match="no picture to evaluate on"):
+        model.evaluate(GREY[:0], [])
+
+
+def test_colours_in_both_orders_of_axes(tmp_path: Path) -> None:
+    """A network of three channels; an array of 3 x 3 x 3 has its channels first."""
+    colours = np.random.default_rng(0).integers(0, 256, (8, 3, 3, 3), np.uint8)
+    folder = tmp_path / "pictures"
+    for number, picture in enumerate(colours):
+        place = folder / "train" / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture.transpose(1, 2, 0)).save(place / f"{number}.png")
+    history = dnnstack.train(
+        {
+            "data": {
+                "dataset": {"image_folder": {"train": str(folder / "train"), "size": 3}},
+                "batch_size": 4,
+                "validation": 0,
+            },
+            "layers": ["flatten", {"dense": {"units": 2}}, "softmax"],
+            "optimizer": {"type": "sgd", "lr": 0.1},
+            "train": {"max_steps": 2},
+        },
+        device="numpy",
+        runs_dir=tmp_path / "runs",
+    )
+    model = dnnstack.load(history.run, device="numpy")
+    expected = model.predict_proba(colours)
+    np.testing.assert_allclose(model.predict_proba(colours[0]), expected[:1], rtol=1e-6)
+    wide = [Image.fromarray(picture.transpose(1, 2, 0)) for picture in colours]
+    np.testing.assert_array_equal(model.predict_proba(wide), expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (1, 5, 4), (3, 3, 3), (2, 1, 1)])
+def test_axes_in_either_order(shape: tuple[int, int, int]) -> None:
+    batch = np.arange(6 * np.prod(shape)).reshape(6, *shape)
+    shown = {"N, C, H, W": batch, "N, H, W, C": batch.transpose(0, 2, 3, 1), "rows": batch}
+    shown["rows"] = batch.reshape(6, -1)
+    if shape[0] == shape[1]:
+        # Both orders look alike: the channels come first.
+        del shown["N, H, W, C"]
+    for name, given in shown.items():
+        np.testing.assert_array_equal(_as_batch(given, shape, ""), batch, name)
+    np.testing.assert_array_equal(_as_batch(batch[1], shape, ""), batch[1:2])
+    if shape[0] != shape[1]:
+        np.testing.assert_array_equal(_as_batch(shown["N, H, W, C"][1], shape, ""), batch[1:2])
+
+
+def test_the_numbers_of_a_table(tmp_path: Path) -> None:
+    """Values are those of the config's columns, and any others between them."""
+    table = {"inputs": [[0, 0], [0, 2], [1, 0], [1, 2]], "targets": [0, 1, 1, 1]}
+    history = dnnstack.train(
+        {
+            "data": {"dataset": {"table": table}, "batch_size": 4, "validation": 0},
+            "layers": ["flatten", {"dense": {"units": 2}}, "softmax"],
+            "optimizer": {"type": "sgd", "lr": 1.0},
+            "train": {"epochs": 200},
+        },
+        device="numpy",
+        runs_dir=tmp_path / "runs",
+    )
+    model = dnnstack.load(history.run, device="numpy")
+    assert model.predict(table["inputs"]).tolist() == ["0", "1", "1", "1"]
+    assert model.evaluate().accuracy == 1.0
+    between = model.predict_proba([[0.0, 0.0], [0.0, 0.5], [0.0, 1.0], [0.0, 2.0]])[:, 1]
+    assert (np.diff(between) > 0).all()
+    with pytest.raises(dnnstack.DnnstackError, match="was trained on a table, not on pictures"):
+        model.predict("some.png")
+    with pytest.raises(dnnstack.DnnstackError, match=r"call evaluate\(\) without arguments"):
+        model.evaluate([[0, 0]], [0])

@@ -1,0 +1,189 @@
+"""``dnnstack.train``: what a program passes in, hears meanwhile, and gets back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dnnstack
+import numpy as np
+import pytest
+from dnnstack.configs import parse_config
+from dnnstack.training.records.store import checkpoint_steps
+
+from ..support.training_fixtures import TINY
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, Any]:
+    """The tiny config as a dict; its runs go to ``tmp_path / "runs"``. 10 steps are an epoch."""
+    where = f"run={{device: numpy, dir: {tmp_path / 'runs'}}}"
+    return parse_config(TINY, "tiny.yaml", [where]).model_dump()
+
+
+def _bits(run: Path) -> bytes:
+    step = max(checkpoint_steps(run / "checkpoints"))
+    return (run / "checkpoints" / f"step-{step}.safetensors").read_bytes()
+
+
+def test_the_same_bits_as_the_commands(config: dict[str, Any], tmp_path: Path) -> None:
+    from dnnstack.cli.main import main
+
+    mine = dnnstack.train(config)
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    flags = ("--device", "numpy", "--runs-dir", str(tmp_path / "runs"))
+    assert main(["train", "--quiet", "--config", str(tmp_path / "tiny.yaml"), *flags]) == 0
+    theirs = tmp_path / "runs" / "tiny-2"
+    for name in ("metrics.csv", "config.yaml"):
+        assert (mine.run / name).read_bytes() == (theirs / name).read_bytes()
+    tensors = [_bits(run)[-4096:] for run in (mine.run, theirs)]
+    assert tensors[0] == tensors[1]
+    assert {path.name for path in mine.run.iterdir()} == {path.name for path in theirs.iterdir()}
+
+
+def test_the_history(config: dict[str, Any]) -> None:
+    found = dnnstack.train(config)
+    columns = found.history
+    assert set(columns) == {
+        *("epoch", "loss", "accuracy", "learning_rate"),
+        *("val_epoch", "val_loss", "val_accuracy"),
+    }
+    assert columns["val_epoch"] == [1.0, 2.0, 2.5]
+    assert columns["epoch"][-1] == found.epoch == 2.5
+    assert len({len(columns[key]) for key in ("epoch", "loss", "accuracy", "learning_rate")}) == 1
+    assert all(0 <= value <= 1 for key in ("accuracy", "val_accuracy") for value in columns[key])
+    assert (found.state, found.step, found.goal) == ("finished", 25, None)
+    assert found.best is not None
+    assert found.best.accuracy == max(columns["val_accuracy"])
+    assert found.checkpoint == found.run / "checkpoints" / "step-25.safetensors"
+    assert found.seconds > 0
+
+
+def test_a_resumed_history_begins_at_the_beginning(config: dict[str, Any]) -> None:
+    first = dnnstack.train(config)
+    more = dnnstack.train(config, overrides={"train.max_steps": 40}, resume=True)
+    assert more.run == first.run
+    assert more.step == 40
+    assert more.history["val_epoch"] == [1.0, 2.0, 2.5, 3.0, 4.0]
+    by_name = dnnstack.train(config, overrides=["train.max_steps=41"], resume=first.run)
+    assert by_name.step == 41
+    by_file = dnnstack.train(config, overrides={"train.max_steps": 42}, resume=by_name.checkpoint)
+    assert (by_file.run, by_file.step) == (first.run, 42)
+    with pytest.raises(dnnstack.DnnstackError, match="no such run"):
+        dnnstack.train(config, resume="none")
+
+
+class _Heard(dnnstack.Callback):
+    def __init__(self, stop_after: int = 1000) -> None:
+        self.events: list[tuple[str, Any]] = []
+        self.stop_after = stop_after
+
+    def on_train_begin(self, logs: dict[str, Any]) -> None:
+        self.events.append(("begin", logs))
+
+    def on_log(self, logs: dict[str, Any]) -> None:
+        self.events.append(("log", logs))
+
+    def on_validation_end(self, logs: dict[str, Any]) -> None:
+        self.events.append(("validation", logs))
+        self.stop_training = logs["step"] >= self.stop_after
+
+    def on_train_end(self, history: dnnstack.History) -> None:
+        self.events.append(("end", history))
+
+
+def test_callbacks_hear_everything_in_order(config: dict[str, Any]) -> None:
+    heard, lines = _Heard(), []
+    history = dnnstack.train(config, callbacks=[heard, lines.append])
+    kinds = [kind for kind, _ in heard.events]
+    assert kinds[0] == "begin"
+    assert kinds[-1] == "end"
+    begin, end = heard.events[0][1], heard.events[-1][1]
+    assert begin == {"run": history.run, "step": 0, "total_steps": 25, "steps_per_epoch": 10}
+    assert end is history
+    between = [logs for _, logs in heard.events[1:-1]]
+    assert lines == between
+    assert [logs["step"] for logs in between] == sorted(logs["step"] for logs in between)
+    columns = history.history
+    assert [logs["loss"] for kind, logs in heard.events if kind == "log"] == columns["loss"]
+    validations = [logs for kind, logs in heard.events if kind == "validation"]
+    assert [logs["val_accuracy"] for logs in validations] == columns["val_accuracy"]
+    assert [logs["epoch"] for logs in validations] == columns["val_epoch"]
+
+
+def test_a_callback_ends_the_training_which_saves(config: dict[str, Any]) -> None:
+    history = dnnstack.train(config, callbacks=[_Heard(stop_after=20)])
+    assert (history.state, history.step) == ("interrupted", 20)
+    assert history.checkpoint is not None
+    resumed = dnnstack.train(config, resume=True)
+    assert (resumed.state, resumed.step) == ("finished", 25)
+    assert _bits(resumed.run)[-4096:] == _bits(dnnstack.train(config).run)[-4096:]
+
+
+def test_what_a_callback_raises_ends_the_training(config: dict[str, Any]) -> None:
+    def fail(logs: dict[str, Any]) -> None:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        dnnstack.train(config, callbacks=[fail])
+    last = Path(config["run"]["dir"]) / "tiny" / "log.jsonl"
+    assert json.loads(last.read_text("utf-8").splitlines()[-1])["state"] == "failed"
+    # The folder is unlocked again.
+    assert dnnstack.train(config, resume=True).state == "finished"
+
+
+@pytest.mark.parametrize("name", ["digits.yaml", "lenet.yaml", "mlp-xor.yaml", "alexnet.yaml"])
+def test_a_config_survives_as_a_dict(name: str) -> None:
+    config = dnnstack.load_config(name)
+    assert dnnstack.load_config(config.model_dump()) == config
+    assert dnnstack.load_config(config) == config
+    changed = dnnstack.load_config(config, {"optimizer.lr": np.float32(0.5), "seed": 3})
+    assert (changed.optimizer.lr, changed.seed) == (0.5, 3)
+
+
+def test_numbers_of_numpy_and_paths_in_a_dict(config: dict[str, Any], tmp_path: Path) -> None:
+    config["optimizer"]["lr"] = np.float64(0.25)
+    config["train"]["max_steps"] = np.int64(3)
+    config["data"]["root"] = tmp_path
+    config["layers"] = tuple(config["layers"])
+    found = dnnstack.load_config(config)
+    assert (found.optimizer.lr, found.train.max_steps) == (0.25, 3)
+    assert found.data.root == str(tmp_path)
+    override = dnnstack.load_config(config, {"data.root": tmp_path / "other"})
+    assert override.data.root == str(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": ["flaten"]}, r"config: layers\.\w+: unknown layer 'flaten'; did you mean"),
+        ({"optimizer": {"type": "sgd"}}, r"config: optimizer\.lr: required key is missing"),
+        ({"seed": "1"}, r"config: seed: expected a whole number \(got '1'; write 1\)"),
+        ({"seed": 1.5}, r"config: seed: expected a whole number \(got 1\.5\)"),
+        ({"seed": object()}, r"config: seed: expected a number, text, a list .* \(got object\)"),
+        ({"seed": np.zeros(3)}, r"config: seed: expected a number, text, .* \(got ndarray\)"),
+        ({"sede": 1}, r"config: sede: unknown key; did you mean 'seed'\?"),
+        ({"name": "a/b"}, r"config: name: expected a name for a folder"),
+    ],
+)
+def test_mistakes_in_a_dict(config: dict[str, Any], change: dict[str, Any], message: str) -> None:
+    for act in (dnnstack.load_config, dnnstack.train):
+        with pytest.raises(dnnstack.DnnstackError, match=message):
+            act({**config, **change})
+
+
+def test_a_dict_in_itself_is_refused(config: dict[str, Any]) -> None:
+    config["data"]["root"] = config
+    with pytest.raises(dnnstack.DnnstackError, match="nested too deeply"):
+        dnnstack.load_config(config)
+
+
+def test_a_mistake_that_shows_later_has_its_key(config: dict[str, Any]) -> None:
+    config["data"]["batch_size"] = 100_000
+    with pytest.raises(dnnstack.DnnstackError, match=r"^config: data\.batch_size: "):
+        dnnstack.train(config)
+    missing = {key: value for key, value in config.items() if key != "name"}
+    assert dnnstack.load_config(missing).name == "run"
+    with pytest.raises(dnnstack.DnnstackError, match="no such file"):
+        dnnstack.load_config("none.yaml")

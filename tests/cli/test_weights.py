@@ -1,0 +1,92 @@
+"""``weights``: what a file contains, what a network takes of it, and a file for PyTorch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.cli.main import main
+from safetensors.numpy import load_file, save_file
+
+CONFIG = """\
+data: {dataset: strokes, normalize: {mean: 0.5}}
+layers: [flatten, {dense: {units: 10, name: fc}}]
+optimizer: {type: sgd, lr: 0.1}
+train: {epochs: 1}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(CONFIG)
+    arrays = {
+        "fc.weight": np.ones((10, 784), np.float32),
+        "fc.bias": np.ones(9, np.float32),
+        "more": np.array(3, np.int64),
+    }
+    save_file(arrays, "w.safetensors")
+    return tmp_path
+
+
+def test_the_arrays_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["weights", "w.safetensors"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "w.safetensors",
+        f"SHA-256 {hashlib.sha256(Path('w.safetensors').read_bytes()).hexdigest()}",
+        "",
+        "array       shape  type",
+        "fc.bias         9  F32",
+        "fc.weight  10x784  F32",
+        "more            1  I64",
+        "",
+        "3 arrays, 7,850 numbers",
+    ]
+
+
+def test_with_a_config_it_says_what_would_be_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["weights", "w.safetensors", "--config", "mine.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "\nfc.weight  10x784  F32   fc.weight\n" in out
+    assert "\nfc.bias         9  F32   -\n" in out
+    assert "\n1 of the network's 2 arrays are taken\n" in out
+    assert "\nnew   fc.bias (10,): the file has (9,)\n" in out
+    words = ["weights", "w.safetensors", "--config", "mine.yaml", "--json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["layout"] == "pytorch"
+    assert {each["name"]: each["as"] for each in found["arrays"]} == {
+        "fc.bias": None,
+        "fc.weight": "fc.weight",
+        "more": None,
+    }
+    assert [each["name"] for each in found["left"]] == ["more"]
+    assert main([*words, "--set", "init_from={source: x, skip: fc.weight}"]) == 1
+    assert "nothing in it fits the network" in capsys.readouterr().err
+
+
+def test_saved_weights_have_no_integers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["weights", "w.safetensors", "--save", "x.safetensors"]) == 0
+    assert capsys.readouterr().err == "dnnstack: weights written to x.safetensors\n"
+    assert set(load_file("x.safetensors")) == {"fc.weight", "fc.bias"}
+
+
+def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["weights", "w.safetensors", "--set", "seed=2"]) == 2
+    assert "--set changes a config; give one with --config" in capsys.readouterr().err
+    assert main(["weights"]) == 2
+    assert main(["weights", "nothing"]) == 1
+    assert "nothing: no such file; nothing: no such run" in capsys.readouterr().err
+
+
+def test_names_of_others_are_printed_so_that_nothing_obeys_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_file({"a\x1b[31m\nFAKE: b": np.ones(2, np.float32)}, "e.safetensors")
+    assert main(["weights", "e.safetensors"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert r"a\x1b[31m\nFAKE: b" in out

@@ -1,0 +1,87 @@
+"""Safetensors files of other programs, from which a network takes its first weights."""
+
+from __future__ import annotations
+
+import json
+import struct
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dnnstack.training.weights.source import open_source
+from dnnstack.training.weights.start import begin
+from hypothesis import strategies as st
+
+from .drawing import changed, encoded, wrong_json
+from .harness import Target
+
+_SHAPES = {
+    "conv1.weight": (2, 1, 2, 2),
+    "layer1.block_0.bn1.running_var": (2,),
+    "layer2.block_0.downsample.conv.weight": (2, 2, 1, 1),
+    "fc.weight": (3, 8),
+}
+_NAMES = (
+    *("conv1.weight", "layer1.0.bn1.running_var", "layer2.0.downsample.0.weight", "fc.weight"),
+    *("module.fc.weight", "head.fc.weight", "fc6.weight", "bn1.num_batches_tracked", "x" * 2000),
+    *("layer1.0", "layer.0.x", "layer1.9999999999999999999.x", "", ".", "__metadata__", "\x1b[31m"),
+)
+_TYPES = ("F32", "F16", "BF16", "F64", "I64", "U8", "BOOL", "F8_E4M3", "F4", "C64", "X", "")
+_WIDTHS = {"F16": 2, "BF16": 2, "F64": 8, "I64": 8, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "C64": 8}
+
+
+def _put(entries: list[tuple[str, str, tuple[int, ...]]], fill: bytes) -> bytes:
+    """A file with arrays of these names, types and shapes, one behind the other."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, kind, shape in entries:
+        size = int(np.prod(shape, dtype=np.int64)) * _WIDTHS.get(kind, 4)
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    return _sealed(json.dumps(header).encode(), (fill * at)[:at])
+
+
+def _sealed(header: bytes, numbers: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header + numbers
+
+
+@cache
+def _sound() -> bytes:
+    shapes = ((2, 1, 2, 2), (2,), (2, 2, 1, 1), (3, 8))
+    entries = [(name, "F32", shape) for name, shape in zip(_NAMES[:4], shapes, strict=True)]
+    return _put(entries, struct.pack("<f", 0.5))
+
+
+@st.composite
+def _files(draw: st.DrawFn) -> bytes:
+    kind = draw(st.integers(0, 2))
+    if kind == 0:
+        return draw(changed(lambda: [_sound()]))
+    if kind == 1:
+        (length,) = struct.unpack("<Q", _sound()[:8])
+        header = json.loads(_sound()[8 : 8 + length])
+        return _sealed(draw(encoded(wrong_json(header))), _sound()[8 + length :])
+    one = st.tuples(
+        st.sampled_from(_NAMES),
+        st.sampled_from(_TYPES),
+        st.sampled_from((*_SHAPES.values(), (3, 2, 2, 2), (), (0,), (1,) * 20)),
+    )
+    fill = draw(st.sampled_from((b"\0", b"\xff", b"\x80", struct.pack("<f", 0.5), b"\x00\x7f")))
+    return _put(draw(st.lists(one, max_size=6, unique_by=lambda each: each[0])), fill)
+
+
+def _read(data: bytes, folder: Path) -> None:
+    path = folder / "w.safetensors"
+    path.write_bytes(data)
+    start = begin(open_source(str(path), folder / "runs", str), _SHAPES, ())
+    assert {name: array.shape for name, array in start.values.items()}.items() <= _SHAPES.items()
+    assert all(np.isfinite(array).all() for array in start.values.values())
+    assert {*start.values, *(each.name for each in start.new)} == set(_SHAPES)
+    said = start.lines()
+    assert len(said) <= 40
+    assert all(len(line) <= 600 for line in said)
+    json.dumps(start.to_json(), allow_nan=False)
+
+
+WEIGHT_FILES = (Target("weights", _read, _files(), lambda: [_sound()]),)

@@ -1,0 +1,262 @@
+"""A training that begins with the weights of a run or a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.common.errors import CheckpointError
+from dnnstack.configs import RunConfig, effective_yaml, parse_config
+from dnnstack.training.listener import Listener, Summary
+from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.resume import open_resume
+from dnnstack.training.records.store import newest_checkpoint
+from dnnstack.training.trainer import train
+from dnnstack.training.weights.source import anchored
+from dnnstack.training.weights.start import Start
+
+from ...support.trainings import NOWHERE, end_of
+from .files import written
+
+Make = Callable[..., RunConfig]
+NORM = (
+    "layers=[{conv2d: {filters: 4, kernel_size: 5, stride: 2}}, batch_norm, relu, "
+    "global_avg_pool2d, {dense: {units: 10, name: head}}]"
+)
+LEARNED = {
+    *("conv2d_1.weight", "conv2d_1.bias", "batch_norm_1.weight", "batch_norm_1.bias"),
+    *("batch_norm_1.running_mean", "batch_norm_1.running_var", "head.weight", "head.bias"),
+}
+
+
+class Ear(Listener):
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+        self.starts: list[Start] = []
+        self.step = -1
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def initialized(self, start: Start) -> None:
+        self.starts.append(start)
+
+    def progressed(self, progress: object) -> None:
+        self.step = progress.step  # type: ignore[attr-defined]
+
+
+def go(config: RunConfig, backend: Backend, ear: Ear | None = None, **given: object) -> Summary:
+    return train(config, backend, NOWHERE, listener=ear or Ear(), **given)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def base(tiny: Make, reference: Backend) -> Checkpoint:
+    return end_of(go(tiny(NORM, "name=base", "train.max_steps=12"), reference))
+
+
+def first_of(config: RunConfig, backend: Backend, ear: Ear | None = None) -> Checkpoint:
+    """The weights with which a training begins: those after steps at a rate of 0."""
+    text = effective_yaml(config)
+    changes = ["optimizer={type: sgd, lr: 1e-30, ema: {decay: 0.5}}", "train.max_steps=1"]
+    return end_of(go(parse_config(text, "x.yaml", changes), backend, ear))
+
+
+def test_a_run_gives_what_it_learned_and_the_rest_is_as_from_scratch(
+    tiny: Make, base: Checkpoint, reference: Backend
+) -> None:
+    fresh = first_of(tiny(NORM, "name=fresh", "freeze=batch_norm_1"), reference).arrays
+    ear = Ear()
+    found = first_of(
+        tiny(NORM, "init_from={source: base, skip: head.*}", "freeze=batch_norm_1"), reference, ear
+    )
+    for name in LEARNED:
+        wanted = fresh if name.startswith("head.") else base.arrays
+        close = {"atol": 1e-28} if name == "head.bias" else {"atol": 0}
+        np.testing.assert_allclose(found.arrays[name], wanted[name], rtol=0, **close, err_msg=name)
+    # Averages begin where the weights do.
+    np.testing.assert_array_equal(found.arrays["ema/conv2d_1.bias"], base.arrays["conv2d_1.bias"])
+    assert not np.array_equal(fresh["conv2d_1.weight"], base.arrays["conv2d_1.weight"])
+    (start,) = ear.starts
+    assert set(start.values) == {n for n in LEARNED if not n.startswith("head.")}
+
+
+def test_where_it_began_is_recorded(tiny: Make, base: Checkpoint, reference: Backend) -> None:
+    done = go(tiny(NORM, f"init_from={base.path}"), reference)
+    sha256 = hashlib.sha256(base.path.read_bytes()).hexdigest()
+    begun = end_of(done).provenance.begun_from
+    assert begun is not None
+    assert vars(begun) == {
+        "path": str(base.path),
+        "file_sha256": sha256,
+        "layout": "dnnstack",
+        "taken": len(LEARNED),
+    }
+    lines = [json.loads(line) for line in (done.run / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines][:2] == ["init", "start"]
+    assert lines[0] | vars(begun) == lines[0]
+    assert base.provenance.begun_from is None
+    assert b"begun_from" not in base.path.read_bytes()
+
+
+def test_averages_are_taken_where_there_are_some(tiny: Make, reference: Backend) -> None:
+    averaged = end_of(go(tiny("name=base", "optimizer.ema.decay=0.9"), reference)).arrays
+    found = first_of(tiny("init_from=base"), reference).arrays
+    np.testing.assert_array_equal(found["dense_1.weight"], averaged["ema/dense_1.weight"])
+    assert not np.array_equal(found["dense_1.weight"], averaged["dense_1.weight"])
+
+
+def test_a_resume_does_not_read_the_file_again(
+    tiny: Make, tmp_path: Path, backend: Backend
+) -> None:
+    rng = np.random.default_rng(3)
+    path = written(tmp_path / "w.safetensors", conv2d_1__weight=rng.normal(size=(4, 1, 5, 5)) / 9)
+    config = tiny(f"init_from={path}", "optimizer.momentum=0.9", "checkpoint.every_steps=5")
+    whole = end_of(go(config, backend))
+    ear = Ear()
+    half = go(config, backend, ear, stop_requested=lambda: ear.step >= 8)
+    assert half.state == "interrupted"
+    path.unlink()
+    ear = Ear()
+    # Also where the config of the resume does not name it any more.
+    done = go(
+        tiny("optimizer.momentum=0.9", "checkpoint.every_steps=5"),
+        backend,
+        ear,
+        resume=open_resume(half.run, ear.notice),
+    )
+    end = end_of(done)
+    assert not ear.starts
+    assert end.provenance.begun_from == whole.provenance.begun_from
+    assert f"init_from: {path}" in (done.run / "config.yaml").read_text()
+    for name, array in whole.arrays.items():
+        np.testing.assert_array_equal(end.arrays[name], array, err_msg=name)
+    lines = (done.run / "log.jsonl").read_text().splitlines()
+    events = [json.loads(line)["event"] for line in lines]
+    assert events.count("init") == 1
+
+
+def test_a_run_without_checkpoint_begins_again_from_the_same_source(
+    tiny: Make, base: Checkpoint, reference: Backend
+) -> None:
+    done = go(tiny(NORM, "init_from=base"), reference)
+    for path in (done.run / "checkpoints").iterdir():
+        path.unlink()
+    ear = Ear()
+    resumed = go(tiny(NORM), reference, ear, resume=open_resume(done.run, ear.notice))
+    assert [start.origin.path for start in ear.starts] == [str(base.path)]
+    assert end_of(resumed).provenance.begun_from is not None
+
+
+def test_a_rollback_to_the_start_goes_back_to_what_was_taken(
+    tiny: Make, tmp_path: Path, reference: Backend
+) -> None:
+    """Whose rate is too large after the first update, whatever the rate."""
+    weights = np.full((10, 144), 1e-3)
+    path = written(tmp_path / "w.safetensors", dense_1__weight=weights)
+    ear = Ear()
+    config = tiny(
+        f"init_from={path}",
+        "optimizer.lr=1e30",
+        "train={max_steps: 3, on_nan: rollback, log_every: 1}",
+        "checkpoint={every_steps: 1000}",
+    )
+    with pytest.raises(Exception, match="gave up after 3 rollbacks"):
+        go(config, reference, ear)
+    run = Path(config.run.dir) / "tiny"
+    at_start = newest_checkpoint(run / "checkpoints")
+    assert at_start.state.step == 0
+    np.testing.assert_array_equal(at_start.arrays["dense_1.weight"], weights.astype(np.float32))
+
+
+def test_what_may_not_be_meant_is_said(tiny: Make, base: Checkpoint, reference: Backend) -> None:
+    ear = Ear()
+    table = "{table: {inputs: [[1, 2, 3], [2, 1, 0]], targets: [0, 1], classes: [a, b]}}"
+    small = "layers=[flatten, {dense: {units: 4}}, relu, {dense: {units: 2}}]"
+    data = (f"data.dataset={table}", "data.batch_size=2", "data.validation=0")
+    first = end_of(go(tiny(*data, small, "name=first"), reference))
+    go(tiny(*data, small, "init_from=first"), reference, ear)
+    assert not any("trained" in text for text in ear.notices)
+    changed = (f"data.dataset={table.replace('[a, b]', '[b, a]')}", "data.normalize={std: 0.5}")
+    go(tiny(*data, small, *changed, "init_from=first"), reference, ear)
+    assert ear.notices[-2].startswith(f"{first.path} was trained on pixels of another scale")
+    assert ear.notices[-1] == (
+        "the last layer is taken too, although it was trained for other classes: a, b; to begin "
+        "it anew: --set init_from.skip=dense_2.*"
+    )
+    ear = Ear()
+    go(tiny(NORM, "init_from={source: base, skip: conv2d_1.bias}", "freeze=conv*"), reference, ear)
+    assert ear.notices[-1] == (
+        "frozen layers (freeze) begin with untrained weights: conv2d_1.bias; freeze only what was "
+        "taken"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference_to", "said"),
+    [
+        ("nothing.safetensors", "nothing.safetensors: no such run"),
+        ("nothing", "nothing: no such file; nothing: no such run"),
+        ("empty", "empty: no such run"),
+        ("damaged.safetensors", "damaged.safetensors: is damaged, or is not a safetensors file"),
+        ("model.pth", "model.pth: is a pickle of PyTorch"),
+        ("cut.safetensors", "cut.safetensors: is damaged: "),
+    ],
+)
+def test_what_cannot_be_read_ends_it_before_there_is_a_run(
+    tiny: Make,
+    base: Checkpoint,
+    reference: Backend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reference_to: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("damaged.safetensors").write_bytes(b"x" * 100)
+    Path("model.pth").write_bytes(b"x")
+    data = bytearray(base.path.read_bytes())
+    data[-1] ^= 1
+    Path("cut.safetensors").write_bytes(data)
+    with pytest.raises(CheckpointError) as caught:
+        go(tiny(NORM, f"init_from={reference_to}"), reference)
+    assert said in str(caught.value)
+    assert not (tmp_path / "runs" / "tiny").exists()
+
+
+def test_a_path_counts_from_the_folder_of_the_config(tiny: Make, tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").touch()
+    config = tiny("init_from={source: w.safetensors, skip: a.*}")
+    found = anchored(config, tmp_path).init_from
+    assert found is not None
+    assert found.source == str(tmp_path / "w.safetensors")
+    assert found.skip == ("a.*",)
+    assert anchored(config, tmp_path / "runs") == config
+    assert anchored(tiny(), tmp_path) == tiny()
+
+
+@pytest.mark.parametrize(
+    ("written_as", "shown"),
+    [
+        ("init_from=x", "init_from: x\n"),
+        ("init_from={source: x}", "init_from: x\n"),
+        ("init_from={source: x, skip: [a]}", "init_from: {source: x, skip: a}\n"),
+        ("init_from.source=x", "init_from: x\n"),
+        ("freeze=[a, b]", "freeze:\n  - a\n  - b\n"),
+    ],
+)
+def test_how_it_is_written(tiny: Make, written_as: str, shown: str) -> None:
+    text = effective_yaml(tiny(written_as))
+    assert shown in text
+    assert effective_yaml(parse_config(text, "x.yaml")) == text
+
+
+def test_an_option_changes_a_text_too(tiny: Make) -> None:
+    config = tiny("init_from=x", "init_from.skip=head.*", "init_from.source=y")
+    assert config.init_from is not None
+    assert config.init_from.model_dump() == {"source": "y", "skip": "head.*"}

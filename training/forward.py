@@ -1,0 +1,119 @@
+"""A trained network as a function of arrays: pictures in, probabilities out."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.base import Backend
+from .records.trained import Trained
+
+# Batches that stay compiled, each with a copy of the parameters.
+_KEPT = 3
+
+
+class Forward:
+    """Computes the probabilities of a trained network on a device, in batches.
+
+    A batch of a new size is compiled, unless a compiled one has room for it and is at most half
+    empty then; a size that comes twice in succession gets a batch of its own. Threads may share the
+    object; they take turns.
+    """
+
+    def __init__(self, trained: Trained, backend: Backend) -> None:
+        self.trained = trained
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._batches: dict[tuple[int, bool], _Numbers] = {}
+        self._last = 0
+
+    def __call__(self, inputs: NDArray[np.uint8] | NDArray[np.float32]) -> NDArray[np.float32]:
+        """inputs: (N, C, H, W), pixels as uint8 or normalised numbers as float32; result: (N, K).
+
+        A picture alone is computed as a batch of one. In larger batches sums may be added in
+        another order, which changes last bits.
+        """
+        found = np.empty((len(inputs), len(self.trained.classes)), np.float32)
+        most = self.trained.config.data.evaluation_batch_size
+        scaling = self.trained.checkpoint.provenance.preprocessing
+        with self._lock:
+            for first in range(0, len(inputs), most):
+                part: NDArray[Any] = inputs[first : first + most]
+                if len(part) == 1 and part.dtype == np.uint8:
+                    part = scaling(part)
+                batch = self._batch(len(part), part.dtype == np.uint8)
+                found[first : first + most] = batch(part)
+        return found
+
+    def close(self) -> None:
+        """Free what was compiled; a later call compiles again."""
+        with self._lock:
+            while self._batches:
+                self._batches.popitem()[1].close()
+
+    def _batch(self, count: int, pixels: bool) -> _Numbers:
+        """A compiled batch with room for ``count`` pictures."""
+        sizes = [size for size, of_pixels in self._batches if of_pixels == pixels]
+        roomy = [size for size in sizes if 1 < count <= size <= 2 * count]
+        size = count if count == self._last or not roomy else min(roomy)
+        self._last = count
+        # The one that was used last is the last to go.
+        batch = self._batches.pop((size, pixels), None)
+        if batch is None:
+            while len(self._batches) >= _KEPT:
+                self._batches.pop(next(iter(self._batches))).close()
+            kind = _Pixels if pixels else _Numbers
+            batch = kind(self.trained, self._backend, size)
+        self._batches[size, pixels] = batch
+        return batch
+
+
+class _Numbers:
+    """The forward pass of a batch of normalised inputs, compiled."""
+
+    def __init__(self, trained: Trained, backend: Backend, size: int) -> None:
+        self._size = size
+        self._graph = trained.network.infer_graph(size)
+        self._executable = trained.compile(backend, self._graph)
+
+    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        """(n, C, H, W) float32 -> (n, K), n at most the size of the batch."""
+        count = len(inputs)
+        if count < self._size:
+            inputs = np.resize(inputs, (self._size, *inputs.shape[1:]))
+        self._executable.write(self._graph["x"], inputs)
+        return self._answers(count)
+
+    def _answers(self, count: int) -> NDArray[np.float32]:
+        self._executable.run(self._graph.name)
+        return np.asarray(self._executable.read(self._graph["probabilities"])[:count])
+
+    def close(self) -> None:
+        """Free it."""
+        self._executable.close()
+
+
+class _Pixels(_Numbers):
+    """The same of bytes, which the device scales: a quarter of what the numbers would take."""
+
+    def __init__(self, trained: Trained, backend: Backend, size: int) -> None:
+        self._size, self._count = size, 0
+        scaling = trained.checkpoint.provenance.preprocessing
+        self._graph = trained.network.classify_graph(size, scaling)
+        self._executable = trained.compile(backend, self._graph, "device")
+        self._executable.write(self._graph["labels"], np.zeros(size, np.int32))
+        self._executable.write(self._graph["step"], np.zeros(1, np.int64))
+
+    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        count = len(inputs)
+        if count != self._count:
+            # Sample -1 is one of zeros.
+            order = np.full(self._size, -1, np.int32)
+            order[:count] = np.arange(count)
+            self._executable.write(self._graph["order"], order)
+            self._count = count
+        self._executable.write(self._graph["images"], inputs)
+        return self._answers(count)

@@ -1,0 +1,1 @@
+"""The weights that a training starts with: read from a run or a file, matched by name and shape."""

@@ -1,0 +1,44 @@
+"""Trained weights as a file for other programs: float32 in safetensors, with PyTorch's names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ...common.errors import CheckpointError
+from ...common.files import atomic_write
+from .pytorch_names import their_names
+from .source import Source
+
+
+def save_weights(source: Source, path: Path) -> dict[str, str]:
+    """Write all floating-point arrays of a source; returns their names in the file by its own.
+
+    A file that is there is replaced at once or not at all, unless it is the source itself. Raises
+    CheckpointError.
+    """
+    from safetensors.numpy import save
+
+    if _is_same(path, source.path):
+        raise CheckpointError(f"{path}: is the file that the weights come from; name another")
+    values = {name: each.values for name, each in source.arrays.items() if each.values is not None}
+    names = their_names(values) if source.layout == "dnnstack" else {name: name for name in values}
+    arrays = {names[name]: np.ascontiguousarray(read()) for name, read in values.items()}
+    try:
+        # What transformers and timm look for.
+        atomic_write(path, save(arrays, {"format": "pt"}))
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be written: {error.strerror}; name a file in another folder"
+        ) from None
+    return names
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        # One of them is not there; a training may have deleted its checkpoint meanwhile.
+        return False

@@ -1,0 +1,111 @@
+"""Where the first weights of a training come from: a run, a checkpoint, or a safetensors file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...common.errors import CheckpointError
+from ...common.locks import is_locked
+from ...configs import RunConfig
+from ...graph.graph import Shape
+from ..records.checkpoint import Checkpoint
+from ..records.provenance import Provenance
+from ..records.runs import LOCK, find_run, is_run
+from ..records.store import FOLDER, best_checkpoint, named_checkpoint
+from .weight_file import read_weight_file
+
+Layout = Literal["dnnstack", "pytorch"]
+_OURS = "dnnstack"
+"""The key of the metadata that only checkpoints have."""
+
+
+@dataclass(frozen=True)
+class Offered:
+    """An array of a source; ``values`` reads its numbers as float32, None for other types."""
+
+    shape: Shape
+    dtype: str
+    values: Callable[[], NDArray[np.float32]] | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The arrays of a file by the names that they have there, sorted.
+
+    ``trained``: what a checkpoint says of its training; None for other files.
+    """
+
+    path: Path
+    sha256: str
+    layout: Layout
+    arrays: Mapping[str, Offered]
+    trained: Provenance | None = None
+
+
+def open_source(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Source:
+    """The file of this path, else the best checkpoint of the run of this name or path.
+
+    Of a run without validation, it is the newest checkpoint. Checkpoints are verified, and of
+    averaged weights the averages are offered. Raises CheckpointError.
+    """
+    path = Path(os.path.expanduser(reference))
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_folder = True
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be looked up: {error.strerror}") from None
+    if is_folder:
+        return _of_checkpoint(_of_run(reference, runs_dir, notice))
+    stored = read_weight_file(path)
+    if _OURS in stored.metadata:
+        return _of_checkpoint(named_checkpoint(path))
+    arrays = {
+        name: Offered(each.shape, each.dtype, each.values if each.is_readable else None)
+        for name, each in sorted(stored.arrays.items())
+    }
+    return Source(path, stored.sha256, "pytorch", arrays)
+
+
+def anchored(config: RunConfig, folder: Path) -> RunConfig:
+    """The config with the whole path of ``init_from``, if that is a file or run below ``folder``.
+
+    Anything else counts from the current folder, or is the name of a run.
+    """
+    wanted = config.init_from
+    if wanted is None:
+        return config
+    path = folder / os.path.expanduser(wanted.source)
+    with suppress(OSError):
+        if not path.is_file() and not is_run(path):
+            return config
+    whole = wanted.model_copy(update={"source": str(path.absolute())})
+    return config.model_copy(update={"init_from": whole})
+
+
+def _of_run(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Checkpoint:
+    try:
+        folder = find_run(reference, runs_dir)
+    except CheckpointError as error:
+        if Path(reference).suffix or Path(reference).is_dir():
+            raise
+        raise error.after(f"{reference}: no such file; ") from None
+    return best_checkpoint(folder / FOLDER, notice, lambda: is_locked(folder / LOCK))
+
+
+def _of_checkpoint(found: Checkpoint) -> Source:
+    arrays = {
+        name: Offered(array.shape, "F32", partial(np.asarray, array))
+        for name, array in sorted(found.learned().items())
+    }
+    return Source(found.path, found.sha256, "dnnstack", arrays, found.provenance)
