@@ -101,6 +101,7 @@ def train(
     # An evaluation uses the data folder of the run, unless the environment names another.
     later = where if os.environ.get("DNNSTACK_DATA") else []
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
+    where += [] if ranks is None else ["--ranks", str(ranks)]
     if team is not None and team.rank:
         changes = (*overrides, *flags)
         return several.follow(team, reference, changes, no_graph, data_dir, offline)

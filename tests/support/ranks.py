@@ -38,7 +38,7 @@ layers:
   - softmax
 loss: cross_entropy
 train: {max_steps: 14, log_every: 3, validate_every_epochs: 1, accumulate: 4}
-checkpoint: {every_steps: 7, keep: 5}
+checkpoint: {every_steps: 5, keep: 5}
 run: {threads: 1, tune: false}
 """
 SGD = """
