@@ -59,23 +59,30 @@ def code_digest(package: str, *folders: str) -> str:
 
 
 def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
-    """The sections that train: choices are timed on them, and their bits must be kept."""
+    """The sections that train: choices are timed on them, and their bits must be kept.
+
+    Without what several processes do together, for none waits for the timing of another.
+    """
     return {
-        name: graph
+        name: _alone(graph)
         for name, graph in sections.items()
         if any(isinstance(op, (ParameterUpdate, Accumulate)) for op in graph.ops)
     }
 
 
+def _alone(graph: Graph) -> Graph:
+    alone = [op for op in graph.ops if not op.shared_out]
+    return graph if len(alone) == len(graph.ops) else graph.with_ops(alone)
+
+
 def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
     """SHA-256 over the operations, shapes and attributes of all sections, and ``extra``.
 
-    It does not depend on how many processes share out the parts of a batch.
+    Of those of ``training_sections`` it does not depend on how many processes share out a batch.
     """
     parts = [repr(extra)]
     for name, graph in sorted(sections.items()):
-        alone = (op for op in graph.ops if not op.shared_out)
-        parts += [f"\n{name}\n", *map(_described, alone)]
+        parts += [f"\n{name}\n", *map(_described, graph.ops)]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 

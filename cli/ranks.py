@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,15 +22,49 @@ if TYPE_CHECKING:
     from ..training.ranks.team import Team
     from ..training.share import Share
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 ADVICE = "start all ranks with the same command, on machines with the same program and processor"
 
-option = click.option(
-    "--ranks",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Compute by N processes, each of which has its share of every batch; needs the extra "
-    "[mpi]. A launcher of MPI or Slurm may start them too: mpiexec -n N dnnstack train ...",
-)
+
+def option(command: Callable[..., object]) -> Callable[..., object]:
+    """``--ranks`` and ``--gpus``."""
+    ranks = click.option(
+        "--ranks",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Compute by N processes, each of which has its share of every batch; needs the extra "
+        "[mpi]. A launcher of MPI or Slurm may start them too: mpiexec -n N dnnstack train ...",
+    )
+    gpus = click.option(
+        "--gpus",
+        metavar="LIST",
+        callback=_choose_gpus,
+        expose_value=False,
+        help="The GPUs of this machine that ranks use, one each, such as 0,1; default: the first "
+        "ones that CUDA_VISIBLE_DEVICES lets them see.",
+    )
+    return ranks(gpus(command))
+
+
+def _choose_gpus(ctx: click.Context, option: click.Parameter, given: str | None) -> None:
+    if given is None:
+        return
+    numbers = given.split(",")
+    if not all(n.isascii() and n.isdigit() for n in numbers) or len(set(numbers)) < len(numbers):
+        raise click.BadParameter("is not a list of different numbers, such as 0,1", ctx, option)
+    # The launcher and the ranks inherit it.
+    os.environ[VISIBLE] = given
+
+
+def _take_own_gpu(team: Team) -> None:
+    """See one GPU of those that the ranks of this machine see, unless each has its own already."""
+    from ..backends.select import NVIDIA_DRIVER
+
+    given = os.environ.get(VISIBLE)
+    if given is None and NVIDIA_DRIVER.exists():
+        os.environ[VISIBLE] = str(team.node_rank)
+    elif given and len(seen := given.split(",")) >= team.node_size > 1:
+        os.environ[VISIBLE] = seen[team.node_rank]
 
 
 def joined(ranks: int | None) -> Team | None:
@@ -58,6 +93,7 @@ def joined(ranks: int | None) -> Team | None:
     if ranks not in (None, team.size):
         with team.together():
             raise UsageError(f"--ranks {ranks}: the launcher has started {team.size} processes")
+    _take_own_gpu(team)
     if team.rank:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # The first rank decides, and tells the others.

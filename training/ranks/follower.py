@@ -56,7 +56,7 @@ def follow(
             raise RanksError(*session.executable.notices)
     team.agree(marks(session), SAME)
     try:
-        _obey(team, session)
+        _obey(team, session, backend)
     except DnnstackError as error:
         raise RanksError(f"{team.named(team.rank)}: {error}") from None
     session.close()
@@ -64,12 +64,17 @@ def follow(
     team.parted = True
 
 
-def _obey(team: Team, session: Session) -> None:
+def _obey(team: Team, session: Session, backend: Backend) -> None:
     """Do what rank 0 says until it closes its session."""
+
+    def run(steps: int) -> None:
+        with team.answering(backend):
+            session.run(steps)
+
     done: dict[str, Callable[..., Any]] = {
         "put": lambda step: put(session, team, _room(session, step), session.put),
         "set_rate_factor": session.set_rate_factor,
-        "run": session.run,
+        "run": run,
         "validate": lambda first, count: dealt_out(session, team, first, count),
         "check": lambda: team.collect(np.array([checksum(session.arrays())], np.float64)),
     }

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...backends.base import Backend
 from ...backends.collectives import join
 from ...configs import effective_yaml
 from ..metrics import Metrics
@@ -64,6 +65,10 @@ class Leader(Session):
     team: Team
     _broken = False
 
+    def __init__(self, setup: Setup, backend: Backend, *more: Any, **options: Any) -> None:
+        super().__init__(setup, backend, *more, **options)
+        self._backend = backend
+
     def put(self, snapshot: Snapshot) -> None:
         with self._told("put", step=snapshot.step):
             put(self, self.team, snapshot, super().put)
@@ -73,8 +78,12 @@ class Leader(Session):
             super().set_rate_factor(factor)
 
     def run(self, steps: int, wait: bool = True) -> None:
-        with self._told("run", steps=steps):
+        with self._told("run", steps=steps), self.team.answering(self._backend):
             super().run(steps, wait)
+
+    def sums(self) -> NDArray[np.float64]:
+        with self.team.answering(self._backend):
+            return super().sums()
 
     def validate(self, stop_requested: Callable[[], bool] = lambda: False) -> Metrics | None:
         """Batches are dealt out; their sums are added in order, as if one rank had done all."""
@@ -96,13 +105,13 @@ class Leader(Session):
         found = super().snapshot()
         with self._told("check"):
             every = self.team.collect(np.array([checksum(found.arrays)], np.float64))
-            for rank, (mark,) in enumerate(every):
-                if mark != every[0][0]:
-                    raise RanksError(
-                        f"step {found.step}: the parameters of {self.team.named(rank)} are no "
-                        "longer those of rank 0; nothing was saved since they were equal, so "
-                        "resume from the last checkpoint, without this machine if it recurs"
-                    )
+        for rank, (mark,) in enumerate(every):
+            if mark != every[0][0]:
+                raise RanksError(
+                    f"step {found.step}: the parameters of {self.team.named(rank)} are no longer "
+                    "those of rank 0; nothing was saved since they were equal, so resume from the "
+                    "last checkpoint, without this machine if it recurs"
+                )
         return found
 
     def close(self) -> None:

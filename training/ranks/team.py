@@ -9,13 +9,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.base import Array
+from ...backends.base import Array, Backend
 from ...backends.collectives import added_in_pairs
 from ...common.errors import BackendUnavailableError, DnnstackError
 from ...common.printable import printable
@@ -68,6 +68,10 @@ class Team:
         return f"rank {rank} on {printable(self.hosts[rank])}"
 
     # ------------------------------------------------------------ in the step
+
+    def answering(self, backend: Backend) -> AbstractContextManager[None]:
+        """Around steps: on a GPU, which adds up by itself, the host waits for the steps alone."""
+        return nullcontext() if backend.waiting_threads else self._watchdog.armed()
 
     def sum(self, values: Array) -> None:
         """Two numbers have one sum, so two ranks leave the way to the library."""

@@ -25,17 +25,19 @@ class Watchdog:
         self.deadline = deadline
         self._message = message
         # Odd while armed; another number each time.
-        self._turn = 0
+        self._turn = self._depth = 0
         threading.Thread(target=self._look, name="watchdog", daemon=True).start()
 
     @contextmanager
     def armed(self) -> Iterator[None]:
-        """Inside the block an answer of the other ranks is due."""
-        self._turn += 1
+        """Inside the block an answer of the other ranks is due; blocks inside it change nothing."""
+        self._depth += 1
+        self._turn += self._depth == 1
         try:
             yield
         finally:
-            self._turn += 1
+            self._turn += self._depth == 1
+            self._depth -= 1
 
     def _look(self) -> None:
         turn, looks = 0, 0

@@ -156,6 +156,10 @@ OTHER_VERSION = (
     "import sys, importlib.metadata as m; m.version = lambda name: '0.0.9'; "
     "from dnnstack.cli.main import main; sys.exit(main())"
 )
+OTHER_PARAMETERS = (
+    "import sys, dnnstack.training.ranks.follower as f; f.checksum = lambda arrays: 1; "
+    "from dnnstack.cli.main import main; sys.exit(main())"
+)
 WRONG = {
     "the config's mark": ((), ("--set", "seed=8")),
     "instruction set": (("env", "ONEDNN_MAX_CPU_ISA=SSE41"), ()),
@@ -203,22 +207,34 @@ def test_another_version_is_named(folder: Path) -> None:
     refused(done, ": dnnstack is 0.0.9 (code ")
 
 
-def test_missing_data_is_named(folder: Path) -> None:
+def test_parameters_that_drift_apart_are_not_saved(folder: Path) -> None:
+    first = command(1, "--config", "net.yaml")
+    done = beside(folder, first, [sys.executable, "-c", OTHER_PARAMETERS, *first[3:]])
+    assert done.returncode == 1
+    assert done.stderr.startswith("dnnstack: error: step 0: the parameters of rank 1 on ")
+    assert BANNER not in done.stderr
+    assert steps_of(folder / "runs" / "net") == []
+
+
+@pytest.mark.parametrize("lacking", [1, 0])
+def test_missing_data_is_named(folder: Path, lacking: int) -> None:
+    """On the second rank alone with its machine; on both the first says it as if it were alone."""
+    for part in ("train", "test") if lacking else ():
+        for label in "ab":
+            (folder / "pictures" / part / label).mkdir(parents=True)
+            for i in range(3):
+                picture = folder / "pictures" / part / label / f"{i}.pgm"
+                picture.write_bytes(b"P5 4 4 255\n" + bytes(range(i, i + 16)))
     (folder / "empty").mkdir()
-    made = folder / "pictures" / "train"
-    for label in "ab":
-        (made / label).mkdir(parents=True)
-        for i in range(3):
-            (made / label / f"{i}.pgm").write_bytes(b"P5 4 4 255\n" + bytes(range(16)))
-    given = ("--config", "mlp.yaml", "--offline")
+    pictures = "data={dataset: {image_folder: {path: pictures, size: 4}}, batch_size: 4}"
+    given = ("--config", "mlp.yaml", "--set", pictures, "--set", "train.epochs=1")
     first = command(1, *given, "--data-dir", str(folder))
     second = command(1, *given, "--data-dir", str(folder / "empty"))
-    done = beside(folder, second, first)
-    # Both lack the data: the first rank says it as a training alone would.
-    assert done.returncode == 1
+    done = beside(folder, first if lacking else second, second)
+    assert done.returncode == 1, done.stderr
     assert done.stderr.count("dnnstack: error") == 1
-    assert BANNER not in done.stderr
-    assert "rank" not in done.stderr
+    assert BANNER not in done.stderr + done.stdout
+    assert done.stderr.startswith("dnnstack: error: rank 1 on ") == bool(lacking), done.stderr
 
 
 def test_without_mpi_the_message_says_what_to_install(
