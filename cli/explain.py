@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -57,10 +58,11 @@ def explain(
     from ..reports.explain_text import as_text
 
     team = several.joined(ranks)
-    loaded = load_config(reference, overrides)
-    machine = loaded.config.run
-    count = several.threads(threads or machine.threads, team)
-    backend = open_backend(device or machine.device, count, console.note, not no_graph)
+    with nullcontext() if team is None else team.together():
+        loaded = load_config(reference, overrides)
+        machine = loaded.config.run
+        count = several.threads(threads or machine.threads, team)
+        backend = open_backend(device or machine.device, count, console.note, not no_graph)
     others = Others()
     with placed(loaded), several.explaining(team) as (share, agreed):
         explanation = explaining.explain(

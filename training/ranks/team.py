@@ -28,10 +28,13 @@ _SPIN = 200
 
 
 class Told(SystemExit):
-    """Rank 0 says what is wrong, here or on another rank; this one ends, and says nothing."""
+    """Rank 0 says what is wrong, here or on another rank; this one ends, and says nothing.
+
+    With status 0: a launcher unites the statuses of all ranks, and that of rank 0 is to be seen.
+    """
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(0)
 
 
 class Team:
@@ -54,6 +57,7 @@ class Team:
         self.calls = {"sum": summed, "gather": "MPI_Allgather"}
         self._watchdog = Watchdog(deadline, self._no_answer)
         self._stopped_since: dict[int, int] = {}
+        self._near: list[int] = []
         self._node = self._world.Split_type(mpi.COMM_TYPE_SHARED)
         self.node_rank: int = self._node.Get_rank()
         self.node_size: int = self._node.Get_size()

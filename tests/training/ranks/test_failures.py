@@ -17,11 +17,13 @@ from dnnstack.cli.main import main
 from dnnstack.training.ranks import world
 from dnnstack.training.ranks.world import launcher
 
+from ...support.picture_folders import paint
 from ...support.ranks import LIMIT, NET, SGD, bits, command, environment, events, trained
 
 pytest.importorskip("mpi4py")
 STEPS, LAST = 4, 3000
 BANNER = "BAD TERMINATION"
+KILLS = int(os.environ.get("DNNSTACK_RANK_KILLS", "1"))
 
 
 @pytest.fixture
@@ -120,8 +122,10 @@ def goes_on_as_if_nothing_had_happened(folder: Path, ranks: int = 2) -> None:
     )
 
 
-def test_a_rank_that_is_killed_ends_all(folder: Path) -> None:
+@pytest.mark.parametrize("number", range(KILLS))
+def test_a_rank_that_is_killed_ends_all(folder: Path, number: int) -> None:
     with under_way(folder) as training:
+        time.sleep(random.random())
         os.kill(training.ranks[random.randrange(2)], signal.SIGKILL)
         assert training.ended() != 0
     goes_on_as_if_nothing_had_happened(folder)
@@ -219,14 +223,13 @@ def test_parameters_that_drift_apart_are_not_saved(folder: Path) -> None:
 @pytest.mark.parametrize("lacking", [1, 0])
 def test_missing_data_is_named(folder: Path, lacking: int) -> None:
     """On the second rank alone with its machine; on both the first says it as if it were alone."""
-    for part in ("train", "test") if lacking else ():
-        for label in "ab":
-            (folder / "pictures" / part / label).mkdir(parents=True)
+    for number, part in enumerate(("train", "test") if lacking else ()):
+        for label in "abcdefghij":
             for i in range(3):
-                picture = folder / "pictures" / part / label / f"{i}.pgm"
-                picture.write_bytes(b"P5 4 4 255\n" + bytes(range(i, i + 16)))
+                paint(folder / "pictures" / part / label / f"{i}.png", 10 * number + i)
     (folder / "empty").mkdir()
-    pictures = "data={dataset: {image_folder: {path: pictures, size: 4}}, batch_size: 4}"
+    folders = "{train: pictures/train, test: pictures/test, size: 4}"
+    pictures = f"data={{dataset: {{image_folder: {folders}}}, batch_size: 4}}"
     given = ("--config", "mlp.yaml", "--set", pictures, "--set", "train.epochs=1")
     first = command(1, *given, "--data-dir", str(folder))
     second = command(1, *given, "--data-dir", str(folder / "empty"))
@@ -252,7 +255,7 @@ def test_another_number_of_ranks_than_was_started_is_wrong_usage(folder: Path) -
         words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT
     )
     assert done.stderr.count("--ranks 3: the launcher has started 2 processes") == 1
-    assert done.returncode in (2, 3)
+    assert done.returncode == 2
     assert BANNER not in done.stderr
 
 
