@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .fitting import load_config as load_config
     from .fitting import train as train
     from .history import History as History
+    from .plugins.loading import load_plugin as load_plugin
     from .training.evaluate import Evaluation as Evaluation
     from .training.predict import Prediction as Prediction
 
@@ -37,6 +38,7 @@ _HOMES = {
     "RunConfig": "configs",
     "load": "classifier",
     "load_config": "fitting",
+    "load_plugin": "plugins.loading",
     "train": "fitting",
 }
 __all__ = sorted(_HOMES)

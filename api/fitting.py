@@ -20,12 +20,13 @@ from .common.errors import Interrupted
 from .common.printable import printable_lines
 from .configs import LoadedConfig, RunConfig, load_mapping, placed
 from .configs import load_config as load_file
-from .datasets import Downloads, data_root
+from .datasets import Downloads
 from .history import History
 from .reports.live_curves import LiveCurves
 from .reports.plots import draw_curves
 from .reports.training_text import summary
 from .training.alone import Company
+from .training.assemble import data_folder
 from .training.listener import Listener, Summary
 from .training.records.resume import Resume, open_resume
 from .training.records.runs import LATEST, find_run, latest_run_of
@@ -168,13 +169,13 @@ def fit(
     config = anchored(loaded.config, Path() if typed else loaded.path.parent)
     trained_on = ""
     with placed(loaded):
-        if resumed is not None and resumed.checkpoint is not None and not config.data.root:
+        if resumed is not None and resumed.checkpoint and not loaded.names_data_folder:
             trained_on = data_folder_of(resumed.checkpoint, listener.notice)
         with_others = company(trained_on)
         return run_training(
             config,
             backend,
-            data_root(data_dir, config.data.root, trained_on),
+            data_folder(config, data_dir, config.data.root, trained_on),
             resume=resumed,
             listener=LiveCurves(listener),
             stop_requested=stop_requested,

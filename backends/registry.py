@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from ..common.errors import BackendUnavailableError
-from ..graph.graph import Op
+from ..graph.graph import Graph, Op
 
 KernelT = TypeVar("KernelT")
 
@@ -21,25 +21,60 @@ class Registry(dict[type[Op], KernelT]):
     def __init__(self, device: str) -> None:
         super().__init__()
         self._device = device
-        self._defaults: dict[type[Op], KernelT] = {}
+        self._default: KernelT | None = None
+        self._kinds: Collection[type[Op]] = ()
+        self._unable: Callable[[Op], bool] = lambda op: False
 
-    def fall_back(self, kernel: KernelT, kinds: Collection[type[Op]]) -> None:
-        """Let a kernel compute those of ``kinds`` that have none of their own."""
-        self._defaults = dict.fromkeys(kinds, kernel)
+    def fall_back(
+        self,
+        kernel: KernelT,
+        kinds: Collection[type[Op]],
+        unable: Callable[[Op], bool] = lambda op: False,
+    ) -> None:
+        """Let a kernel compute those of ``kinds`` that have none of their own.
+
+        ``kinds`` may grow: plugins bring operations along. ``unable``: whether the own kernel of an
+        operation's type cannot compute this one.
+        """
+        self._default, self._kinds, self._unable = kernel, kinds, unable
 
     def default(self, op: Op) -> KernelT:
-        """The kernel of ``fall_back`` for an operation."""
-        return self._defaults[type(op)]
-
-    def find(self, kind: type[Op]) -> KernelT | None:
-        """The kernel of operations of this type; None where there is none."""
-        return self.get(kind, self._defaults.get(kind))
-
-    def of(self, op: Op) -> KernelT:
-        """The kernel of an operation. Raises BackendUnavailableError where there is none."""
-        kernel = self.find(type(op))
-        if kernel is None:
+        """The kernel of ``fall_back`` for an operation. Raises BackendUnavailableError."""
+        if self._default is None or type(op) not in self._kinds:
             raise BackendUnavailableError(
                 f"device '{self._device}': {op.label()} has no kernel there; use --device cpu"
             )
-        return kernel
+        return self._default
+
+    def find(self, kind: type[Op]) -> KernelT | None:
+        """The kernel of operations of this type; None where there is none."""
+        return self.get(kind, self._default if kind in self._kinds else None)
+
+    def computes(self, op: Op) -> bool:
+        """Whether an operation has a kernel of its own here."""
+        return type(op) in self and not self._unable(op)
+
+    def of(self, op: Op) -> KernelT:
+        """The kernel of an operation. Raises BackendUnavailableError where there is none."""
+        return self[type(op)] if self.computes(op) else self.default(op)
+
+
+def without_kernel(graphs: Iterable[Graph], registry: Registry[KernelT]) -> list[str]:
+    """The operations of plugins that have no kernel of their own on a device, each once.
+
+    Those of ours without one are known, and cost little.
+    """
+    found = (op.label() for graph in graphs for op in graph.ops if _is_of_plugin(op))
+    lacking = {op.label() for graph in graphs for op in graph.ops if not registry.computes(op)}
+    return [label for label in dict.fromkeys(found) if label in lacking]
+
+
+def _is_of_plugin(op: Op) -> bool:
+    """Whether an operation, or the formula or augmentation in it, is defined outside dnnstack."""
+    parts = (op, getattr(op, "formula", op), getattr(op, "augment", op))
+    ours = __name__.partition(".")[0]
+    return any(
+        type(part).__module__.partition(".")[0] != ours
+        for part in parts
+        if not isinstance(part, tuple)
+    )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from . import console, options
+from . import console, options, plugins
 
 
 @click.command(
@@ -19,7 +21,10 @@ from . import console, options
 )
 @options.config(required=False)
 @options.overrides
-def config(schema: bool, reference: str | None, overrides: tuple[str, ...]) -> None:
+@options.plugin
+def config(
+    schema: bool, reference: str | None, overrides: tuple[str, ...], plugin: tuple[Path, ...]
+) -> None:
     """Print a config with every default written out.
 
     The output is a config itself: save it, change it, train with it.
@@ -32,10 +37,11 @@ def config(schema: bool, reference: str | None, overrides: tuple[str, ...]) -> N
 
         if reference is not None or overrides:
             raise click.UsageError("--schema takes no config: it describes every config.")
+        plugins.load(plugin)
         console.say(json.dumps(json_schema(), indent=2))
     elif reference is None:
         raise click.UsageError("Missing option '--config' (or '--schema').")
     else:
-        loaded = load_config(reference, overrides)
+        loaded = load_config(reference, overrides, plugins.opened(plugin))
         console.say(f"# {printable(loaded.path)}: as dnnstack reads it")
         console.say(effective_yaml(loaded.config).removesuffix("\n"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from . import console, options
+from . import console, options, plugins
 
 
 @click.command(
@@ -19,6 +19,7 @@ from . import console, options
 )
 @options.config()
 @options.overrides
+@options.plugin
 @click.option(
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -32,6 +33,7 @@ from . import console, options
 def data(
     reference: str,
     overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
     save: Path | None,
     no_sheet: bool,
     as_json: bool,
@@ -47,22 +49,23 @@ def data(
 
     from ..common.errors import DatasetError
     from ..configs import load_config, placed
-    from ..datasets import data_root
     from ..reports.contact_sheet import ELSEWHERE, check_png
     from ..reports.data_report import report
     from ..reports.data_samples import save_samples
     from ..reports.data_text import as_text
+    from ..training.assemble import data_folder
     from . import downloading
 
     if save is not None and no_sheet:
         raise click.UsageError("--save and --no-sheet contradict each other; give one of them")
     if save is not None:
         check_png(save)
-    loaded = load_config(reference, overrides)
+    loaded = load_config(reference, overrides, plugins.opened(plugin))
     config = loaded.config
     sheet = save or Path(f"{config.name}-samples.png")
     with placed(loaded):
-        found = report(config, data_root(data_dir, config.data.root), downloading.policy(offline))
+        root = data_folder(config, data_dir, config.data.root)
+        found = report(config, root, downloading.policy(offline))
     console.say(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
     # The rows of a table are no pictures.
     if no_sheet or (save is None and config.data.dataset.type == "table"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import completion, console, options
+from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     ),
 )
 @options.trained
+@options.plugin
 @click.option(
     "--data",
     "dataset",
@@ -62,6 +63,7 @@ def evaluate(
     run: str | None,
     checkpoint: Path | None,
     runs_dir: Path | None,
+    plugin: tuple[Path, ...],
     dataset: str | None,
     part: Part,
     tta: str | None,
@@ -86,6 +88,7 @@ def evaluate(
     from ..reports.evaluate_text import as_text
     from . import downloading
 
+    plugins.load(plugin)
     model = open_classifier(
         run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
         console.note,

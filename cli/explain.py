@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..common.machine_load import Others
-from . import console, options
+from . import console, options, plugins
 from . import ranks as several
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 )
 @options.config()
 @options.overrides
+@options.plugin
 @click.option(
     "--measure", is_flag=True, help="Also time every call, and measure the machine's limits."
 )
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 def explain(
     reference: str,
     overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
     measure: bool,
     as_json: bool,
     device: Device | None,
@@ -59,7 +62,7 @@ def explain(
 
     team = several.joined(ranks)
     with nullcontext() if team is None else team.together():
-        loaded = load_config(reference, overrides)
+        loaded = load_config(reference, overrides, plugins.opened(plugin))
         machine = loaded.config.run
         count = several.threads(threads or machine.threads, team)
         backend = open_backend(device or machine.device, count, console.note, not no_graph)

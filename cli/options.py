@@ -88,6 +88,16 @@ no_graph = click.option(
     "slower, with the same bits; an error then names the call that failed.",
 )
 
+plugin = click.option(
+    "--plugin",
+    "plugin",
+    type=Named(),
+    multiple=True,
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="Python file that defines layers, losses and the like; its code runs. Repeatable.",
+)
+
 data_dir = _all(
     click.option(
         "--data-dir",

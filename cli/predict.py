@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import completion, console, options
+from . import completion, console, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     "paths", nargs=-1, required=True, metavar="PATH...", shell_complete=completion.files
 )
 @options.trained
+@options.plugin
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -63,6 +64,7 @@ def predict(
     run: str | None,
     checkpoint: Path | None,
     runs_dir: Path | None,
+    plugin: tuple[Path, ...],
     top: int | None,
     invert: bool | None,
     raw: bool,
@@ -88,10 +90,13 @@ def predict(
 
     if as_json and as_csv:
         raise UsageError("--json and --csv cannot be used together")
-    model = open_classifier(
-        run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
-        console.note,
-    )  # fmt: skip
+    plugins.load(plugin)
+    notes = console.HeldNotes()
+    with notes.told_on_error():
+        model = open_classifier(
+            run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
+            notes,
+        )  # fmt: skip
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)
@@ -106,6 +111,7 @@ def predict(
             console.error(str(answer))
             status = 1
             continue
+        notes.tell()
         write(_shown(answer, as_json, as_csv, best_first))
         if folder is not None:
             folder.save(answer)

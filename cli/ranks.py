@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import console
+from . import console, plugins
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -131,6 +131,13 @@ def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
     }
 
 
+def described(team: Team) -> str:
+    """How many ranks there are, and where."""
+    nodes = len(set(team.hosts))
+    machines = "this machine" if nodes == 1 else f"{nodes} machines"
+    return f"ranks       {team.size} on {machines}"
+
+
 def company(
     team: Team | None, config: RunConfig, backend: Backend
 ) -> Callable[[str], Company | None]:
@@ -138,14 +145,10 @@ def company(
     if team is None:
         return lambda trained_on: None
     from ..training.ranks.leader import Lead
-    from . import progress
 
     def lead(trained_on: str) -> Company:
         team.agree(facts(config, backend), ADVICE)
         team.tell(trained_on)
-        nodes = len(set(team.hosts))
-        machines = "this machine" if nodes == 1 else f"{nodes} machines"
-        progress.remark(f"ranks       {team.size} on {machines}")
         return Lead(team)
 
     return lead
@@ -179,6 +182,7 @@ def follow(
     team: Team,
     reference: str,
     overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
     no_graph: bool,
     data_dir: Path | None,
     offline: bool,
@@ -189,15 +193,15 @@ def follow(
     """
     from ..backends.select import open_backend
     from ..configs import load_config
-    from ..datasets import data_root
+    from ..training.assemble import data_folder
     from ..training.ranks.follower import follow as obey
     from . import downloading
 
     with team.together():
-        config = load_config(reference, overrides).config
+        config = load_config(reference, overrides, plugins.opened(plugin)).config
         count = threads(config.run.threads, team)
         backend = open_backend(config.run.device, count, capture=not no_graph)
     team.agree(facts(config, backend), ADVICE)
-    root = data_root(data_dir, config.data.root, team.hear())
+    root = data_folder(config, data_dir, config.data.root, team.hear())
     obey(team, config, backend, root, downloading.policy(offline))
     return 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from . import console, options
+from . import console, options, plugins
 
 
 @click.command(
@@ -17,6 +19,7 @@ from . import console, options
 )
 @options.config()
 @options.overrides
+@options.plugin
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
@@ -32,7 +35,12 @@ from . import console, options
 )
 @options.json_output("one JSON object")
 def summary(
-    reference: str, overrides: tuple[str, ...], batch_size: int | None, ranks: int, as_json: bool
+    reference: str,
+    overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
+    batch_size: int | None,
+    ranks: int,
+    as_json: bool,
 ) -> None:
     """Show a network as a table: layers, parameters, operations, memory.
 
@@ -47,7 +55,7 @@ def summary(
     from ..reports.summary import summarize
     from ..reports.summary_text import as_text
 
-    loaded = load_config(reference, overrides)
+    loaded = load_config(reference, overrides, plugins.opened(plugin))
     with placed(loaded):
         result = summarize(loaded.config, loaded.path, batch_size, ranks)
     if as_json:

@@ -12,7 +12,7 @@ import click
 
 from ..common.machine_load import Others, Watch
 from ..common.printable import printable
-from . import completion, console, options
+from . import completion, console, options, plugins
 from . import ranks as several
 from .signals import StopSignals
 
@@ -32,6 +32,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
 )
 @options.config()
 @options.overrides
+@options.plugin
 @click.option(
     "--resume",
     is_flag=False,
@@ -57,6 +58,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
 def train(
     reference: str,
     overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
     resume: str | None,
     init_from: Path | None,
     device: str | None,
@@ -98,21 +100,20 @@ def train(
     }
     flags = tuple(f"{key}={json.dumps(value)}" for key, value in given.items() if value)
     where = ["--data-dir", str(data_dir)] if data_dir is not None else []
+    code = plugins.words(plugin)
     # An evaluation uses the data folder of the run, unless the environment names another.
     later = where if os.environ.get("DNNSTACK_DATA") else []
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
     where += [] if ranks is None else ["--ranks", str(ranks)]
     if team is not None and team.rank:
         changes = (*overrides, *flags)
-        return several.follow(team, reference, changes, no_graph, data_dir, offline)
+        return several.follow(team, reference, changes, plugin, no_graph, data_dir, offline)
     with StopSignals("" if console.is_quiet() else _ENDING) as stop:
         try:
             with nullcontext() if team is None else team.together():
                 # The config may be a pipe that nobody writes to.
                 with stop.raising(Interrupted(NOTHING_SAVED)):
-                    loaded = load_config(reference, (*overrides, *flags))
-                found = "ships with the package" if loaded.packaged else printable(loaded.path)
-                progress.remark(f"config      {loaded.config.name} ({found})")
+                    loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
                 backend = open_device(
                     loaded,
                     resume is not None,
@@ -120,15 +121,23 @@ def train(
                     console.note,
                     several.threads(None, team),
                 )
-                progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
                 resumed = find_resume(resume, loaded, console.note)
             # Ranks are no other programs to each other.
             advice = "" if team is not None else others.advice(backend.waiting_threads)
-            if advice:
-                console.note(advice)
             listener = progress.listener()
             if backend.waiting_threads > 1 and not advice and team is None:
                 listener.advice = Watch(backend.waiting_threads)
+
+            def opening() -> None:
+                found = "ships with the package" if loaded.packaged else printable(loaded.path)
+                progress.remark(f"config      {loaded.config.name} ({found})")
+                progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
+                if team is not None:
+                    progress.remark(several.described(team))
+                if advice:
+                    console.note(advice)
+
+            listener.opening = opening
             with closing(listener):
                 done = fit(
                     loaded,
@@ -142,17 +151,19 @@ def train(
                 )
         except Interrupted as error:
             progress.say(str(error))
-            progress.say(_again(where, reference, overrides, flags, resume))
+            progress.say(_again([*code, *where], reference, overrides, flags, resume))
             return stop.exit_status
         progress.say(summary(done))
         if done.state == "interrupted":
             # The run's own config includes the options, so the command is shorter.
-            config = str(done.run / "config.yaml") if overrides or flags else reference
-            progress.say(_again(where, config, (), (), str(done.run)))
-        elif _is_latest(done.run):
-            progress.remark(_command("next", "eval", *later))
+            config = reference
+            if overrides or flags:
+                config, code = str(done.run / "config.yaml"), plugins.words_of(loaded.config)
+            progress.say(_again([*code, *where], config, (), (), str(done.run)))
         else:
-            progress.remark(_command("next", "eval", "--run", str(done.run), *later))
+            run = [] if _is_latest(done.run) else ["--run", str(done.run)]
+            later = [*plugins.words_of(loaded.config), *later]
+            progress.remark(_command("next", "eval", *run, *later))
         # Last: everything else is saved and printed by now.
         draw_curves(done.run, console.note)
         progress.check_output()

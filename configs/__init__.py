@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .load import load_mapping as load_mapping
     from .load import parse_config as parse_config
     from .places import placed as placed
+    from .plugins import Plugin as Plugin
+    from .plugins import Plugins as Plugins
     from .schema.json_schema import json_schema as json_schema
     from .schema.run import RunConfig as RunConfig
     from .write import differences as differences
@@ -27,6 +29,8 @@ _HOMES = {
     "parse_config": "load",
     "packaged_configs": "find",
     "placed": "places",
+    "Plugin": "plugins",
+    "Plugins": "plugins",
     "effective_yaml": "write",
     "differences": "write",
     "json_schema": "schema.json_schema",

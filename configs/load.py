@@ -14,11 +14,15 @@ from typing import Any
 
 import yaml
 
+from ..common.errors import ConfigError
 from .document import Node, Place, Problem
 from .expand import Expander
 from .find import find_config, read_text
 from .from_objects import LABEL, as_document
-from .overrides import apply_override, is_of_block
+from .layer_places import shown_path
+from .overrides import apply_override, is_of_block, is_of_plugins
+from .paths import with_folders
+from .plugins import NONE, Plugins, prepare, with_plugins
 from .scalars import resolve
 from .schema.run import RunConfig
 from .validate import raise_problems, safe_name, validate
@@ -52,17 +56,30 @@ class LoadedConfig:
             node = node and node.child(part)
         return node is not None and node.place.rank > 0
 
+    @property
+    def names_data_folder(self) -> bool:
+        """Whether ``data.root`` is written in the file or in an override."""
+        data = self.document.child("data")
+        return data is not None and data.child("root") is not None
 
-def load_config(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig:
+
+def load_config(
+    reference: str | Path, overrides: Sequence[str] = (), plugins: Plugins = NONE
+) -> LoadedConfig:
     """The config at ``reference``, ``./lenet.yaml`` before the packaged ``lenet.yaml``.
 
     overrides: ``key.path=value``, as in ``optimizer.lr=0.05`` or ``layers.0.filters=32``.
-    Raises ConfigError with every problem, each with its place.
+    Relative folders of data count from the file, those in overrides from the working directory.
+    plugins: which code it may use. Raises ConfigError with every problem, each with its place.
     """
     found = find_config(reference)
     _LOG.info("config: %s", found.path)
     text = read_text(found)
-    config, root = _parse(text, found.label, safe_name(found.path.stem), overrides)
+    name, folder = safe_name(found.path.stem), found.path.parent
+    config, root = _parse(text, found.label, name, overrides, folder, plugins)
+    # One of the package, or one that comes from a pipe, has no folder of the user's.
+    own = None if found.packaged or not found.path.is_file() else folder.absolute()
+    config = with_folders(config, root, own)
     return LoadedConfig(config, found.path, found.packaged, text, root)
 
 
@@ -74,6 +91,7 @@ def load_mapping(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Loa
     problems: list[Problem] = []
     root = as_document(table, problems)
     config, root = _read(root, problems, LABEL, "run", overrides)
+    config = with_folders(config, root, Path.cwd())
     return LoadedConfig(config, Path(LABEL), False, "", root)
 
 
@@ -82,18 +100,34 @@ def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> RunConf
     return _parse(text, name, safe_name(Path(name).stem), overrides)[0]
 
 
-def _parse(text: str, label: str, name: str, overrides: Sequence[str]) -> tuple[RunConfig, Node]:
+def _parse(
+    text: str,
+    label: str,
+    name: str,
+    overrides: Sequence[str],
+    folder: Path | None = None,
+    plugins: Plugins = NONE,
+) -> tuple[RunConfig, Node]:
     problems: list[Problem] = []
     root = _Composer(label, problems).compose(text)
     if root is None:
         raise_problems(label, problems)
-    return _read(root, problems, label, name, overrides)
+    return _read(root, problems, label, name, overrides, folder, plugins)
 
 
 def _read(
-    root: Node, problems: list[Problem], label: str, name: str, overrides: Sequence[str]
+    root: Node,
+    problems: list[Problem],
+    label: str,
+    name: str,
+    overrides: Sequence[str],
+    folder: Path | None = None,
+    plugins: Plugins = NONE,
 ) -> tuple[RunConfig, Node]:
-    """The config of a document, with overrides and expanded blocks."""
+    """The config of a document, with plugins, overrides and expanded blocks."""
+    if any(is_of_plugins(assignment) for assignment in overrides):
+        raise ConfigError("--set plugins: name the file with --plugin instead")
+    used = prepare(root, label, folder, plugins)
     # Only a mapping has keys to change.
     changes = overrides if isinstance(root.value, dict) else ()
     numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(changes, 1)]
@@ -106,7 +140,8 @@ def _read(
         if not is_of_block(assignment):
             apply_override(root, assignment, place, problems, _compose_value)
             expander.write_out(root)
-    return validate(root, problems, label, name), root
+    config = validate(root, problems, label, name)
+    return config if folder is None else with_plugins(config, used), root
 
 
 def _compose_value(text: str, path: str, place: Place, problems: list[Problem]) -> Node | None:
@@ -224,7 +259,7 @@ class _Composer:
         self._note_at(self._place(event.start_mark), message)
 
     def _note_at(self, place: Place, message: str) -> None:
-        self.problems.append(Problem(place, ".".join(self.path), message))
+        self.problems.append(Problem(place, shown_path(self.path), message))
 
 
 def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from .document import Node, Place, Problem
 from .schema.base import Model, NamedModel, TypedModel
-from .schema.run import RunConfig
+from .schema.extended import config_model
 from .schema.shape import field_models, keys, kinds
 from .suggest import did_you_mean
 
@@ -38,6 +38,11 @@ def is_of_block(assignment: str) -> bool:
     return assignment.lstrip().startswith("blocks.")
 
 
+def is_of_plugins(assignment: str) -> bool:
+    """Whether this names code to run, which only an option of its own does."""
+    return assignment.partition("=")[0].strip().partition(".")[0].strip() == "plugins"
+
+
 def apply_override(
     root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
 ) -> None:
@@ -53,7 +58,7 @@ def apply_override(
         return
     value.key_place = place
     node, whole = root, ".".join(above)
-    models: list[type[Model]] = [RunConfig]
+    models: list[type[Model]] = [config_model()]
     try:
         for depth, part in enumerate(above):
             if of_block:

@@ -10,8 +10,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..common.errors import ConfigError
+from .blocks import REPEAT
 from .document import Node, Place, Problem
+from .layer_places import shown_path
 from .schema.base import Model, NamedModel, TypedModel
+from .schema.extended import config_model
 from .schema.layer_base import LayerConfig
 from .schema.layers import NESTED
 from .schema.run import RunConfig
@@ -32,12 +35,12 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
     """
     if not isinstance(root.value, dict):
         if not root.broken:
-            expected = f"expected a mapping with the keys {', '.join(keys(RunConfig))}"
+            expected = f"expected a mapping with the keys {', '.join(keys(config_model()))}"
             problems.append(Problem(root.place, "", f"{expected} (got {root.described()})"))
         raise_problems(label, problems)
     config = None
     try:
-        config = RunConfig.model_validate({"name": name, **root.plain()})
+        config = config_model().model_validate({"name": name, **root.plain()})
     except ValidationError as error:
         errors = error.errors(include_url=False)
         meant = _meant(root, errors)
@@ -114,6 +117,11 @@ class _Spot:
     note: str = ""
     missing: bool = False
     broken: bool = False
+    label: str = ""
+
+    def shown(self) -> str:
+        """The path in a message."""
+        return shown_path(self.path, self.label)
 
     def descend(self, key: str | int) -> None:
         self.path.append(str(key))
@@ -122,7 +130,11 @@ class _Spot:
             self.missing = isinstance(key, str)
             return
         self.node = child
+        self.label = ".".join(part for part in (self.label, child.label) if part)
         if child.path:
+            if child.note or REPEAT in child.path:
+                # A layer of a block or repeat is several, with a name each.
+                self.label = ""
             self.path, self.note = list(child.path), child.note
         self.key_place = child.key_place
         self.broken = self.broken or child.broken
@@ -142,7 +154,7 @@ class _Spot:
 
 
 def _locate(root: Node, location: tuple[int | str, ...]) -> _Spot:
-    spot = _Spot(root, [RunConfig], broken=root.broken)
+    spot = _Spot(root, [config_model()], broken=root.broken)
     for element in location:
         if isinstance(element, int):
             spot.descend(element)
@@ -159,7 +171,7 @@ def _meant(root: Node, errors: list[ErrorDetails]) -> set[str]:
     """The paths of the keys that unknown keys beside them were probably meant to be."""
     spots = [_locate(root, e["loc"]) for e in errors if e["type"] == "extra_forbidden"]
     return {
-        ".".join([*spot.path[:-1], near])
+        shown_path([*spot.path[:-1], near], spot.label)
         for spot in spots
         if spot.above and (near := nearest(spot.path[-1], keys(spot.above)))
     }
@@ -177,7 +189,7 @@ def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
         return None
     if context.get("missing"):
         spot.path.pop()
-    path = ".".join(spot.path)
+    path = spot.shown()
     at_key = spot.key_place or spot.node.place
     if kind == "extra_forbidden" or "inner" in context:
         return Problem(at_key, path, _unknown_key(spot))
@@ -198,9 +210,10 @@ def _unknown_key(spot: _Spot) -> str:
     word = spot.path[-1]
     if ":" in word:
         return "unknown key; put a space after the ':'"
-    meant = [*known, "blocks"] if model is RunConfig else known
+    whole = model is config_model()
+    meant = [*known, "blocks"] if whole else known
     near, elsewhere = nearest(word, meant), _in_a_section(word, spot.path[0])
-    if found := elsewhere or near if model is RunConfig else near or elsewhere:
+    if found := elsewhere or near if whole else near or elsewhere:
         return f"unknown key; did you mean '{found}'?"
     owner = f"'{spot.kind}'" if spot.kind else "it"
     takes = f"expected {listed(known)}" if known else f"{owner} takes no options"
@@ -211,8 +224,9 @@ def _unknown_key(spot: _Spot) -> str:
 
 def _in_a_section(word: str, here: str) -> str | None:
     """``optimizer.lr`` for ``lr``: the section, other than ``here``, that has this key."""
-    for section in RunConfig.model_fields:
-        for model in field_models(RunConfig, section):
+    whole = config_model()
+    for section in whole.model_fields:
+        for model in field_models(whole, section):
             if section != here and word in keys(model) and not issubclass(model, NamedModel):
                 return f"{section}.{word}"
     return None

@@ -23,7 +23,7 @@ from .table import Table
 _LOG = logging.getLogger("dnnstack.datasets")
 
 Options = Mapping[str, Any]
-_DATASETS: dict[str, Dataset] = {
+DATASETS: dict[str, Dataset] = {
     "cifar10": CIFAR_10,
     "cifar100": CIFAR_100,
     "fashion_mnist": FASHION_MNIST,
@@ -32,11 +32,12 @@ _DATASETS: dict[str, Dataset] = {
     "strokes": Strokes(),
     "table": Table(),
 }
+"""The data sets that a config can name, each with the defaults of its options."""
 
 
 def names() -> tuple[str, ...]:
     """The registered datasets, in alphabetical order."""
-    return tuple(sorted(_DATASETS))
+    return tuple(sorted(DATASETS))
 
 
 def describe(name: str, *, options: Options | None = None, root: Path | None = None) -> DatasetInfo:
@@ -81,10 +82,23 @@ def source_of(name: str) -> str:
 
 
 def data_root(
-    flag: Path | None = None, config_root: str | None = None, trained_on: str = ""
+    flag: Path | None = None,
+    config_root: str | None = None,
+    trained_on: str = "",
+    pictures: str = "",
 ) -> Path:
     """``--data-dir``, else ``DNNSTACK_DATA``, else the folder that a run was trained with, if it is
-    still there, else ``data.root``, else the cache's own folder."""
+    still there, else ``data.root``, else the cache's own folder.
+
+    pictures: a folder of the user's own pictures. If ``data.root`` contains it, ``data.root`` comes
+    before the environment, which says where the known data sets are, unless the run was trained
+    with another folder.
+    """
+    own = Path(config_root or "").expanduser()
+    beside = config_root and pictures and (own / Path(pictures).expanduser()).is_dir()
+    if flag is None and beside and trained_on in ("", str(own.absolute())):
+        _LOG.info("data folder: %s, by data.root of the config, with %s", own, pictures)
+        return own
     folder, source = _data_root(flag, config_root, trained_on)
     _LOG.info("data folder: %s, %s", folder, source)
     return folder
@@ -108,7 +122,7 @@ def _data_root(
 
 def _dataset(name: str, options: Options | None = None) -> Dataset:
     """The data set with these options, whose values the schema of configs checks."""
-    chosen = _DATASETS.get(name)
+    chosen = DATASETS.get(name)
     if chosen is None:
         known = f"{suggested(name.lower(), names(), 'known')}: {', '.join(names())}"
         raise DatasetError(f"unknown dataset '{name}'; {known}")

@@ -14,12 +14,16 @@ normalisation.
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from annotated_types import Interval
+from numpy.typing import NDArray
 from typing_extensions import dataclass_transform
 
 from ..common.options import Check, Count, OptionError, Positive, kinds_of
@@ -99,6 +103,21 @@ class Cutout(Augmentation):
         return f"size {self.size} is larger than a side of the pictures"
 
 
+# Of which channel each channel is, by the number that is drawn.
+PERMUTATIONS = tuple(permutations(range(3)))
+
+
+class Recolour(Augmentation):
+    """Exchanges the three colours at random, and turns some of them into their negative.
+
+    Channel c becomes channel PERMUTATIONS[below(w0, 6)][c], or itself if there are not three, and
+    v becomes 255 - v if bit 31 - c % 32 of w1 is 1. It acts on the pixels of the picture before
+    all else, wherever it stands; the black and the colour that others put in stay as they are.
+    """
+
+    kind = "recolour"
+
+
 class Affine(Augmentation):
     """A map of the plane around the picture's middle: part of the resampling."""
 
@@ -161,6 +180,26 @@ class Elastic(Augmentation):
         return int(4.0 * self.sigma + 0.5)
 
 
+class OwnAugmentation(Augmentation, ABC):
+    """A function of the pictures' pixels, which follows all that move pixels.
+
+    What is drawn for a picture is a pure function of the seed and of the picture's number among all
+    that are trained on: w0 to w3 are the four words of that Philox block.
+    """
+
+    @abstractmethod
+    def apply(self, pixels: NDArray[np.float32], words: NDArray[np.uint32]) -> NDArray[Any]:
+        """The changed pictures; pixels: (N, C, H, W), 0 to 255, words: (N, 4).
+
+        ``pixels`` is a copy, which may be changed.
+        """
+
+    @staticmethod
+    def uniform(words: NDArray[np.uint32]) -> NDArray[np.float32]:
+        """u = (w + 1/2) / 2^32 in (0, 1) of the words of N pictures: (N,) -> (N, 1, 1, 1)."""
+        return ((words + 0.5) * 2.0**-32).astype(np.float32).reshape(-1, 1, 1, 1)
+
+
 AUGMENTATIONS = kinds_of(sys.modules[__name__], Augmentation)
 
 
@@ -185,6 +224,13 @@ def stages(augment: Sequence[Augmentation]) -> tuple[range, range, range]:
 
 def disorder(augment: Sequence[Augmentation]) -> tuple[int, str] | None:
     """Index of the first augmentation that cannot follow those before it, and why; else None."""
+    own = [isinstance(each, OwnAugmentation) for each in augment]
+    if True in own and not all(own[own.index(True) :]):
+        index = own.index(False, own.index(True))
+        return index, (
+            f"'{augment[index].kind}' moves pixels, and '{augment[own.index(True)].kind}' of a "
+            "plugin changes them; put those of plugins last"
+        )
     _, resampling, _ = stages(augment)
     elastic = False
     for index in resampling:

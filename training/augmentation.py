@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError, ShapeError
 from ..configs import RunConfig
-from ..graph.augmentations import AUGMENTATIONS, Augmentation, augmentation_keys
+from ..graph.augmentations import (
+    AUGMENTATIONS,
+    Augmentation,
+    OwnAugmentation,
+    augmentation_keys,
+)
 from ..graph.graph import Graph, Shape, Tensor
-from ..graph.ops import AverageViews, GatherAugmented, GatherBatch, View, Views
+from ..graph.ops import (
+    AverageViews,
+    ChangePixels,
+    GatherAugmented,
+    GatherBatch,
+    View,
+    Views,
+)
 
 if TYPE_CHECKING:
     from .preprocessing import Preprocessing
@@ -38,11 +50,33 @@ def gather(
 ) -> None:
     """Add the operation that gathers a batch; ``tensors`` are its fields."""
     given: dict[str, Any] = {**tensors, "scale": scaling.scale, "shift": scaling.shift}
-    if not augment:
-        graph.add(GatherBatch(**given))
-        return
     keys = augmentation_keys(augment, graph.seed)
-    graph.add(GatherAugmented(**given, augment=tuple(augment), keys=keys, fill=mean_pixel(scaling)))
+    # Those of plugins come last.
+    moves = [each for each in augment if not isinstance(each, OwnAugmentation)]
+    own = augment[len(moves) :]
+    x = y = tensors["x"]
+    if own:
+        x = given["x"] = graph.tensor("x.gathered", y.shape)
+    if moves:
+        fill, chosen = mean_pixel(scaling), keys[: len(moves)]
+        graph.add(GatherAugmented(**given, augment=tuple(moves), keys=chosen, fill=fill))
+    else:
+        graph.add(GatherBatch(**given))
+    for place, each in enumerate(own, len(moves)):
+        last = place == len(augment) - 1
+        changed = y if last else graph.tensor(f"x.{each.kind}.{place}", y.shape)
+        graph.add(
+            ChangePixels(
+                x=x,
+                step=tensors["step"],
+                y=changed,
+                augment=each,
+                key=keys[place],
+                scale=scaling.scale,
+                shift=scaling.shift,
+            )
+        )
+        x = changed
 
 
 def mean_pixel(scaling: Preprocessing) -> tuple[int, ...]:

@@ -259,9 +259,11 @@ class Network:
         return x
 
     def _loss(self, graph: Graph, scores: Tensor, target: Tensor) -> None:
+        # What is measured is the same whatever a training gives weight to.
+        loss = self.loss if graph.training else self.loss.unweighted()
         with graph.at("loss", "loss"):
-            graph.results["loss"] = self.loss.forward(graph, scores, target)
-            graph.results["sums"] = self.loss.metrics(graph, scores, target, graph["loss"])
+            graph.results["loss"] = loss.forward(graph, scores, target)
+            graph.results["sums"] = loss.metrics(graph, scores, target, graph["loss"])
 
     def _probabilities(self, graph: Graph, scores: Tensor) -> None:
         _, softmax = _ending(self.layers)

@@ -120,7 +120,8 @@ def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation
             "classifies the rows of the table"
         )
     if chosen.type == "image_folder":
-        return Preparation(digits=False, invert=invert, raw=raw or chosen.fit == "resize")
+        whole = chosen.options()["fit"] == "resize"
+        return Preparation(digits=False, invert=invert, raw=raw or whole)
     return Preparation(trained.classes == _DIGITS, invert, raw)
 
 

@@ -91,6 +91,9 @@ def expected_sections(
     If its size is not known, ``samples_needed`` is used, and an evaluation has a whole batch.
     Raises what ``make_plan`` and ``make_sections`` raise.
     """
+    if config.loss.class_weights is not None:
+        # Which they are does not matter to what is computed.
+        network.loss.class_weights = (1.0,) * network.classes
     if info.train_count is not None:
         count, plan = info.train_count, make_plan(config, info.train_count)
     else:

@@ -63,7 +63,8 @@ class Session:
         self.rates, self._rate_factor = self.plan.rates, np.float32(1.0)
         self._sums: NDArray[np.float64] | None = None
         self._saved = saved_tensors(setup.config, setup.network)
-        self.orders, self._epoch = EpochOrders(self.plan, setup.config.seed), -1
+        labels = setup.data.labels if setup.config.data.balance else None
+        self.orders, self._epoch = EpochOrders(self.plan, setup.config.seed, labels), -1
         batch = self.plan.evaluation_batch_size
         self._evaluation_order = evaluation_order(self.plan.validation, batch)
         self.evaluation_steps = len(self._evaluation_order) // batch

@@ -11,6 +11,7 @@ from ..backends.select import available_threads
 from ..configs import RunConfig
 from ..datasets import ImageSet
 from .assemble import optimizer, saved_tensors
+from .class_weights import class_weights
 from .network import Network
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
@@ -36,6 +37,8 @@ class Setup:
     share: Share = ALONE
 
     def sections(self) -> Sections:
+        """Raises ConfigError, also for weights of classes that do not fit the data."""
+        self.network.loss.class_weights = class_weights(self.config, self.data, self.plan.train)
         given = (self.config, self.network, self.scaling, self.plan, len(self.data))
         return make_sections(*given, self.share)
 

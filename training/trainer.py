@@ -79,10 +79,12 @@ def train(
             stack.callback(resume.close)
 
         def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
-            begun = asked if resume is None else as_begun(resume, asked)
+            begun = asked if resume is None else as_begun(resume, asked, heard.notice)
             config, parts = shared_out(begun, company.share.ranks, checkpoint)
             if checkpoint is not None:
                 check_config(checkpoint, config, heard.notice)
+            if resume is None:
+                backend.precision(config.run.precision)
             info = describe_data(config, data_root)
             network = build_network(config, info, file)
             check_memory(network, backend)
@@ -102,8 +104,11 @@ def train(
         def compiled(kind: type[Session]) -> Session:
             setup = _set_up(config, network, info, data, resume, heard)
             setup = replace(setup, start=start, share=company.share)
-            for text in start.doubts(network, setup.scaling, data.classes) if start else ():
-                heard.notice(text)
+            heard.prepared()
+            if start is not None:
+                heard.initialized(start)
+                for text in start.doubts(network, setup.scaling, data.classes):
+                    heard.notice(text)
             return _compiled(kind, setup, backend, resume, check, heard.notice)
 
         session = company.compiled(compiled)
@@ -151,9 +156,7 @@ def _start(config: RunConfig, network: Network, heard: Listener) -> Start | None
         return None
     source = open_source(wanted.source, Path(config.run.dir), heard.notice)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
-    start = begin(source, shapes, wanted.skip or ())
-    heard.initialized(start)
-    return start
+    return begin(source, shapes, wanted.skip or ())
 
 
 def _set_up(

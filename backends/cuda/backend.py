@@ -7,11 +7,13 @@ from functools import cache
 from math import inf
 
 from ...common.errors import BackendUnavailableError, CublasError, CudnnError
+from ...common.text import listed
 from ...graph.graph import Graph
 from ..base import Limits, Options, Precision
 from ..compiling import Choices, CompilePlan, Sections, compiled
+from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
-from .binding.bind import Arithmetic
+from .binding.bind import KERNELS, Arithmetic
 from .binding.launch_list import Stream
 from .executable import CudaExecutable
 from .fused import REWRITES
@@ -36,6 +38,7 @@ DEFAULT_CHOICES = {precision: layouts[0] for precision, layouts in LAYOUTS.items
 REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.
 REFUSABLE = ("overlap", "apart")
+_LISTED = 6
 
 
 class CudaBackend:
@@ -83,6 +86,7 @@ class CudaBackend:
             def build(graphs: Sections, tuning: Tuning, notes: Sequence[str]) -> CudaExecutable:
                 count = int(tuning.choices.get("streams", "1"))
                 streams = [self._stream(i, chosen == "tf32") for i in range(count)]
+                notes = (*notes, *_notices(graphs))
                 how = (arithmetic, notes, self._capture, streamed)
                 return CudaExecutable(graphs, tuning, streams, *how)
 
@@ -142,6 +146,16 @@ class CudaBackend:
             "CuPy": module_version(cp),
             "cudnn-frontend": module_version(frontend()),
         }
+
+
+def _notices(graphs: Sections) -> list[str]:
+    """What the user should know of operations that the device has no kernel for."""
+    lacking = without_kernel(graphs.values(), KERNELS)
+    return lacking and [
+        f"the GPU has no kernel for {listed(lacking, _LISTED)}: the host computes it with NumPy, "
+        "with copies both ways, and the step is several graphs instead of one; its cost is shown "
+        "by dnnstack explain --measure"
+    ]
 
 
 @cache

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,29 @@ SLOW, LONG = 0.02, 0.2
 ALLOCATION = "cudaMalloc"
 AFTER = "earlier checkpoints are valid; resume, with a smaller batch if memory ran out"
 CAPTURED = f"--no-graph names the call that fails; {AFTER}"
+
+
+@dataclass(frozen=True)
+class _HostWork:
+    """What the host computes between two graphs."""
+
+    steps: Sequence[Step]
+
+    def launch(self, stream: Any) -> None:
+        # The copies to the host wait for what was launched on the stream.
+        for step in self.steps:
+            _explained(step, step.launch)
+
+
+@dataclass(frozen=True)
+class _Alternating:
+    """A section that is no single graph: graphs, and what the host computes between them."""
+
+    parts: Sequence[Any]
+
+    def launch(self, stream: Any) -> None:
+        for part in self.parts:
+            part.launch(stream)
 
 
 class CudaExecutable:
@@ -135,8 +160,9 @@ class CudaExecutable:
 
     def _together(self, section: str) -> int:
         """How many steps one graph may hold; every step of data that are fed has its own."""
-        fits = TOGETHER * len(self._sections[section].steps) <= MOST_LAUNCHES
-        return TOGETHER if fits and not self._store.feeds else 1
+        binder = self._sections[section]
+        fits = TOGETHER * len(binder.steps) <= MOST_LAUNCHES
+        return TOGETHER if fits and not self._store.feeds and not binder.has_host_work else 1
 
     def _record(self, section: str, times: int = 1) -> Any:
         """Capture ``times`` runs of a section, after one run on state that is put back, because
@@ -144,8 +170,15 @@ class CudaExecutable:
         binder = self._sections[section]
         with self._restored(binder):
             _launch(binder.steps)
-        steps = launches(binder.repeated(times), binder.overlaps == JOINS)
-        return captured((partial(_explained, *each) for each in steps), device().stream)
+        steps, joins = binder.repeated(times), binder.overlaps == JOINS
+        parts: list[Any] = []
+        for on_host, group in groupby(steps, lambda step: step.on_host):
+            if on_host:
+                parts.append(_HostWork([*group]))
+            else:
+                work = (partial(_explained, *each) for each in launches(group, joins))
+                parts.append(captured(work, device().stream))
+        return parts[0] if len(parts) == 1 else _Alternating(parts)
 
     @contextmanager
     def _restored(self, binder: Binder) -> Iterator[None]:
@@ -216,6 +249,8 @@ class CudaExecutable:
             for step in binder.steps:
                 if step.call is None:
                     step.launch()
+                elif step.on_host:
+                    times.append(_host_seconds(step.launch, repeats))
                 else:
                     stream = self._streams[step.stream].cuda
                     times.append(captured_seconds(step.launch, stream, repeats))
@@ -263,6 +298,18 @@ class CudaExecutable:
         if tensor.role in SHARED:
             return self._store.buffers[tensor]
         return self._sections[tensor.section].buffers[tensor]
+
+
+def _host_seconds(work: Callable[[], None], repeats: int) -> float:
+    """Median seconds of work on the host, with its copies, behind an idle device."""
+    times = []
+    for _ in range(repeats):
+        synchronize()
+        begin = time.perf_counter()
+        work()
+        synchronize()
+        times.append(time.perf_counter() - begin)
+    return median(times)
 
 
 def _launch(steps: Sequence[Step], finished: Sequence[Stream] = ()) -> None:

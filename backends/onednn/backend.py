@@ -8,16 +8,21 @@ from functools import cache
 
 from ...common.errors import BackendUnavailableError
 from ...common.machine_load import Others, crowded
+from ...common.text import listed
 from ...graph.graph import Graph
 from ...graph.rewrites import LIBRARY_REWRITES
 from ..base import Limits, Options, Precision
 from ..compiling import ChoiceError, Choices, CompilePlan, Sections, compiled
+from ..registry import without_kernel
 from ..tuning import Tuning, code_digest
+from .bind import KERNELS
 from .executable import OneDnnExecutable
 from .library import library
 from .memory import LAYOUTS, Descriptor, Memory
 from .primitive import Primitive, PrimitiveDesc, reorder_desc
 from .tuner import convolutions, default_choices, search
+
+_LISTED = 6
 
 
 class OneDnnBackend:
@@ -50,6 +55,7 @@ class OneDnnBackend:
 
             def build(graphs: Sections, tuning: Tuning, notices: Sequence[str]) -> OneDnnExecutable:
                 _check_layouts(tuning)
+                notices = (*notices, *_notices(graphs))
                 how = (self.threads, notices, activations, options.share_memory)
                 return OneDnnExecutable(graphs, tuning, *how)
 
@@ -115,6 +121,15 @@ class OneDnnBackend:
             "processor": _processor(),
             "threads": str(self.threads),
         }
+
+
+def _notices(graphs: Sections) -> list[str]:
+    """What the user should know of operations that oneDNN has no kernel for."""
+    lacking = without_kernel(graphs.values(), KERNELS)
+    return lacking and [
+        f"oneDNN has no kernel for {listed(lacking, _LISTED)}: NumPy computes it; its cost is "
+        "shown by dnnstack explain --measure"
+    ]
 
 
 def _check_layouts(tuning: Tuning) -> None:

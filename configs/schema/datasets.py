@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +16,7 @@ from pydantic import (
 
 from ...common.options import Count, is_whole
 from .base import Named, NamedModel, Pair, numbers, problem, tupled
+from .declared import config_models, one_of
 
 
 def _path(value: str) -> str:
@@ -79,6 +81,7 @@ PictureSize = Annotated[Pair, AfterValidator(_picture_size)]
 
 class DatasetConfig(NamedModel):
     kind: ClassVar[str] = "dataset"
+    type: str
 
 
 class MnistConfig(DatasetConfig):
@@ -186,16 +189,24 @@ class ImageFolderConfig(DatasetConfig):
     ] = "stop"
 
 
-Dataset = Annotated[
-    Annotated[
-        MnistConfig
-        | FashionMnistConfig
-        | Cifar10Config
-        | Cifar100Config
-        | StrokesConfig
-        | TableConfig
-        | ImageFolderConfig,
-        Field(discriminator="type"),
-    ],
-    Named("dataset", "mnist or strokes: {train_count: 20000}"),
-]
+_MODELS: dict[str, type[DatasetConfig]] = {
+    "mnist": MnistConfig,
+    "fashion_mnist": FashionMnistConfig,
+    "cifar10": Cifar10Config,
+    "cifar100": Cifar100Config,
+    "strokes": StrokesConfig,
+    "table": TableConfig,
+    "image_folder": ImageFolderConfig,
+}
+
+
+def dataset_type(kinds: Mapping[str, type]) -> Any:
+    """The type of a data set in a config: one of those known before, or one of these kinds."""
+    _MODELS.update(config_models(kinds, DatasetConfig))
+    return one_of(_MODELS, Named("dataset", "mnist or strokes: {train_count: 20000}"))
+
+
+if TYPE_CHECKING:
+    Dataset = DatasetConfig
+else:
+    Dataset = dataset_type({})

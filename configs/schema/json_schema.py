@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .base import written_kinds
+from .extended import config_model
 from .layers import SHORTCUTS
-from .run import RunConfig
 
 Json = dict[str, Any]
 
@@ -39,7 +39,7 @@ _BLOCK: Json = {
 
 def json_schema() -> Json:
     """JSON Schema (draft 2020-12) of a config file."""
-    schema = RunConfig.model_json_schema(mode="validation")
+    schema = config_model().model_json_schema(mode="validation")
     definitions = schema["$defs"]
     for name, (kind, members) in _unions(schema).items():
         definitions[name] = _forms(kind, members, definitions)

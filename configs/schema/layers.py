@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, get_args
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -60,22 +61,49 @@ _NESTED: dict[Any, Any] = {
         tuple[_STACK, ...], BeforeValidator(_branches), WRITTEN
     ],
 }
-NESTED = {
-    kind: found
-    for kind, layer in LAYERS.items()
-    if (found := tuple(each.name for each in options_of(layer) if each.type in _NESTED))
-}
+NESTED: dict[str, tuple[str, ...]] = {}
 """The options that hold layers, or lists of layers, in the order in which layers are counted."""
 
-_MODELS = config_models(LAYERS, LayerConfig, {InitializerObject: Initializer, **_NESTED})
-LAYER_KINDS = tuple(_MODELS)
+_MODELS: dict[str, type[LayerConfig]] = {}
+LAYER_KINDS = _MODELS.keys()
+
+
+def layer_models(kinds: Mapping[str, type]) -> dict[str, type[LayerConfig]]:
+    """Models of these layers; those of composites take layers once ``layer_type`` knows them."""
+    return config_models(kinds, LayerConfig, {InitializerObject: Initializer, **_NESTED})
+
+
+def layer_type(kinds: Mapping[str, type]) -> Any:
+    """The type of a layer in a config: one of those known before, or one of these kinds."""
+    for kind, layer in kinds.items():
+        NESTED.pop(kind, None)
+        if found := tuple(each.name for each in options_of(layer) if each.type in _NESTED):
+            NESTED[kind] = found
+    # What holds layers is made anew: it may hold the new ones too.
+    _MODELS.update(layer_models({kind: LAYERS[kind] for kind in NESTED.keys() - kinds.keys()}))
+    _MODELS.update(layer_models(kinds))
+    union = one_of(_MODELS, Named("layer", "relu or dense: {units: 10}"))
+    for kind in NESTED:
+        _MODELS[kind].model_rebuild(_types_namespace={"Layer": union})
+    return union
+
+
+def stack_of(layer: Any) -> Any:
+    """The type of the layers of a network."""
+    stack = tuple[layer, ...]
+    marks = (
+        Field(min_length=1),
+        AfterValidator(unique_names),
+        BeforeValidator(tupled),
+        WRITTEN,
+    )
+    return Annotated[(stack, *marks)]
+
 
 if TYPE_CHECKING:
     Layer = LayerConfig
 else:
-    Layer = one_of(_MODELS, Named("layer", "relu or dense: {units: 10}"))
-    for _kind in NESTED:
-        _MODELS[_kind].model_rebuild(_types_namespace={"Layer": Layer})
+    Layer = layer_type(LAYERS)
 
 
 def named_layers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -144,13 +145,23 @@ class OptimizerConfig(RuleConfig):
         return rest
 
 
-_RESTS = {kind: rule for kind, rule in RULES.items() if issubclass(rule, Decaying)}
-_REST = one_of(config_models(_RESTS, RuleConfig, suffix="Rule"), Typed("optimizer"))
+def optimizer_type(rules: Mapping[str, type], base: type[OptimizerConfig] = OptimizerConfig) -> Any:
+    """The type of an optimizer in a config: one of these rules, with what ``base`` has."""
+    rests = {kind: rule for kind, rule in rules.items() if issubclass(rule, Decaying)}
+    rest = one_of(config_models(rests, RuleConfig, suffix="Rule"), Typed("optimizer"))
+    models = config_models(rules, base, {Decaying: rest})
+    # Configs keep the order in which earlier versions wrote them.
+    models["muon"].written_last = (*base.written_last[2:], "weight_decay")
+    return one_of(models, Typed("optimizer"))
+
+
+def groups_of(group: Any) -> Any:
+    """The type of the groups of an optimizer."""
+    listed = tuple[group, ...]
+    return Annotated[listed, Field(min_length=1), BeforeValidator(tupled)] | None
+
 
 if TYPE_CHECKING:
     Optimizer = OptimizerConfig
 else:
-    _MODELS = config_models(RULES, OptimizerConfig, {Decaying: _REST})
-    # Configs keep the order in which earlier versions wrote them.
-    _MODELS["muon"].written_last = (*OptimizerConfig.written_last[2:], "weight_decay")
-    Optimizer = one_of(_MODELS, Typed("optimizer"))
+    Optimizer = optimizer_type(RULES)

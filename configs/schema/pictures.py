@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -95,13 +95,19 @@ class AugmentationConfig(NamedModel):
     type: str
 
 
-_MODELS = config_models(AUGMENTATIONS, AugmentationConfig, suffix="Augmentation")
+_MODELS: dict[str, type[AugmentationConfig]] = {}
+
+
+def augmentation_type(kinds: Mapping[str, type]) -> Any:
+    """The type of an augmentation in a config: one known before, or one of these kinds."""
+    _MODELS.update(config_models(kinds, AugmentationConfig, suffix="Augmentation"))
+    return one_of(_MODELS, Named("augmentation", "random_flip or random_crop: {padding: 4}"))
+
 
 if TYPE_CHECKING:
     Augmentation = AugmentationConfig
 else:
-    _NAMED = Named("augmentation", "random_flip or random_crop: {padding: 4}")
-    Augmentation = one_of(_MODELS, _NAMED)
+    Augmentation = augmentation_type(AUGMENTATIONS)
 
 
 def _in_order(augment: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -110,11 +116,17 @@ def _in_order(augment: tuple[Any, ...]) -> tuple[Any, ...]:
     return augment
 
 
-Augment = Annotated[
-    tuple[Augmentation, ...],
-    AfterValidator(_in_order),
-    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
-]
+def list_of(augmentation: Any) -> Any:
+    """The type of the augmentations of a config."""
+    listed = tuple[augmentation, ...]
+    read = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+    return Annotated[(listed, AfterValidator(_in_order), read)]
+
+
+if TYPE_CHECKING:
+    Augment = tuple[AugmentationConfig, ...]
+else:
+    Augment = list_of(Augmentation)
 
 
 class EvaluateConfig(Model):

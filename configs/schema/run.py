@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -24,15 +24,22 @@ from ...common.options import (
     is_whole,
     some_of,
 )
-from .base import Epochs, Model, Threads, checked, problem, tupled
+from .base import Epochs, Model, Threads, checked, problem
 from .datasets import Dataset, Folder
 from .init_from import InitFrom
-from .layers import WRITTEN, Layer, unique_names
+from .layer_base import LayerConfig
+from .layers import Layer, stack_of
 from .optimizer import Optimizer, Patterns
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
+from .plugins import Plugins
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+if TYPE_CHECKING:
+    Stack = tuple[LayerConfig, ...]
+else:
+    Stack = stack_of(Layer)
 
 
 def _run_name(value: str) -> str:
@@ -72,7 +79,8 @@ class DataConfig(Model):
     dataset: Annotated[Dataset, "Name of the data set, or the name with its options."]
     root: Annotated[
         Folder | None,
-        "Data folder; --data-dir and DNNSTACK_DATA override it; default: the user's cache folder.",
+        "Data folder, counted from the config's file; --data-dir and DNNSTACK_DATA override it; "
+        "default: the user's cache folder.",
     ] = None
     batch_size: Annotated[Count, "Samples in a training step."] = 64
     evaluation_batch_size: Annotated[Count, "Samples in a step of evaluation."] = 500
@@ -87,6 +95,11 @@ class DataConfig(Model):
         "Samples held back from the training set for validation: "
         "a number, a fraction of the set, or 0 for none.",
     ] = 0.1
+    balance: Annotated[
+        bool | None,
+        BeforeValidator(lambda value: None if value is False else value),
+        "Draw every class equally often in training, whatever the number of its samples.",
+    ] = None
     normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
         NormalizeConfig()
     )
@@ -226,15 +239,13 @@ class RunConfig(Model):
     seed: Annotated[
         int, Field(ge=0, lt=2**63), "Seed of every random choice; the same seed gives the same run."
     ] = 1
+    plugins: Annotated[
+        Plugins | None,
+        "Python files in the config's folder that define further kinds; they are code, and run "
+        "only if you allow it.",
+    ] = None
     data: Annotated[DataConfig, "What to train on."]
-    layers: Annotated[
-        tuple[Layer, ...],
-        Field(min_length=1),
-        AfterValidator(unique_names),
-        BeforeValidator(tupled),
-        WRITTEN,
-        "The network, from the input to the output.",
-    ]
+    layers: Annotated[Stack, "The network, from the input to the output."]
     init_from: Annotated[
         InitFrom | None,
         "The weights to begin with: a run, or a .safetensors file; default: initialisers.",

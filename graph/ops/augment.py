@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...common.errors import ShapeError
 from ...common.random import Key
-from ..augmentations import Augmentation, disorder
+from ..augmentations import Augmentation, OwnAugmentation, disorder
 from ..graph import In, Op, Out
 from .step import GatherBatch
 
@@ -41,6 +41,29 @@ class GatherAugmented(GatherBatch):
     def flops(self) -> int:
         resampled = any(each.interpolates for each in self.augment)
         return (10 if resampled else 2) * self.x.size
+
+
+class ChangePixels(Op):
+    """y = changed(x), by an augmentation of a plugin, on pixels = (x - shift) / scale.
+
+    ``key`` is the augmentation's; picture i of the step is number step N + i of the training.
+    """
+
+    x: In
+    step: In
+    y: Out
+    augment: OwnAugmentation
+    key: Key
+    scale: tuple[float, ...]
+    shift: tuple[float, ...]
+
+    def check(self) -> None:
+        self.same(self.x, self.y)
+        self.need(len(self.scale) == len(self.shift) == self.x.shape[1], self.x)
+        self.need(self.step.shape == (1,), self.step)
+
+    def flops(self) -> int:
+        return 4 * self.x.size
 
 
 @dataclass(frozen=True)

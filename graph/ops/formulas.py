@@ -20,10 +20,13 @@ Array = NDArray[Any]
 
 
 @dataclass_transform(frozen_default=True)
-class Formula(ABC):
-    """``name`` is what operations with this formula are called."""
+class Formula(ABC):  # noqa: B024  # those that derive from it have abstract methods
+    """``name`` is what operations with this formula are called.
 
-    cuda: ClassVar[str]
+    Without ``cuda``, as plugins may leave it, a GPU computes the formula on the host.
+    """
+
+    cuda: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -31,6 +34,10 @@ class Formula(ABC):
     @property
     def name(self) -> str:
         return type(self).__name__
+
+    def constants(self) -> dict[str, Any]:
+        """The options, which are constants in CUDA C++."""
+        return dict(vars(self))
 
 
 class RowFormula(Formula):

@@ -70,6 +70,8 @@ def test_what_onednn_has_not_numpy_computes() -> None:
         assert onednn.KERNELS.find(kind) is numpy_in_onednn
         assert cuda.KERNELS.find(kind) is cuda.KERNELS[kind]
     assert numpy_in_onednn not in onednn.KERNELS.values()
+    # Only plugins have augmentations of this kind.
+    assert OPERATIONS - set(cuda.KERNELS) == {ops.ChangePixels}
     for kind in (ops.MatMul, ops.Advance):
         assert onednn.KERNELS.find(kind) is onednn.KERNELS[kind]
     assert all(kernel.__module__.startswith(CUDA) for kernel in cuda.KERNELS.values())

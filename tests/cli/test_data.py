@@ -113,7 +113,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         # The first mirror does not exist: connecting is refused.
         mirrors = ("https://localhost:1/", server.url)
         small = dataclasses.replace(mnist.MNIST, origin=Origin(mirrors, files))
-        monkeypatch.setitem(registry._DATASETS, "mnist", small)
+        monkeypatch.setitem(registry.DATASETS, "mnist", small)
         yield server
 
 

@@ -13,8 +13,12 @@ import pytest
 from dnnstack.cli.main import dnnstack
 from dnnstack.configs import RunConfig, json_schema, load_config, parse_config
 from dnnstack.configs.generated import with_tables
+from dnnstack.plugins.loading import load_plugin
+
+from ..support.plugin_files import forgetting
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "tests" / "support" / "plugins"
 DOCUMENTS = [
     "README.md",
     "SECURITY.md",
@@ -44,7 +48,10 @@ def test_every_command_line_can_be_typed(line: str) -> None:
     parsed = dnnstack.commands[command].make_context(command, arguments)
     reference = parsed.params.get("reference")
     if reference is not None and reference.partition(".")[0] in ("digits", "lenet", "mlp"):
-        load_config(reference, parsed.params["overrides"])
+        with forgetting():
+            for path in parsed.params["plugin"]:
+                load_plugin(EXAMPLES / path.name)
+            load_config(reference, parsed.params["overrides"])
 
 
 def _anchors(document: Path) -> set[str]:

@@ -87,7 +87,7 @@ def install(monkeypatch: pytest.MonkeyPatch, chosen: Cifar, archive: bytes, *url
     digest = hashlib.sha256(archive).hexdigest()
     remote = RemoteFile(chosen.archive.name, len(archive), digest)
     chosen = dataclasses.replace(chosen, archive=remote, mirrors=urls or chosen.mirrors)
-    monkeypatch.setitem(registry._DATASETS, chosen.name, chosen)
+    monkeypatch.setitem(registry.DATASETS, chosen.name, chosen)
     return chosen
 
 

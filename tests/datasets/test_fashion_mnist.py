@@ -45,7 +45,7 @@ def small(*mirrors: str) -> IdxSet:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(registry._DATASETS, "fashion_mnist", small())
+    monkeypatch.setitem(registry.DATASETS, "fashion_mnist", small())
     folder = tmp_path / "fashion_mnist"
     folder.mkdir()
     for name, content in ORIGINALS.items():
@@ -112,7 +112,7 @@ def test_missing_files_are_downloaded_and_verified(
         request.give_range(packed(PICTURES[1:]) if name in wrong else ORIGINALS[name])
 
     def serve(server: Server) -> None:
-        monkeypatch.setitem(registry._DATASETS, "fashion_mnist", small(server.url))
+        monkeypatch.setitem(registry.DATASETS, "fashion_mnist", small(server.url))
 
     with serving(answer) as server:
         serve(server)

@@ -166,7 +166,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch, trusted: None) -> Iterator[Server]:
     )
     with serving(answer) as server:
         small = dataclasses.replace(mnist.MNIST, origin=Origin((server.url,), files))
-        monkeypatch.setitem(registry._DATASETS, "mnist", small)
+        monkeypatch.setitem(registry.DATASETS, "mnist", small)
         yield server
 
 

@@ -155,7 +155,7 @@ def test_a_net_of_colour_photographs_answers_with_their_names(
             rows = np.concatenate([labels, pixels.reshape(40, -1)], axis=1)
             (folder / part.name).write_bytes(rows.tobytes())
     small = dataclasses.replace(CIFAR_10, parts=parts)
-    monkeypatch.setitem(registry._DATASETS, "cifar10", small)
+    monkeypatch.setitem(registry.DATASETS, "cifar10", small)
     layers = "layers=[flatten, {dense: {units: 10}}]"
     trained = learn(
         FOLDER,

@@ -12,6 +12,7 @@ from ...backends.select import precision_or_fp32
 from ...common.errors import CheckpointError
 from ...common.locks import is_locked
 from ...configs import RunConfig, parse_config
+from ...configs.plugins import changed_plugins
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ..assemble import build_network
@@ -115,6 +116,18 @@ def find_trained(
     If the latest run has no checkpoint, that of the newest run that has one. ``notice`` is told
     which one is used unless it was named. Raises CheckpointError.
     """
+    found = _found(run, checkpoint, runs_dir, notice)
+    for plugin, sha256 in changed_plugins(found.config):
+        notice(
+            f"the plugin {plugin.path} was changed: {found.path} was trained with the file of "
+            f"SHA-256 {sha256}, now it is {plugin.sha256}; the answers may differ"
+        )
+    return found
+
+
+def _found(
+    run: str | None, checkpoint: Path | None, runs_dir: Path, notice: Callable[[str], None]
+) -> Trained:
     if checkpoint is not None:
         if checkpoint.is_dir():
             raise CheckpointError(

@@ -45,13 +45,15 @@ class Stream:
 class Step:
     """One entry of the list: a launch on a stream, and what it is; None if it only waits.
 
-    ``behind``: the launch if it may overlap with the previous one on its stream.
+    ``behind``: the launch if it may overlap with the previous one on its stream. ``on_host``: it
+    waits for the device and computes on the host, so that no graph can hold it.
     """
 
     launch: Callable[[], None]
     stream: int
     call: BoundCall | None = None
     behind: Callable[[], None] | None = None
+    on_host: bool = False
 
 
 # What may overlap: launches right behind a launch, or behind what waits for another stream as well.
@@ -194,8 +196,23 @@ class LaunchList:
         given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
         overlaps = self.overlaps and kernel[1] not in self._apart
         behind = found.overlapping(*given) if overlaps else None
-        shown = {**dict(defines), **(vars(formula) if formula else {}), **(details or {})}
+        shown = {**dict(defines), **(formula.constants() if formula else {}), **(details or {})}
         self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)
+
+    def host(self, op: Op, work: Callable[[], None], name: str, details: Mapping[str, str]) -> None:
+        """Append work on the host, between what is launched before it and what comes after."""
+        self.current = 0
+        self.join(range(len(self.streams)))
+        call = BoundCall(op, "numpy", name, "on the host", details)
+        self.steps.append(Step(work, 0, call, on_host=True))
+        # Behind it begins another graph, in which every stream waits for the main one first.
+        self._counts = [0] * len(self._counts)
+        self._seen = [[-1] * len(row) for row in self._seen]
+
+    @property
+    def has_host_work(self) -> bool:
+        """Whether some of the list cannot be part of a graph."""
+        return any(step.on_host for step in self.steps)
 
     def cudnn(
         self,

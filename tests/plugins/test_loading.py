@@ -1,0 +1,148 @@
+"""Which files are plugins, and what is said of those that are none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from dnnstack.configs import load_config
+from dnnstack.configs.plugins import here
+from dnnstack.layers.build import LAYERS
+from dnnstack.optimizers.schedules import SCHEDULES
+from dnnstack.plugins.loading import PluginError, fault_of_plugin, load_plugin
+
+from ..support.plugin_files import SWISH, TRAP
+
+FLAT = """\
+from dnnstack.plugins import Schedule
+
+class Flat(Schedule):
+    kind = "flat"
+    def rates(self, lr, length):
+        return lr + 0 * length.t
+"""
+
+
+def written(folder: Path, text: str, name: str = "mine.py") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(PluginError) as caught:
+        load_plugin(path)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text.removeprefix(str(path))
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("x = (", ":1: '(' was never closed"),
+        (
+            "import nowhere_at_all",
+            ":1: the plugin cannot be loaded: ModuleNotFoundError: No module",
+        ),
+        (
+            "x = 1\ny = x / 0",
+            ":2: the plugin cannot be loaded: ZeroDivisionError: division by zero",
+        ),
+        ("raise SystemExit(0)", ":1: the plugin cannot be loaded: SystemExit: 0"),
+        ("raise ValueError('a\\nb')", ":1: the plugin cannot be loaded: ValueError: a b"),
+        ("x = '\0'", ": the plugin cannot be loaded: "),
+        ("x = 1", ": defines no layer, loss, optimizer, schedule, augmentation or data set"),
+        (
+            FLAT.replace('"flat"', '"cosine"'),
+            ": schedule Flat: there is a schedule 'cosine' already",
+        ),
+        (FLAT.replace('"flat"', '"Flat!"'), ": schedule Flat: kind 'Flat!' is not a word"),
+        (FLAT.replace("rates", "rate"), ": schedule Flat: has no rates"),
+        (
+            "from typing import Annotated\n"
+            + FLAT.replace('"flat"', '"flat"\n    x: Annotated[slice, "A slice."] = None'),
+            ": schedule Flat: its options cannot be used: ",
+        ),
+        (
+            FLAT.replace('"flat"', '"flat"\n    x: Annotated[int, "Unknown."] = 1'),
+            ":5: the plugin cannot be loaded: NameError: name 'Annotated' is not defined",
+        ),
+        (
+            "from dataclasses import dataclass\nfrom typing import Annotated\n"
+            "from dnnstack.plugins import Dataset\n@dataclass(frozen=True)\n"
+            'class Mine(Dataset):\n    kind = "mine"\n    size: Annotated[int, "Size."]\n',
+            ": dataset Mine: the option 'size' needs a default",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, code: str, message: str) -> None:
+    before = set(SCHEDULES)
+    path = written(tmp_path, code)
+    assert refusal(path).startswith(message)
+    assert set(SCHEDULES) == before
+    assert here("mine.py") is None
+
+
+def test_only_a_regular_file_of_a_moderate_size_is_read(tmp_path: Path) -> None:
+    assert "cannot be read as a plugin: No such file" in refusal(tmp_path / "none.py")
+    (tmp_path / "folder.py").mkdir()
+    assert "is not a regular file" in refusal(tmp_path / "folder.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert "is not a regular file" in refusal(tmp_path / "pipe.py")
+    link = tmp_path / "link.py"
+    link.symlink_to(written(tmp_path, FLAT))
+    assert "is a symbolic link" in refusal(link)
+    assert "is larger than" in refusal(written(tmp_path, "#" * (1 << 20) + "\n", "large.py"))
+    for name in ("mine.txt", "my-layers.py", "a b.py"):
+        assert "a plugin is a Python file whose name" in refusal(written(tmp_path, FLAT, name))
+
+
+def test_the_same_file_runs_once_and_a_changed_one_again(tmp_path: Path) -> None:
+    path = written(tmp_path, TRAP)
+    first = load_plugin(path)
+    (tmp_path / "ran").unlink()
+    assert load_plugin(path) == first
+    assert not (tmp_path / "ran").exists()
+    old = SCHEDULES["flat"]
+    path.write_text(TRAP + "\n# changed\n", encoding="utf-8")
+    second = load_plugin(path)
+    assert (tmp_path / "ran").exists()
+    assert second.sha256 != first.sha256
+    assert SCHEDULES["flat"] is not old
+
+
+def test_another_file_cannot_take_its_kind(tmp_path: Path) -> None:
+    load_plugin(written(tmp_path, FLAT))
+    assert "there is a schedule 'flat' already" in refusal(written(tmp_path, FLAT, "other.py"))
+
+
+def test_a_config_read_in_a_program_uses_what_was_loaded_and_loads_nothing(tmp_path: Path) -> None:
+    """Where nobody can be asked, as in a program, no code runs because a config names it."""
+    path = written(tmp_path, TRAP, "trap.py")
+    text = (
+        "plugins: trap.py\ndata: {dataset: strokes}\nlayers: [flatten, dense: {units: 10}]\n"
+        "optimizer: {type: sgd, lr: 0.1}\nschedule: flat\ntrain: {epochs: 1}\n"
+    )
+    config = written(tmp_path, text, "mine.yaml")
+    with pytest.raises(Exception, match="has not been loaded; read it, then load it first"):
+        load_config(config)
+    assert not (tmp_path / "ran").exists()
+    plugin = load_plugin(path)
+    (entry,) = load_config(config).config.plugins or ()
+    assert (entry.file, entry.sha256) == ("trap.py", plugin.sha256)
+
+
+def test_an_error_of_a_plugin_names_its_line(tmp_path: Path) -> None:
+    load_plugin(SWISH)
+    from dnnstack.backends.reference.kernels import KERNELS
+
+    op_kind = LAYERS["swish"].op  # type: ignore[attr-defined]
+    try:
+        KERNELS[op_kind].compute(None, 1.0)
+    except AttributeError as error:
+        fault = fault_of_plugin(error)
+    line = SWISH.read_text("utf-8").splitlines().index("def forward(op, x):") + 2
+    assert str(fault).startswith(f"{SWISH}:{line}: forward failed: AttributeError: ")
+    assert fault_of_plugin(ValueError("ours")) is None

@@ -1,0 +1,216 @@
+"""No code runs that the user has not allowed: not by a config, a run, a checkpoint or a record."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dnnstack.plugins.loading import read_plugin
+from dnnstack.plugins.trust import is_trusted, remember, state_dir
+
+from ..support.plugin_files import CONFIG, TRAP
+from .conftest import Run
+
+COMMAND = ("config", "--config", "mine.yaml")
+NAMED = ("--plugin", "trap.py")
+
+
+def ran(folder: Path) -> bool:
+    """Whether the plugin ran since the last call."""
+    there = (folder / "ran").exists()
+    (folder / "ran").unlink(missing_ok=True)
+    return there
+
+
+@pytest.mark.parametrize("command", ["train", "summary", "explain", "config", "data"])
+def test_a_config_in_a_script_runs_no_plugin_that_is_not_named(
+    folder: Path, run: Run, command: str
+) -> None:
+    line = [command, "--config", "mine.yaml", *(["--no-sheet"] if command == "data" else [])]
+    # What is piped in is no answer.
+    done = run(folder, *line, typed="y\n" * 9)
+    assert done.returncode == 1
+    assert "the config names this plugin, whose code would run with your rights" in done.stderr
+    assert not ran(folder)
+    done = run(folder, *line, *NAMED)
+    assert done.returncode == 0, done.stderr
+    assert ran(folder)
+
+
+def test_naming_it_is_not_remembered(folder: Path, run: Run) -> None:
+    assert run(folder, *COMMAND, *NAMED).returncode == 0
+    assert run(folder, *COMMAND).returncode == 1
+
+
+@pytest.mark.parametrize("answer", ["", "n", "no", "sure", "Y E S"])
+def test_any_answer_but_yes_runs_nothing(folder: Path, run: Run, answer: str) -> None:
+    done = run(folder, *COMMAND, answer=answer)
+    assert done.returncode == 1
+    assert "the plugin was not allowed, so nothing was run" in done.stderr
+    assert not ran(folder)
+    assert not state_dir().exists()
+
+
+def test_yes_is_asked_for_once_and_only_for_this_file(
+    folder: Path, run: Run, tmp_path: Path
+) -> None:
+    done = run(folder, *COMMAND, answer="y")
+    assert done.returncode == 0
+    sha = read_plugin(folder / "trap.py").sha256
+    assert f"{folder / 'trap.py'} ({TRAP.count(chr(10))} lines, SHA-256 {sha})" in done.stderr
+    assert ran(folder)
+    # Not again, neither here nor in a script.
+    done = run(folder, *COMMAND, answer="n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert run(folder, *COMMAND).returncode == 0
+    # But for other bytes, and for another folder.
+    other = shutil.copytree(folder, tmp_path / "other")
+    ran(other)
+    assert run(other, *COMMAND).returncode == 1
+    assert not ran(other)
+    (folder / "trap.py").write_text(TRAP + "\n", encoding="utf-8")
+    ran(folder)
+    assert run(folder, *COMMAND).returncode == 1
+    assert not ran(folder)
+
+
+def test_on_a_terminal(folder: Path) -> None:
+    """The question is on the error output; without an answer nothing runs."""
+    for typed, status in ((b"\x04", 1), (b"yes\n", 0)):
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "dnnstack.cli", *COMMAND],
+            cwd=folder,
+            stdin=slave,
+            stdout=subprocess.PIPE,
+            stderr=slave,
+        )
+        os.close(slave)
+        seen = b""
+        while b"[y/N] " not in seen:
+            seen += os.read(master, 4096)
+        os.write(master, typed)
+        out, _ = process.communicate(timeout=120)
+        os.close(master)
+        assert process.returncode == status
+        assert (b"schedule: flat" in out) == ran(folder) == (status == 0)
+
+
+def test_an_answer_that_cannot_be_remembered_holds_for_this_time(folder: Path, run: Run) -> None:
+    state_dir().parent.write_text("in the way")
+    done = run(folder, *COMMAND, answer="yes")
+    assert done.returncode == 0
+    assert "the answer cannot be remembered: Not a directory" in done.stderr
+    assert ran(folder)
+
+
+def test_a_run_and_its_checkpoints_run_nothing(folder: Path, run: Run, tmp_path: Path) -> None:
+    """A stranger's folder, with the plugin everywhere that it could be looked for."""
+    done = run(folder, "train", "--config", "mine.yaml", *NAMED)
+    assert done.returncode == 0, done.stderr
+    stranger = tmp_path / "stranger"
+    shutil.copytree(folder / "runs", stranger / "runs", symlinks=True)
+    at = stranger / "runs" / "mine"
+    places = (stranger, at, at / "checkpoints", stranger / "runs")
+    for place in places:
+        shutil.copy(folder / "trap.py", place)
+    file, config = "runs/mine/checkpoints/step-4.safetensors", "runs/mine/config.yaml"
+    for line in (
+        ("eval",),
+        ("eval", "--run", "mine"),
+        ("eval", "--checkpoint", file),
+        ("predict", "p.png"),
+        ("predict", "--checkpoint", file, "p.png"),
+        ("train", "--config", config, "--resume"),
+        ("train", "--config", config, "--resume", file),
+        ("train", "--config", "digits.yaml", "--device", "numpy", "--resume", "runs/mine"),
+        ("config", "--config", config),
+        ("runs",),
+    ):
+        done = run(stranger, *line, answer="y")
+        assert "[y/N]" not in done.stderr, line
+        assert done.returncode == (0 if line == ("runs",) else 1), done.stderr
+        assert not any(map(ran, places)), line
+        if line[0] in ("eval", "predict"):
+            assert "needs the plugin trap.py (SHA-256 " in done.stderr
+            assert "give the file with --plugin trap.py" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["../trap.py", "/tmp/trap.py", "a/trap.py", "trap", "trap.py\\n", "~/trap.py", ".py"]
+)
+def test_a_config_names_files_of_its_own_folder_alone(folder: Path, run: Run, name: str) -> None:
+    (folder / "mine.yaml").write_text(CONFIG.replace("trap.py", f'"{name}"'), encoding="utf-8")
+    shutil.copy(folder / "trap.py", folder.parent)
+    done = run(folder, *COMMAND, answer="y")
+    assert done.returncode == 1
+    assert "expected the name of a Python file in the config's folder" in done.stderr
+    assert not ran(folder)
+    assert not ran(folder.parent)
+
+
+def test_a_key_on_the_command_line_names_no_plugin(folder: Path, run: Run) -> None:
+    for assignment in ("plugins=trap.py", " plugins = [trap.py]", "plugins.0.file=trap.py"):
+        done = run(folder, "config", "--config", "lenet.yaml", "--set", assignment, answer="y")
+        assert done.returncode == 1
+        assert "--set plugins: name the file with --plugin instead" in done.stderr
+    assert not ran(folder)
+
+
+def test_a_hash_in_the_config_must_be_right(folder: Path, run: Run) -> None:
+    sha, wrong = read_plugin(folder / "trap.py").sha256, "ab" * 32
+    remember(read_plugin(folder / "trap.py"))
+    text = CONFIG.replace("trap.py", f"{{file: trap.py, sha256: {sha}}}")
+    (folder / "mine.yaml").write_text(text, encoding="utf-8")
+    assert run(folder, *COMMAND).returncode == 0
+    (folder / "mine.yaml").write_text(text.replace(sha, wrong), encoding="utf-8")
+    ran(folder)
+    done = run(folder, *COMMAND)
+    assert done.returncode == 1
+    assert f"has the SHA-256 {sha}, the config asks for {wrong}" in done.stderr
+    assert not ran(folder)
+
+
+@pytest.mark.parametrize("mode", ["folder", "file", "link"])
+def test_a_record_that_others_could_have_written_is_not_used(folder: Path, mode: str) -> None:
+    code = read_plugin(folder / "trap.py")
+    remember(code)
+    assert is_trusted(code)
+    record = state_dir() / "trusted-plugins"
+    if mode == "folder":
+        state_dir().chmod(0o777)
+    elif mode == "file":
+        record.chmod(0o666)
+    else:
+        shutil.move(record, folder / "theirs")
+        record.symlink_to(folder / "theirs")
+    assert not is_trusted(code)
+
+
+def test_a_record_is_private_and_has_a_line_for_a_file(folder: Path) -> None:
+    odd = folder / "a\nb"
+    odd.mkdir()
+    shutil.copy(folder / "trap.py", odd)
+    for path in (folder / "trap.py", odd / "trap.py"):
+        remember(read_plugin(path))
+        remember(read_plugin(path))
+        assert is_trusted(read_plugin(path))
+    lines = (state_dir() / "trusted-plugins").read_text("ascii").splitlines()
+    assert len(lines) == 2
+    assert state_dir().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_name_with_a_forged_line_stays_on_its_line(folder: Path, run: Run) -> None:
+    odd = folder / "x\ndnnstack: forged\x1b[2J"
+    odd.mkdir()
+    for name in ("mine.yaml", "trap.py"):
+        shutil.copy(folder / name, odd)
+    done = run(odd, *COMMAND, answer="n")
+    assert done.returncode == 1
+    assert "\x1b[2J" not in done.stderr
+    assert "\ndnnstack: forged" not in done.stderr
