@@ -100,9 +100,10 @@ def main() -> None:
             rate, core = decode_rate(folder, threads, folder / f"cache-{threads}")
             print(f"{threads} threads: {rate:.0f} pictures/s; {core:.0f} a second of one core")
             threads *= 2
-        bare = bare_images_per_second(options, 5)
-        for title in ("empty cache", "decoded before"):
+        for title in ("empty cache", "decoded before", "decoded before"):
+            before = bare_images_per_second(options, 5)
             seconds, rate = trained(folder, options, folder / "cache-train")
+            bare = (before + bare_images_per_second(options, 5)) / 2
             print(
                 f"{title}: {seconds:.1f} s in all; training {rate:.0f} images/s, "
                 f"{rate / bare:.1%} of the bare step's {bare:.0f}"
