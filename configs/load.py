@@ -19,6 +19,7 @@ from .document import Node, Place, Problem
 from .expand import Expander
 from .find import find_config, read_text
 from .from_objects import LABEL, as_document
+from .layer_places import shown_path
 from .overrides import apply_override, is_of_block, is_of_plugins
 from .paths import with_folders
 from .plugins import NONE, Plugins, prepare, with_plugins
@@ -258,7 +259,7 @@ class _Composer:
         self._note_at(self._place(event.start_mark), message)
 
     def _note_at(self, place: Place, message: str) -> None:
-        self.problems.append(Problem(place, ".".join(self.path), message))
+        self.problems.append(Problem(place, shown_path(self.path), message))
 
 
 def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:

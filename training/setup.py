@@ -16,6 +16,7 @@ from .network import Network
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, make_sections
+from .share import ALONE, Share
 from .weights.start import Start
 
 
@@ -24,7 +25,7 @@ class Setup:
     """What is trained, and on what: all that a session needs but a device.
 
     ``scaling`` is how the pictures of ``data``, the training set, are preprocessed. ``start``: the
-    first weights, as far as they are not initialised.
+    first weights, as far as they are not initialised. ``share`` is what this process computes.
     """
 
     config: RunConfig
@@ -33,11 +34,13 @@ class Setup:
     plan: Plan
     data: ImageSet
     start: Start | None = None
+    share: Share = ALONE
 
     def sections(self) -> Sections:
         """Raises ConfigError, also for weights of classes that do not fit the data."""
         self.network.loss.class_weights = class_weights(self.config, self.data, self.plan.train)
-        return make_sections(self.config, self.network, self.scaling, self.plan, len(self.data))
+        given = (self.config, self.network, self.scaling, self.plan, len(self.data))
+        return make_sections(*given, self.share)
 
     def fresh(self) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.

@@ -158,7 +158,7 @@ def test_numbers_of_numpy_and_paths_in_a_dict(config: dict[str, Any], tmp_path: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layers": ["flaten"]}, r"config: layers\.\w+: unknown layer 'flaten'; did you mean"),
+        ({"layers": ["flaten"]}, r"config: layer 1: unknown layer 'flaten'; did you mean"),
         ({"optimizer": {"type": "sgd"}}, r"config: optimizer\.lr: required key is missing"),
         ({"seed": "1"}, r"config: seed: expected a whole number \(got '1'; write 1\)"),
         ({"seed": 1.5}, r"config: seed: expected a whole number \(got 1\.5\)"),

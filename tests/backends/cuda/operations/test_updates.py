@@ -85,7 +85,8 @@ def trained(backend, rule, precision, residency="device", augment=()):
             augment=augment,
             first_step=first,
         )
-        update = network.update_graph(rule, TOTAL, per_epoch, first) if rule.parts > 1 else None
+        later = (TOTAL, per_epoch, first, graph)
+        update = network.update_graph(rule, *later) if rule.parts > 1 else None
         phases.append((first, graph, update))
     evaluate = network.evaluate_graph(COUNT, "train", COUNT, 1, scaling)
     evaluate = rule.evaluated(evaluate, parameters, statistics)
