@@ -16,9 +16,10 @@ from .backends.base import Backend
 from .backends.select import Device, open_backend
 from .common.errors import DatasetError
 from .configs import RunConfig
-from .datasets import Downloads, ImageSet, data_root
+from .datasets import Downloads, ImageSet
 from .inputs import Pictures, as_inputs, as_labels
 from .training import evaluate as evaluation
+from .training.assemble import data_folder
 from .training.evaluate import Evaluation, Part
 from .training.forward import Forward
 from .training.predict import Prediction
@@ -198,7 +199,7 @@ class Classifier:
         trained_on = data_folder_of(trained.checkpoint, self._notice)
         # A file that is not in its run's folder may be anybody's: none of its paths are used.
         config_root = trained.config.data.root if run_of_checkpoint(trained.path) else None
-        root = data_root(data_dir, config_root, trained_on)
+        root = data_folder(trained.config, data_dir, config_root, trained_on)
         return evaluation.load_part(trained, part, root, dataset, downloads)
 
     def evaluate_part(

@@ -20,11 +20,13 @@ from .common.errors import Interrupted
 from .common.printable import printable_lines
 from .configs import LoadedConfig, RunConfig, load_mapping, placed
 from .configs import load_config as load_file
-from .datasets import Downloads, data_root
+from .datasets import Downloads
 from .history import History
 from .reports.live_curves import LiveCurves
 from .reports.plots import draw_curves
 from .reports.training_text import summary
+from .training.alone import Company
+from .training.assemble import data_folder
 from .training.listener import Listener, Summary
 from .training.records.resume import Resume, open_resume
 from .training.records.runs import LATEST, find_run, latest_run_of
@@ -112,11 +114,18 @@ def train(
 
 
 def open_device(
-    loaded: LoadedConfig, resuming: bool, capture: bool, notice: Callable[[str], None]
+    loaded: LoadedConfig,
+    resuming: bool,
+    capture: bool,
+    notice: Callable[[str], None],
+    threads: int | None = None,
 ) -> Backend:
-    """The backend of a config's ``run.device``. Raises BackendUnavailableError."""
+    """The backend of a config's ``run.device``; ``threads``: where the config does not say it.
+
+    Raises BackendUnavailableError.
+    """
     machine = loaded.config.run
-    backend = open_backend(machine.device, machine.threads, notice, capture)
+    backend = open_backend(machine.device, machine.threads or threads, notice, capture)
     if resuming and loaded.overridden("run", "precision"):
         # The precision of a checkpoint may fall back to fp32; one given here may not.
         backend.precision(machine.precision)
@@ -149,26 +158,30 @@ def fit(
     stop_requested: Callable[[], bool],
     data_dir: Path | None,
     downloads: Downloads | None,
+    company: Callable[[str], Company | None] = lambda trained_on: None,
 ) -> Summary:
     """Train on the data of ``data_dir``; see ``training.trainer.train``.
 
-    A resumed training uses the data folder of its run if nothing names another.
+    A resumed training uses the data folder of its run if nothing names another; ``company`` makes
+    that of the trainer, given this folder.
     """
     typed = loaded.packaged or any(loaded.overridden(*key) for key in _INIT_FROM)
     config = anchored(loaded.config, Path() if typed else loaded.path.parent)
     trained_on = ""
     with placed(loaded):
-        if resumed is not None and resumed.checkpoint is not None and not config.data.root:
+        if resumed is not None and resumed.checkpoint and not loaded.names_data_folder:
             trained_on = data_folder_of(resumed.checkpoint, listener.notice)
+        with_others = company(trained_on)
         return run_training(
             config,
             backend,
-            data_root(data_dir, config.data.root, trained_on),
+            data_folder(config, data_dir, config.data.root, trained_on),
             resume=resumed,
             listener=LiveCurves(listener),
             stop_requested=stop_requested,
             file=loaded.path,
             downloads=downloads,
+            company=with_others,
         )
 
 

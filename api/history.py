@@ -11,7 +11,7 @@ from .training.records.run_log import CSV
 from .training.records.state import Best
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class History:
     """How a training went.
 
@@ -31,6 +31,13 @@ class History:
     best: Best | None
     goal: bool | None
     seconds: float
+
+    def __repr__(self) -> str:
+        best = f", best {self.best.accuracy:.2%} on validation" if self.best is not None else ""
+        return (
+            f"<History of {str(self.run)!r}: {self.state} at step {self.step} (epoch "
+            f"{self.epoch:.2f}){best}, {self.seconds:.1f} s>"
+        )
 
     @classmethod
     def of(cls, done: Summary) -> History:

@@ -59,16 +59,27 @@ def code_digest(package: str, *folders: str) -> str:
 
 
 def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
-    """The sections that train: choices are timed on them, and their bits must be kept."""
+    """The sections that train: choices are timed on them, and their bits must be kept.
+
+    Without what several processes do together, for none waits for the timing of another.
+    """
     return {
-        name: graph
+        name: _alone(graph)
         for name, graph in sections.items()
         if any(isinstance(op, (ParameterUpdate, Accumulate)) for op in graph.ops)
     }
 
 
+def _alone(graph: Graph) -> Graph:
+    alone = [op for op in graph.ops if not op.shared_out]
+    return graph if len(alone) == len(graph.ops) else graph.with_ops(alone)
+
+
 def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
-    """SHA-256 over the operations, shapes and attributes of all sections, and ``extra``."""
+    """SHA-256 over the operations, shapes and attributes of all sections, and ``extra``.
+
+    Of those of ``training_sections`` it does not depend on how many processes share out a batch.
+    """
     parts = [repr(extra)]
     for name, graph in sorted(sections.items()):
         parts += [f"\n{name}\n", *map(_described, graph.ops)]
@@ -77,7 +88,11 @@ def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:
 
 def _described(op: Op) -> str:
     # Nor does any choice depend on the seed, the key of random numbers.
-    fields = [item for item in vars(op).items() if item[0] not in ("origin", "key", "keys")]
+    left = {"origin", "key", "keys"}
+    if isinstance(op, Accumulate):
+        # Those of this process, and where their sums wait; the scale tells how many there are.
+        left |= {"parts", "pending"}
+    fields = [item for item in vars(op).items() if item[0] not in left]
     parts = [f"{name}={_brief(value)}" for name, value in fields]
     return ";".join([type(op).__name__, *parts]) + "\n"
 

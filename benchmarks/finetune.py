@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--archive", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="of the seven classes")
     parser.add_argument("--folder", type=Path, help="keep pictures and runs here")
     options = parser.parse_args()
@@ -153,7 +154,7 @@ def main() -> None:
             call("train", "--config", str(config), "--runs-dir", str(base), *given)
         print(f"the seven classes: {accuracy(base):.2%} of their test pictures", flush=True)
         found: dict[str, list[float]] = {way: [] for way in WAYS}
-        for seed in range(1, options.seeds + 1):
+        for seed in range(options.first, options.first + options.seeds):
             few, test = draw(folder, seed), folder / "three" / "test"
             config = write(folder / "three.yaml", few, test, 3, 20, f"{{max_steps: {STEPS}}}")
             for way, changes in WAYS.items():

@@ -34,8 +34,12 @@ class Version:
         if not package.exists():
             package.mkdir(parents=True)
             for folder in checkout.iterdir():
-                if (folder / "__init__.py").exists():
+                if (folder / "__init__.py").exists() and folder.name != "api":
                     (package / folder.name).symlink_to(folder)
+            for file in (checkout / "api").glob("*.py"):
+                (package / file.name).symlink_to(file)
+            # Without it an installed package would be taken; earlier versions have none.
+            (package / "__init__.py").touch()
         worker = [sys.executable, str(checkout / "benchmarks" / "gpu_worker.py")]
         environment = {"PYTHONPATH": str(package.parent), "DNNSTACK_CACHE": str(scratch / "cache")}
         self._process = subprocess.Popen(

@@ -59,6 +59,35 @@ def note(text: str) -> None:
         _stderr(f"dnnstack: {printable(text)}")
 
 
+class HeldNotes:
+    """Notes about what comes next, which are told once it comes: not before an error instead."""
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._told = False
+
+    def __call__(self, text: str) -> None:
+        if self._told:
+            note(text)
+        else:
+            self._held.append(text)
+
+    def tell(self) -> None:
+        """Print them, and the next ones at once."""
+        held, self._held, self._told = self._held, [], True
+        for text in held:
+            note(text)
+
+    @contextmanager
+    def told_on_error(self) -> Iterator[None]:
+        """An error in this block is one of those that the notes are about."""
+        try:
+            yield
+        except Exception:
+            self.tell()
+            raise
+
+
 def error(text: str) -> None:
     """Print an error on stderr; the command may continue or end.
 

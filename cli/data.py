@@ -49,11 +49,11 @@ def data(
 
     from ..common.errors import DatasetError
     from ..configs import load_config, placed
-    from ..datasets import data_root
     from ..reports.contact_sheet import ELSEWHERE, check_png
     from ..reports.data_report import report
     from ..reports.data_samples import save_samples
     from ..reports.data_text import as_text
+    from ..training.assemble import data_folder
     from . import downloading
 
     if save is not None and no_sheet:
@@ -64,7 +64,8 @@ def data(
     config = loaded.config
     sheet = save or Path(f"{config.name}-samples.png")
     with placed(loaded):
-        found = report(config, data_root(data_dir, config.data.root), downloading.policy(offline))
+        root = data_folder(config, data_dir, config.data.root)
+        found = report(config, root, downloading.policy(offline))
     console.say(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
     # The rows of a table are no pictures.
     if no_sheet or (save is None and config.data.dataset.type == "table"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from ..common.machine_load import Others
 from . import console, options, plugins
+from . import ranks as several
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 )
 @options.json_output("one JSON object")
 @options.device("run.device of the config")
+@several.option
 @options.no_graph
 def explain(
     reference: str,
@@ -39,6 +42,7 @@ def explain(
     as_json: bool,
     device: Device | None,
     threads: int | None,
+    ranks: int | None,
     no_graph: bool,
 ) -> None:
     """Show what a training step is made of, layer by layer.
@@ -56,15 +60,20 @@ def explain(
     from ..reports import explain as explaining
     from ..reports.explain_text import as_text
 
-    loaded = load_config(reference, overrides, plugins.opened(plugin))
-    machine = loaded.config.run
-    backend = open_backend(
-        device or machine.device, threads or machine.threads, console.note, not no_graph
-    )
+    team = several.joined(ranks)
+    with nullcontext() if team is None else team.together():
+        loaded = load_config(reference, overrides, plugins.opened(plugin))
+        machine = loaded.config.run
+        count = several.threads(threads or machine.threads, team)
+        backend = open_backend(device or machine.device, count, console.note, not no_graph)
     others = Others()
-    with placed(loaded):
-        explanation = explaining.explain(loaded.config, loaded.path, backend, measure, console.note)
-    if measure and backend.waiting_threads and (remark := others.remark()):
+    with placed(loaded), several.explaining(team) as (share, agreed):
+        explanation = explaining.explain(
+            loaded.config, loaded.path, backend, measure, console.note, share, agreed
+        )
+    if team is not None and team.rank:
+        return
+    if team is None and measure and backend.waiting_threads and (remark := others.remark()):
         console.note(remark)
     if as_json:
         console.say(json.dumps(explanation.to_json(), indent=1))

@@ -23,6 +23,7 @@ from .data import data
 from .doctor import doctor
 from .evaluate import evaluate
 from .explain import explain
+from .new import new
 from .predict import predict
 from .runs import runs
 from .summary import summary
@@ -64,7 +65,7 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, evaluate, predict, runs, weights, data, summary, explain, config, doctor),
+    *(train, evaluate, predict, new, runs, weights, data, summary, explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     dnnstack.add_command(command)
@@ -105,10 +106,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), 2)
     except DnnstackError as error:
         return _complain(str(error), 1)
-    except Exception as error:
-        if (fault := _fault_of_plugin(error)) is None:
-            raise
-        return _complain(str(fault), 1)
     except MemoryError as error:
         detail = f" ({printable(error)})" if str(error) else ""
         return _complain(
@@ -116,15 +113,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "other programs",
             1,
         )
-    except OSError as error:
-        if error.errno not in _FULL:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return _complain(_unwritten(error), 1)
+        if (fault := _fault_of_plugin(error)) is None:
             raise
-        if error.filename is not None:
-            return _complain(f"{error.filename}: {error.strerror}", 1)
-        console.drop_output()
-        return _complain(
-            f"standard output: cannot be written: {error.strerror}; the output is incomplete", 1
-        )
+        return _complain(str(fault), 1)
+
+
+def _unwritten(error: OSError) -> str:
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    console.drop_output()
+    return f"standard output: cannot be written: {error.strerror}; the output is incomplete"
 
 
 def _fault_of_plugin(error: Exception) -> DnnstackError | None:

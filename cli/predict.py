@@ -104,10 +104,12 @@ def predict(
     if as_json and as_csv:
         raise UsageError("--json and --csv cannot be used together")
     plugins.load(plugin)
-    model = open_classifier(
-        run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
-        console.note,
-    )  # fmt: skip
+    notes = console.HeldNotes()
+    with notes.told_on_error():
+        model = open_classifier(
+            run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
+            notes,
+        )  # fmt: skip
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)
@@ -127,6 +129,7 @@ def predict(
             console.error(str(answer))
             status = _UNREADABLE
             continue
+        notes.tell()
         if min_probability is not None and not answer.sure:
             status = status or _NOT_SURE
         if colours:

@@ -68,13 +68,19 @@ class Lines(Listener):
     """Listens to a training; prints a line for each line of its log and each validation.
 
     ``advice`` is called whenever a line is logged, until it returns a text, which is then noted.
+    ``opening`` is called once nothing stands in the way of the training: what it prints would only
+    keep a reader from the message if something did.
     """
 
     advice: Callable[[], str] | None = None
+    opening: Callable[[], None] = staticmethod(lambda: None)
     _printed = 0.0
 
     def notice(self, text: str) -> None:
         console.note(text)
+
+    def prepared(self) -> None:
+        self.opening()
 
     def initialized(self, start: Start) -> None:
         say(training_text.initialized(start))

@@ -26,12 +26,20 @@ from . import console, options, plugins
     metavar="N",
     help="Pictures in a training step; default: data.batch_size of the config.",
 )
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Show what one of N processes that train together needs, and what it sends in a step.",
+)
 @options.json_output("one JSON object")
 def summary(
     reference: str,
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     batch_size: int | None,
+    ranks: int,
     as_json: bool,
 ) -> None:
     """Show a network as a table: layers, parameters, operations, memory.
@@ -49,7 +57,7 @@ def summary(
 
     loaded = load_config(reference, overrides, plugins.opened(plugin))
     with placed(loaded):
-        result = summarize(loaded.config, loaded.path, batch_size)
+        result = summarize(loaded.config, loaded.path, batch_size, ranks)
     if as_json:
         console.say(json.dumps(result.to_json(), indent=1))
     else:

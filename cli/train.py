@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ import click
 from ..common.machine_load import Others, Watch
 from ..common.printable import printable
 from . import completion, console, options, plugins
+from . import ranks as several
 from .signals import StopSignals
 
 _LATEST = "latest"
@@ -50,6 +51,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     "name and shape; see docs/finetuning.md.",
 )
 @options.device("run.device of the config")
+@several.option
 @options.no_graph
 @options.data_dir
 @options.runs_dir("run.dir of the config")
@@ -61,6 +63,7 @@ def train(
     init_from: Path | None,
     device: str | None,
     threads: int | None,
+    ranks: int | None,
     no_graph: bool,
     data_dir: Path | None,
     offline: bool,
@@ -83,6 +86,7 @@ def train(
     from ..training.interrupt import NOTHING_SAVED
     from . import downloading, progress
 
+    team = several.joined(ranks)
     others = Others()
     if resume is not None and init_from is not None:
         raise click.UsageError(
@@ -100,27 +104,46 @@ def train(
     # An evaluation uses the data folder of the run, unless the environment names another.
     later = where if os.environ.get("DNNSTACK_DATA") else []
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
+    where += [] if ranks is None else ["--ranks", str(ranks)]
+    if team is not None and team.rank:
+        changes = (*overrides, *flags)
+        return several.follow(team, reference, changes, plugin, no_graph, data_dir, offline)
     with StopSignals("" if console.is_quiet() else _ENDING) as stop:
         try:
-            # The config may be a pipe that nobody writes to.
-            with stop.raising(Interrupted(NOTHING_SAVED)):
-                loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
-            found = "ships with the package" if loaded.packaged else printable(loaded.path)
-            progress.remark(f"config      {loaded.config.name} ({found})")
-            backend = open_device(loaded, resume is not None, not no_graph, console.note)
-            progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
-            advice = others.advice(backend.waiting_threads)
-            if advice:
-                console.note(advice)
-            resumed = find_resume(resume, loaded, console.note)
+            with nullcontext() if team is None else team.together():
+                # The config may be a pipe that nobody writes to.
+                with stop.raising(Interrupted(NOTHING_SAVED)):
+                    loaded = load_config(reference, (*overrides, *flags), plugins.opened(plugin))
+                backend = open_device(
+                    loaded,
+                    resume is not None,
+                    not no_graph,
+                    console.note,
+                    several.threads(None, team),
+                )
+                resumed = find_resume(resume, loaded, console.note)
+            # Ranks are no other programs to each other.
+            advice = "" if team is not None else others.advice(backend.waiting_threads)
             listener = progress.listener()
-            if backend.waiting_threads > 1 and not advice:
+            if backend.waiting_threads > 1 and not advice and team is None:
                 listener.advice = Watch(backend.waiting_threads)
+
+            def opening() -> None:
+                found = "ships with the package" if loaded.packaged else printable(loaded.path)
+                progress.remark(f"config      {loaded.config.name} ({found})")
+                progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
+                if team is not None:
+                    progress.remark(several.described(team))
+                if advice:
+                    console.note(advice)
+
+            listener.opening = opening
             with closing(listener):
                 done = fit(
                     loaded,
                     backend,
                     resumed,
+                    company=several.company(team, loaded.config, backend),
                     listener=listener,
                     stop_requested=stop.requested,
                     data_dir=data_dir,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from . import completion, console, options
+from . import completion, console, options, plugins
 
 
 @click.command(
@@ -20,6 +20,7 @@ from . import completion, console, options
 @click.argument("source", metavar="RUN|FILE", shell_complete=completion.sources)
 @options.config(required=False)
 @options.overrides
+@options.plugin
 @click.option(
     "--save",
     type=options.Named(),
@@ -33,6 +34,7 @@ def weights(
     source: str,
     reference: str | None,
     overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
     save: Path | None,
     as_json: bool,
     runs_dir: Path | None,
@@ -51,12 +53,12 @@ def weights(
     from ..training.weights.source import open_source
     from ..training.weights.start import begin
 
-    if overrides and reference is None:
-        raise click.UsageError("--set changes a config; give one with --config")
+    if (overrides or plugin) and reference is None:
+        raise click.UsageError("--set and --plugin are about a config; give one with --config")
     found = open_source(source, runs_dir or Path("runs"), console.note)
     start = None
     if reference is not None:
-        loaded = load_config(reference, overrides)
+        loaded = load_config(reference, overrides, plugins.opened(plugin))
         with placed(loaded):
             network = build_network(loaded.config, describe_data(loaded.config), loaded.path)
             wanted = loaded.config.init_from

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .document import Node, Place, Problem
+from .layer_places import shown_path
 from .schema.layers import LAYER_KINDS
 from .suggest import did_you_mean
 
@@ -42,7 +43,7 @@ class _Reader:
 
     def _note(self, place: Place | None, message: str, *path: str) -> None:
         assert place is not None
-        self.problems.append(Problem(place, ".".join(("blocks", self.name, *path)), message))
+        self.problems.append(Problem(place, shown_path(("blocks", self.name, *path)), message))
 
     def block(self, node: Node) -> Block | None:
         name = self.name

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from ..common.options import LARGEST
 from .blocks import PARAMETER, REPEAT, Block, read_blocks
 from .document import Node, Place, Problem
+from .layer_places import shown_path
 from .schema.layers import LAYER_KINDS, NESTED
 from .suggest import did_you_mean, nearest
 
@@ -81,7 +82,7 @@ class Expander:
 
     def _note(self, place: Place | None, at: Scope | Node, message: str) -> None:
         assert place is not None
-        self._problems.append(Problem(place, ".".join(at.path), message, at.note))
+        self._problems.append(Problem(place, shown_path(at.path), message, at.note))
 
     # ------------------------------------------------------------ layers
 

@@ -19,7 +19,9 @@ from .document import Node, Place, Problem
 from .expand import Expander
 from .find import find_config, read_text
 from .from_objects import LABEL, as_document
+from .layer_places import shown_path
 from .overrides import apply_override, is_of_block, is_of_plugins
+from .paths import with_folders
 from .plugins import NONE, Plugins, prepare, with_plugins
 from .scalars import resolve
 from .schema.run import RunConfig
@@ -54,6 +56,12 @@ class LoadedConfig:
             node = node and node.child(part)
         return node is not None and node.place.rank > 0
 
+    @property
+    def names_data_folder(self) -> bool:
+        """Whether ``data.root`` is written in the file or in an override."""
+        data = self.document.child("data")
+        return data is not None and data.child("root") is not None
+
 
 def load_config(
     reference: str | Path, overrides: Sequence[str] = (), plugins: Plugins = NONE
@@ -61,6 +69,7 @@ def load_config(
     """The config at ``reference``, ``./lenet.yaml`` before the packaged ``lenet.yaml``.
 
     overrides: ``key.path=value``, as in ``optimizer.lr=0.05`` or ``layers.0.filters=32``.
+    Relative folders of data count from the file, those in overrides from the working directory.
     plugins: which code it may use. Raises ConfigError with every problem, each with its place.
     """
     found = find_config(reference)
@@ -68,6 +77,9 @@ def load_config(
     text = read_text(found)
     name, folder = safe_name(found.path.stem), found.path.parent
     config, root = _parse(text, found.label, name, overrides, folder, plugins)
+    # One of the package, or one that comes from a pipe, has no folder of the user's.
+    own = None if found.packaged or not found.path.is_file() else folder.absolute()
+    config = with_folders(config, root, own)
     return LoadedConfig(config, found.path, found.packaged, text, root)
 
 
@@ -79,6 +91,7 @@ def load_mapping(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Loa
     problems: list[Problem] = []
     root = as_document(table, problems)
     config, root = _read(root, problems, LABEL, "run", overrides)
+    config = with_folders(config, root, Path.cwd())
     return LoadedConfig(config, Path(LABEL), False, "", root)
 
 
@@ -246,7 +259,7 @@ class _Composer:
         self._note_at(self._place(event.start_mark), message)
 
     def _note_at(self, place: Place, message: str) -> None:
-        self.problems.append(Problem(place, ".".join(self.path), message))
+        self.problems.append(Problem(place, shown_path(self.path), message))
 
 
 def _explained(error: yaml.MarkedYAMLError) -> tuple[str, Any]:

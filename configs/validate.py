@@ -10,7 +10,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ..common.errors import ConfigError
+from .blocks import REPEAT
 from .document import Node, Place, Problem
+from .layer_places import shown_path
 from .schema.base import Model, NamedModel, TypedModel
 from .schema.extended import config_model
 from .schema.layer_base import LayerConfig
@@ -115,6 +117,11 @@ class _Spot:
     note: str = ""
     missing: bool = False
     broken: bool = False
+    label: str = ""
+
+    def shown(self) -> str:
+        """The path in a message."""
+        return shown_path(self.path, self.label)
 
     def descend(self, key: str | int) -> None:
         self.path.append(str(key))
@@ -123,7 +130,11 @@ class _Spot:
             self.missing = isinstance(key, str)
             return
         self.node = child
+        self.label = ".".join(part for part in (self.label, child.label) if part)
         if child.path:
+            if child.note or REPEAT in child.path:
+                # A layer of a block or repeat is several, with a name each.
+                self.label = ""
             self.path, self.note = list(child.path), child.note
         self.key_place = child.key_place
         self.broken = self.broken or child.broken
@@ -160,7 +171,7 @@ def _meant(root: Node, errors: list[ErrorDetails]) -> set[str]:
     """The paths of the keys that unknown keys beside them were probably meant to be."""
     spots = [_locate(root, e["loc"]) for e in errors if e["type"] == "extra_forbidden"]
     return {
-        ".".join([*spot.path[:-1], near])
+        shown_path([*spot.path[:-1], near], spot.label)
         for spot in spots
         if spot.above and (near := nearest(spot.path[-1], keys(spot.above)))
     }
@@ -178,7 +189,7 @@ def _at(spot: _Spot, details: ErrorDetails) -> Problem | None:
         return None
     if context.get("missing"):
         spot.path.pop()
-    path = ".".join(spot.path)
+    path = spot.shown()
     at_key = spot.key_place or spot.node.place
     if kind == "extra_forbidden" or "inner" in context:
         return Problem(at_key, path, _unknown_key(spot))

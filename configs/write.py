@@ -28,7 +28,7 @@ def _emit(head: str, value: Any, indent: int, lines: list[str]) -> None:
     if isinstance(value, dict) and len(line) > _WIDTH:
         lines.append(margin + head)
         for key, inner in value.items():
-            _emit(f"{key}:", inner, indent + 2, lines)
+            _emit(f"{as_yaml(key)}:", inner, indent + 2, lines)
     elif isinstance(value, (list, tuple)) and (indent == 0 or len(line) > _WIDTH):
         lines.append(margin + head)
         _items(value, indent + 2, lines)
@@ -74,7 +74,9 @@ def _wrapped(line: str) -> list[str]:
 def flow(value: Any) -> str:
     """A value on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {flow(inner)}" for key, inner in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{as_yaml(key)}: {flow(inner)}" for key, inner in value.items()) + "}"
+        )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(flow(item) for item in value) + "]"
     return as_yaml(value)

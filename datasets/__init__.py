@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from .download import Downloads
 from .image_set import DataFile, DatasetInfo, ImageSet, Split
-from .loader import epoch_order, evaluation_order, split_validation, steps_per_epoch
+from .loader import (
+    balanced_order,
+    epoch_order,
+    evaluation_order,
+    split_validation,
+    steps_per_epoch,
+)
 from .picture_files import find_pictures
 from .pictures import Picture, Preparation, as_image, as_picture, read_picture
 from .registry import data_root, describe, files, load, names, source_of
@@ -19,6 +25,7 @@ __all__ = [
     "Split",
     "as_image",
     "as_picture",
+    "balanced_order",
     "data_root",
     "describe",
     "epoch_order",

@@ -40,9 +40,10 @@ def class_names(folder: Path) -> tuple[str, ...]:
     except OSError as error:
         raise DatasetError(
             f"{folder}: cannot be read ({error.strerror or error}); it should contain a folder of "
-            "pictures for each class. A relative path is relative to the data folder: "
-            "--data-dir, DNNSTACK_DATA or data.root. To examine only the network, give the "
-            "number of classes instead, as in classes: 5 beside 'train'"
+            "pictures for each class. A relative path counts from the folder of the config or, if "
+            "there is no such folder, from the data folder: --data-dir, DNNSTACK_DATA or "
+            "data.root. To examine only the network, give the number of classes instead, as in "
+            "classes: 5 beside 'train'"
         ) from None
     for name in names:
         if not name.isprintable():

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from ..backends.select import available_threads
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes, sha256_file
 from ..common.machine import main_memory
@@ -35,9 +37,11 @@ _LOG = logging.getLogger("dnnstack.datasets")
 # To be increased whenever the same file would give other pixels.
 _VERSION = 2
 _CHANNELS = {"rgb": 3, "grey": 1}
-# Each thread may hold a decoded picture of the largest size that is read.
-_THREADS = 4
-_CHUNK = 256
+# More threads wait for each other at the interpreter; each may hold a picture of the largest size
+# that is read, in two forms.
+_MOST_THREADS, _THREAD_BYTES = 32, 1 << 29
+# Pictures that a thread decodes in a row.
+_CHUNK = 16
 _NAMED = 10
 
 
@@ -172,18 +176,34 @@ def _decode(
         except OSError as error:
             return unreadable(path, error)
 
+    def several(places: range) -> list[str | DatasetError]:
+        return [decode(at) for at in places]
+
+    count = len(pictures)
+    places = (range(at, min(at + _CHUNK, count)) for at in range(0, count, _CHUNK))
     hashes: list[str | DatasetError] = []
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
-        for start in range(0, len(pictures), _CHUNK):
-            chunk = range(start, min(start + _CHUNK, len(pictures)))
-            for answer in threads.map(decode, chunk):
+    threads = decoding_threads()
+    with ThreadPoolExecutor(threads, "dnnstack-decode") as pool:
+        # So many that no thread waits while the answers of another are looked at.
+        ahead = deque(pool.submit(several, each) for each in islice(places, 2 * threads))
+        while ahead:
+            found = ahead.popleft().result()
+            for answer in found:
                 if isinstance(answer, DatasetError) and not skip:
+                    pool.shutdown(wait=False, cancel_futures=True)
                     raise DatasetError(
                         f"{answer}. Remove the file, or skip all such files with on_error: skip "
                         "beside 'train' in the config"
                     )
                 hashes.append(answer)
+            ahead.extend(pool.submit(several, each) for each in islice(places, 1))
     return hashes
+
+
+def decoding_threads() -> int:
+    """How many threads decode: one for each core, as far as memory allows for huge pictures."""
+    room = main_memory() // (4 * _THREAD_BYTES)
+    return max(1, min(available_threads(), _MOST_THREADS, room))
 
 
 def _readable(path: Path) -> bool:

@@ -62,6 +62,37 @@ def epoch_order(train_index: Index, seed: int, epoch: int, batch_size: int) -> I
     return train_index[order[: steps * batch_size]]
 
 
+def balanced_order(
+    train_index: Index, labels: Index, seed: int, epoch: int, batch_size: int
+) -> Index:
+    """As ``epoch_order``, but with every class equally often; labels: of the whole set.
+
+    A class fills its places with its samples in an order of their own, then in another one, and so
+    on through the epochs, so that all samples of a class are used equally often. Where the classes
+    do not divide the places, one place more for some, the same in every epoch. Keyed by (seed,
+    epoch); which places a class fills is a permutation of the epoch.
+    """
+    places = steps_per_epoch(len(train_index), batch_size) * batch_size
+    own = labels[train_index]
+    # A class of which all samples are held back for validation cannot be drawn.
+    classes = np.unique(own)
+    share, more = divmod(places, len(classes))
+    extra = np.sort(permutation(key(seed, "balanced extra"), 0, len(classes))[:more])
+    drawn = []
+    for at, label in enumerate(classes):
+        samples = train_index[own == label]
+        count = share + (at in extra)
+        stream = key(seed, "balanced class", str(label))
+        place, end = epoch * count, (epoch + 1) * count
+        while place < end:
+            turn, first = divmod(place, len(samples))
+            chosen = permutation(stream, turn, len(samples))[first : first + end - place]
+            drawn.append(samples[chosen])
+            place += len(chosen)
+    order = permutation(key(seed, "balanced order"), epoch, places)
+    return np.concatenate(drawn)[order]
+
+
 def evaluation_order(index: Index, batch_size: int) -> Index:
     """``index`` padded with -1 to whole batches: (ceil(n / batch_size) * batch_size,) int32.
 

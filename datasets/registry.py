@@ -82,10 +82,23 @@ def source_of(name: str) -> str:
 
 
 def data_root(
-    flag: Path | None = None, config_root: str | None = None, trained_on: str = ""
+    flag: Path | None = None,
+    config_root: str | None = None,
+    trained_on: str = "",
+    pictures: str = "",
 ) -> Path:
     """``--data-dir``, else ``DNNSTACK_DATA``, else the folder that a run was trained with, if it is
-    still there, else ``data.root``, else the cache's own folder."""
+    still there, else ``data.root``, else the cache's own folder.
+
+    pictures: a folder of the user's own pictures. If ``data.root`` contains it, ``data.root`` comes
+    before the environment, which says where the known data sets are, unless the run was trained
+    with another folder.
+    """
+    own = Path(config_root or "").expanduser()
+    beside = config_root and pictures and (own / Path(pictures).expanduser()).is_dir()
+    if flag is None and beside and trained_on in ("", str(own.absolute())):
+        _LOG.info("data folder: %s, by data.root of the config, with %s", own, pictures)
+        return own
     folder, source = _data_root(flag, config_root, trained_on)
     _LOG.info("data folder: %s, %s", folder, source)
     return folder

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -100,6 +101,21 @@ class Cutout(Augmentation):
         if self.size <= min(height, width):
             return ""
         return f"size {self.size} is larger than a side of the pictures"
+
+
+# Of which channel each channel is, by the number that is drawn.
+PERMUTATIONS = tuple(permutations(range(3)))
+
+
+class Recolour(Augmentation):
+    """Exchanges the three colours at random, and turns some of them into their negative.
+
+    Channel c becomes channel PERMUTATIONS[below(w0, 6)][c], or itself if there are not three, and
+    v becomes 255 - v if bit 31 - c % 32 of w1 is 1. It acts on the pixels of the picture before
+    all else, wherever it stands; the black and the colour that others put in stay as they are.
+    """
+
+    kind = "recolour"
 
 
 class Affine(Augmentation):

@@ -49,6 +49,16 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """running = (1 - momentum) running + weight value, where value is that of a part of a batch."""
+
+    running: Tensor
+    value: Tensor
+    momentum: float
+    weight: float
+
+
+@dataclass(frozen=True)
 class Origin:
     """The layer and phase that asked for an operation."""
 
@@ -78,6 +88,8 @@ class Op:
     updates: ClassVar[tuple[str, ...]] = ()
     # Floating-point operations for each number of the first tensor that is read.
     flops_each: ClassVar[int] = 0
+    # Whether it is there only because several processes share out the parts of a batch.
+    shared_out: ClassVar[bool] = False
 
     origin: tuple[Origin, ...] = ()
 
@@ -156,7 +168,8 @@ class Graph:
     ``results`` are the tensors that must be computed; ``prune`` drops what they do not need.
     ``training``: whether layers that differ between the two, such as batch norm and dropout, behave
     as in training. ``seed`` is what the random numbers drawn in this section are keyed by;
-    ``parts``: how many batches of the section make up one batch of the training.
+    ``parts``: how many batches of the section make up one batch of the training. ``moved``: the
+    running statistics that move when all of these are computed.
     """
 
     def __init__(
@@ -169,6 +182,7 @@ class Graph:
         self.parts = parts
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
+        self.moved: list[Moved] = []
         self._defined: dict[tuple[str, str], Tensor] = {}
         self._written: set[Tensor] = set()
         self._kept: dict[str, dict[str, Any]] = {}

@@ -8,7 +8,7 @@ from annotated_types import Interval
 
 from ..common.errors import ShapeError
 from ..common.options import Positive
-from ..graph.graph import Graph, Tensor
+from ..graph.graph import Graph, Moved, Tensor
 from ..graph.ops import (
     BatchNorm,
     BatchNormBackward,
@@ -66,12 +66,14 @@ class BatchNormLayer(Layer):
             "y": self.output(graph, x),
             "weight": self.weight,
             "bias": self.bias,
-            "running_mean": self.running_mean,
-            "running_var": self.running_var,
             "eps": self.eps,
         }
+        running: dict[str, Any] = {
+            "running_mean": self.running_mean,
+            "running_var": self.running_var,
+        }
         if not graph.training or self.frozen:
-            return graph.add(BatchNormInference(**fields))
+            return graph.add(BatchNormInference(**fields, **running))
         if x.size == x.shape[1]:
             if graph.parts > 1:
                 given = f"a part of {x.shape[0]} of {x.shape[0] * graph.parts} samples"
@@ -85,7 +87,17 @@ class BatchNormLayer(Layer):
         parts, shape = ("mean", "inverse_std"), x.shape[1:2]
         batch: dict[str, Any] = {p: graph.tensor(f"{self.name}.{p}", shape) for p in parts}
         graph.keep(self.name, x=x, **batch)
-        return graph.add(BatchNorm(**fields, **batch, momentum=self.momentum))
+        if graph.parts > 1:
+            running = {"var": self._moved(graph, x, batch["mean"])}
+        return graph.add(BatchNorm(**fields, **batch, **running, momentum=self.momentum))
+
+    def _moved(self, graph: Graph, x: Tensor, mean: Tensor) -> Tensor:
+        """Leave the running statistics to the update; returns the variance that it needs."""
+        var = graph.tensor(f"{self.name}.var", mean.shape)
+        m, count = self.momentum, x.size // x.shape[1]
+        graph.moved.append(Moved(self.running_mean, mean, m, m))
+        graph.moved.append(Moved(self.running_var, var, m, m * count / (count - 1)))
+        return var
 
     def backward(self, graph: Graph, dy: Tensor) -> Tensor:
         weight, bias = self.weight, self.bias

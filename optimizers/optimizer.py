@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..common.errors import ConfigError
 from ..graph.graph import Graph, Tensor
-from ..graph.ops import Accumulate, Average, ClipByNorm, GlobalNorm
+from ..graph.ops import Accumulate, AllReduce, Average, ClipByNorm, GlobalNorm
 from ..layers.layer import Parameter
 from .groups import RATES, Assigned, Group, assign
 from .rules import Member, Rule, state_of
@@ -24,7 +24,7 @@ class Optimizer:
 
     ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
     periodically replaces the parameters by another average. ``parts``: the number of parts in
-    which a batch is computed.
+    which a batch is computed; ``ranks``: the number of processes that share them out.
     """
 
     rule: Rule
@@ -32,10 +32,16 @@ class Optimizer:
     ema: bool = False
     lookahead: bool = False
     parts: int = 1
+    ranks: int = 1
 
     @property
     def name(self) -> str:
         return self.rule.kind
+
+    @property
+    def own_parts(self) -> int:
+        """How many parts of a batch each rank computes."""
+        return self.parts // self.ranks
 
     def assigned(self, parameters: Sequence[Parameter]) -> tuple[Assigned, ...]:
         """The parameters that are trained at some time. Raises ConfigError for an empty group."""
@@ -128,8 +134,10 @@ class Optimizer:
         # The rate that is reported is read from the main table, even if no parameter uses it.
         names = dict.fromkeys((RATES, *(rates for _, rates in members)))
         tables = {name: table(name) for name in names}
+        gradients = tuple(m.gradient for group in members.values() for m in group)
+        if self.ranks > 1 and members:
+            graph.add(AllReduce(values=gradients, ranks=self.ranks))
         if self.rule.clip_norm is not None and members:
-            gradients = tuple(m.gradient for group in members.values() for m in group)
             norm = graph.tensor("gradient_norm", (1,))
             graph.add(GlobalNorm(gradients=gradients, norm=norm))
             limit = self.rule.clip_norm
@@ -162,12 +170,15 @@ class Optimizer:
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
         trained = [one.parameter.tensor for one, (a, b) in spans if a <= first_step < b]
         if trained:
+            parts = self.own_parts
+            further = [f"{SUM}.{level}" for level in range(1, Accumulate.levels(parts))]
             graph.add(
                 Accumulate(
                     gradients=tuple(graph.gradient(tensor) for tensor in trained),
                     step=graph["step"],
                     sums=tuple(state_of(tensor, SUM) for tensor in trained),
-                    parts=self.parts,
+                    pending=tuple(state_of(tensor, f) for f in further for tensor in trained),
+                    parts=parts,
                     scale=scale,
                 )
             )

@@ -24,6 +24,8 @@ WHY = {
     "hypothesis": "draws the inputs of tests",
     "import-linter": "checks which folder may import which",
     "matplotlib": "curves and pictures of reports",
+    "mpi4py": "several processes (the extra `[mpi]`): calls MPI",
+    "mpich": "several processes (the extra `[mpi]`): MPI and its launcher",
     "mypy": "checks the types",
     "numpy": "arrays, and the reference of every operation",
     "onednn-cpu-gomp": "oneDNN, the library that computes on a CPU (x86-64)",
@@ -56,6 +58,8 @@ ACCEPTED = {
     "CC0-1.0",
     "HPND",
     "ISC",
+    # Use, changes and redistribution are permitted, as by MIT, if its notice is kept.
+    "LicenseRef-MPICH",
     "MIT",
     "MIT-CMU",
     "MPL-2.0",
@@ -90,7 +94,8 @@ _GPU = """
 The extras `[cuda12]` and `[cuda13]` install CuPy (MIT), NVIDIA's frontend of cuDNN (MIT), and
 NVIDIA's own libraries: cuBLAS, NVRTC, cuDNN and other parts of the CUDA Toolkit. The latter are
 proprietary; NVIDIA's licence agreements for the CUDA Toolkit and for cuDNN apply to them. They are
-not part of `release/test.txt`, and the tables do not list them.
+not part of `release/test.txt`, and the tables do not list them. The extras `[nccl12]` and
+`[nccl13]` add NVIDIA's NCCL, to which the licence applies that its package states.
 """
 
 

@@ -23,12 +23,15 @@ from ..training.network_size import blamed, check_memory
 from ..training.plan import make_plan
 from ..training.session import Session
 from ..training.setup import Setup
+from ..training.share import ALONE, Share
+from ..training.shared_parts import shared_out
 from ..training.stretches import Stretch
 from .fusion import replacements, same_op
 
 _FEWEST, _MOST = 3, 200
 _BUDGET = 1.0
 _STRETCHES = 5
+Agreed = Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -187,13 +190,22 @@ class Explanation:
 
 
 def explain(
-    config: RunConfig, file: Path, backend: Backend, measured: bool, notice: Callable[[str], None]
+    config: RunConfig,
+    file: Path,
+    backend: Backend,
+    measured: bool,
+    notice: Callable[[str], None],
+    share: Share = ALONE,
+    agreed: Agreed = lambda number: number,
 ) -> Explanation:
     """Compile the config's training step as training would, without its data.
 
-    measured: time every call on random pictures, and measure the machine's limits. Raises
-    ShapeError, ConfigError or DatasetError if the config cannot be trained.
+    measured: time every call on random pictures, and measure the machine's limits. ``share``: what
+    this process computes, if several explain together; ``agreed(number)`` is then the first one's
+    number, so that all do the same. Raises ShapeError, ConfigError or DatasetError if the config
+    cannot be trained.
     """
+    config, _ = shared_out(config, share.ranks, None)
     info = describe_data(config)
     network = build_network(config, info, file)
     check_memory(network, backend)
@@ -204,7 +216,7 @@ def explain(
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)
     plan = replace(plan, total_steps=steps, rates=still, tables=dict.fromkeys(plan.tables, still))
-    setup = Setup(config, network, scaling, plan, data)
+    setup = Setup(config, network, scaling, plan, data, share=share)
     with (
         blamed(network, config.data.batch_size),
         closing(Session(setup, backend, notice=notice)) as session,
@@ -219,8 +231,9 @@ def explain(
         if measured:
             session.initialize()
             session.run(1)
-            seconds, limits = _measure(executable, stretch), backend.limits()
-            step = _step_seconds(executable, stretch)
+            seconds = _measure(executable, stretch, agreed)
+            step = _step_seconds(executable, stretch, agreed)
+            limits = backend.limits()
         sections = [
             _operations(plain, executable, seconds.get(plain.name), limits)
             for plain in stretch.graphs()
@@ -234,7 +247,7 @@ def explain(
             plain=stretch.train,
             operations=tuple(chain.from_iterable(sections)),
             limits=limits,
-            whole=None if step is None else _whole(step, sections, stretch.parts),
+            whole=None if step is None else _whole(step, sections, stretch.own),
         )
 
 
@@ -266,18 +279,18 @@ def _operations(
     )
 
 
-def _measure(executable: Executable, stretch: Stretch) -> dict[str, list[float]]:
+def _measure(executable: Executable, stretch: Stretch, agreed: Agreed) -> dict[str, list[float]]:
     """Median seconds of every call by section, over runs of about a second in all."""
     found = {}
     for name in (graph.name for graph in stretch.graphs()):
         found[name] = executable.measure(name, _FEWEST)
-        repeats = min(_MOST, int(_BUDGET / max(sum(found[name]), 1e-6)))
+        repeats = agreed(min(_MOST, int(_BUDGET / max(sum(found[name]), 1e-6))))
         if repeats > _FEWEST:
             found[name] = executable.measure(name, repeats)
     return found
 
 
-def _step_seconds(executable: Executable, stretch: Stretch) -> float:
+def _step_seconds(executable: Executable, stretch: Stretch, agreed: Agreed) -> float:
     """Median seconds of a step, over several series of steps, as training runs them."""
     spent: list[float] = []
     count = 1
@@ -287,7 +300,7 @@ def _step_seconds(executable: Executable, stretch: Stretch) -> float:
         begin = perf_counter()
         stretch.run(executable, count)
         seconds = perf_counter() - begin
-        if count == _MOST or seconds > _BUDGET / _STRETCHES / 2:
+        if agreed(count == _MOST or seconds > _BUDGET / _STRETCHES / 2):
             spent.append(seconds / count)
         else:
             count = min(_MOST, 2 * count)

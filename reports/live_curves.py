@@ -31,6 +31,9 @@ class LiveCurves(Listener):
     def notice(self, text: str) -> None:
         self._heard.notice(text)
 
+    def prepared(self) -> None:
+        self._heard.prepared()
+
     def initialized(self, start: Start) -> None:
         self._heard.initialized(start)
 

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import ConfigError
 from ..configs import RunConfig
 from ..graph.graph import Graph, Op, Shape, Tensor
-from ..graph.ops import Reshape
+from ..graph.ops import AllGather, AllReduce, Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, describe_data, preprocessing
 from ..training.augmentation import TEST_TIME
 from ..training.network import Network
 from ..training.sections import Sections, expected_sections, samples_needed
+from ..training.share import Share
+from ..training.shared_parts import shared_out
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
@@ -75,6 +77,7 @@ class NetworkSummary:
     If parameters are frozen for a while, the step is one of those that need the most memory.
 
     ``parts``: the number of parts in which a batch is computed.
+    ``ranks`` processes share these out, and each sends ``sent_bytes`` in a step.
     ``gpu``: the most memory that training on a GPU takes, with data set, padding and workspaces;
     None where a tensor has too many elements for one.
     """
@@ -91,6 +94,8 @@ class NetworkSummary:
     training: Memory
     evaluation: Memory
     gpu: MemoryPlan | None
+    ranks: int = 1
+    sent_bytes: int = 0
 
     @property
     def parameters(self) -> int:
@@ -118,25 +123,30 @@ class NetworkSummary:
             "training_step_bytes": {**vars(self.training), "total": self.training.total},
             "evaluation_bytes": {**vars(self.evaluation), "total": self.evaluation.total},
             "gpu_training_bytes": None if self.gpu is None else self.gpu.to_json(),
+            **({} if self.ranks == 1 else {"ranks": self.ranks, "sent_bytes": self.sent_bytes}),
         }
 
 
-def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> NetworkSummary:
+def summarize(
+    config: RunConfig, file: Path, batch_size: int | None = None, ranks: int = 1
+) -> NetworkSummary:
     """The summary of a config's network; batch_size: used instead of the config's.
 
-    Needs neither data nor a device. Raises ShapeError, ConfigError or DatasetError if the config
-    cannot be trained.
+    ranks: processes that train it; memory and operations are those of one of them. Needs neither
+    data nor a device. Raises ShapeError, ConfigError or DatasetError if the config cannot be
+    trained.
     """
     if batch_size is not None:
         data = config.data.model_copy(update={"batch_size": batch_size})
         config = config.model_copy(update={"data": data})
+    config, _ = shared_out(config, ranks, None)
     info = describe_data(config)
     if batch_size is not None and info.train_count is not None:
         # The batch of a summary may be larger than the data set.
         info = replace(info, train_count=max(info.train_count, samples_needed(config)))
     network = build_network(config, info, file)
     scaling = preprocessing(config, info)
-    sections = expected_sections(config, network, scaling, info)
+    sections = expected_sections(config, network, scaling, info, Share(0, ranks))
     first, held = sections.stretches[0], config.data.evaluation_batch_size
     views = TEST_TIME[config.evaluate.tta]
     test = network.evaluate_graph(held, "test", held, 1, scaling, views)
@@ -157,11 +167,22 @@ def summarize(config: RunConfig, file: Path, batch_size: int | None = None) -> N
         parts=first.parts,
         evaluation_batch_size=held,
         rows=_rows(network, first.train, train),
-        step_flops=first.parts * _flops(train) + sum(map(_flops, updates)),
+        step_flops=first.own * _flops(train) + sum(map(_flops, updates)),
         training=max(needs, key=lambda need: need.total),
         evaluation=_memory([rewritten(test, usual)], network),
         gpu=_gpu_memory(config, sections),
+        ranks=ranks,
+        sent_bytes=max(sum(map(_sent, chain.from_iterable(s))) for s in map(_ops, stretches)),
     )
+
+
+def _ops(graphs: Sequence[Graph]) -> list[list[Op]]:
+    return [graph.ops for graph in graphs]
+
+
+def _sent(op: Op) -> int:
+    """The bytes that a rank sends."""
+    return op.bytes() if isinstance(op, AllReduce | AllGather) else 0
 
 
 def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:

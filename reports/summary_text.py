@@ -64,9 +64,18 @@ def as_text(summary: NetworkSummary) -> str:
         *_gpu(summary.gpu),
         "",
         f"a training step computes {quantity(summary.step_flops)}FLOP, of which forward "
-        f"{quantity(summary.batch_size * summary.forward_flops)}FLOP",
+        f"{quantity(summary.batch_size // summary.ranks * summary.forward_flops)}FLOP",
+        *_sent(summary),
     ]
     return paragraph(lines)
+
+
+def _sent(summary: NetworkSummary) -> list[str]:
+    """What leaves a rank."""
+    if summary.ranks == 1:
+        return []
+    sent = bytes_text(summary.sent_bytes)
+    return [f"in a step each of {summary.ranks} ranks sends {sent}; the figures above are of one"]
 
 
 def _pictures(count: int) -> str:

@@ -41,13 +41,21 @@ from .preprocessing import Preprocessing
 from .rate_tables import RateTable, rate_tables
 
 
+def data_folder(
+    config: RunConfig, flag: Path | None = None, root: str | None = None, trained_on: str = ""
+) -> Path:
+    """The data folder of a config; root: its ``data.root``, if that may be used. See data_root."""
+    pictures = config.data.dataset.options().get("train")
+    return data_root(flag, root, trained_on, pictures if isinstance(pictures, str) else "")
+
+
 def describe_data(config: RunConfig, root: Path | None = None) -> DatasetInfo:
     """Describe the config's data set without reading it; root: the data folder.
 
     Raises DatasetError.
     """
     chosen = config.data.dataset
-    folder = root or data_root(None, config.data.root)
+    folder = root or data_folder(config, root=config.data.root)
     return describe(chosen.type, options=chosen.options(), root=folder)
 
 
@@ -81,7 +89,9 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         placed = bool(config.layers[0].place)
         raise error.after("" if placed else where) from None
     freeze_layers(layers, config.freeze or ())
-    loss = LOSSES[config.loss.type](**config.loss.options())
+    # The weights of classes may need their names, or the pictures of each: see class_weights.
+    options = {k: v for k, v in config.loss.options().items() if k != "class_weights"}
+    loss = LOSSES[config.loss.type](**options)
     place = config.layers[-1].place
     try:
         loss.check(layers[-1].output_shape, len(info.classes))

@@ -41,7 +41,7 @@ class Mistake:
     true_probability: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The results. confusion: (K, K) int64, rows are the true classes, columns the answers.
 
@@ -58,6 +58,12 @@ class Evaluation:
     top_k: Mapping[int, int]
     worst: tuple[Mistake, ...]
     tta: str = "none"
+
+    def __repr__(self) -> str:
+        return (
+            f"<Evaluation of {str(self.checkpoint)!r} on {self.dataset} ({self.part}): "
+            f"{self.correct} of {self.count} right, {self.accuracy:.2%}, loss {self.loss:.4f}>"
+        )
 
     @property
     def count(self) -> int:

@@ -81,6 +81,9 @@ class Listener:
     def notice(self, text: str) -> None:
         """Something that the user should know."""
 
+    def prepared(self) -> None:
+        """The config fits the data, which are loaded, and the device is there; it compiles next."""
+
     def initialized(self, start: Start) -> None:
         """The first weights were taken from a run or a file."""
 

@@ -82,7 +82,7 @@ class Loop:
 
     def _start(self, backend: Backend) -> None:
         plan, step, state = self._plan, self._session.step, self._saver.state
-        source = self._resumed_from()
+        source, ranks = self._resumed_from(), self._session.setup.share.ranks
         self._log.event(
             "start" if source is None else "resume",
             step,
@@ -90,6 +90,7 @@ class Loop:
             backend=backend.name,
             **({} if source is None else {"checkpoint": str(source)}),
             total_steps=plan.total_steps,
+            **({} if ranks == 1 else {"ranks": ranks}),
             versions=dict(backend.versions()),
         )
         self._listener.started(

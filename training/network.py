@@ -19,6 +19,7 @@ from ..layers.whitening import Pictures, Whiten, check_whitening
 from ..optimizers.optimizer import Optimizer, as_optimizer
 from ..optimizers.rules import Rule
 from .augmentation import PLAIN, TestTime, gather
+from .parts import add_parts, keep_parts
 from .preprocessing import Preprocessing
 
 FirstPictures = Callable[[int], Pictures]
@@ -125,6 +126,7 @@ class Network:
         backward_all(self._scoring(), graph, dy)
         with graph.at(optimizer.name, "update"):
             if parts > 1:
+                keep_parts(graph, optimizer.ranks)
                 scale = 1.0 / parts if self.loss.reduction == "mean" else 1.0
                 optimizer.sum_up(graph, self.parameters(), steps_per_epoch, first_step, scale)
             else:
@@ -142,14 +144,25 @@ class Network:
         return graph
 
     def update_graph(
-        self, optimizer: Optimizer, total_steps: int, steps_per_epoch: int, first_step: int = 0
+        self,
+        optimizer: Optimizer,
+        total_steps: int,
+        steps_per_epoch: int,
+        first_step: int = 0,
+        train: Graph | None = None,
     ) -> Graph:
-        """The update alone, after all parts of a batch. Results: update.step, rates."""
+        """The update alone, after all parts of a batch. Results: update.step, rates.
+
+        train: the section of a part, that of ``train_graph``, which leaves statistics to it, and
+        what other ranks computed. None: it leaves nothing.
+        """
         graph = Graph(section_name("update", first_step), 1, training=True)
         step = graph.tensor("update.step", (1,), "int64", "state")
         graph.results["update.step"] = step
         with graph.at(optimizer.name, "update"):
             parameters, statistics = self.parameters(), self.running()
+            if train is not None:
+                add_parts(graph, train, optimizer.ranks)
             optimizer.update(
                 graph, parameters, statistics, step, total_steps, steps_per_epoch, first_step
             )
@@ -246,9 +259,11 @@ class Network:
         return x
 
     def _loss(self, graph: Graph, scores: Tensor, target: Tensor) -> None:
+        # What is measured is the same whatever a training gives weight to.
+        loss = self.loss if graph.training else self.loss.unweighted()
         with graph.at("loss", "loss"):
-            graph.results["loss"] = self.loss.forward(graph, scores, target)
-            graph.results["sums"] = self.loss.metrics(graph, scores, target, graph["loss"])
+            graph.results["loss"] = loss.forward(graph, scores, target)
+            graph.results["sums"] = loss.metrics(graph, scores, target, graph["loss"])
 
     def _probabilities(self, graph: Graph, scores: Tensor) -> None:
         _, softmax = _ending(self.layers)

@@ -7,14 +7,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets import epoch_order
+from ..datasets import balanced_order, epoch_order
 from .plan import Plan
 
 
 class EpochOrders:
-    """Every epoch's own order; while one trains, a thread draws that of the next."""
+    """Every epoch's own order; while one trains, a thread draws that of the next.
 
-    def __init__(self, plan: Plan, seed: int) -> None:
+    labels: those of the training set, if every class is to be drawn equally often.
+    """
+
+    def __init__(self, plan: Plan, seed: int, labels: NDArray[np.int32] | None = None) -> None:
+        self._labels = labels
         self._plan = plan
         self._seed = seed
         self._worker = ThreadPoolExecutor(1, "dnnstack-order")
@@ -22,7 +26,10 @@ class EpochOrders:
 
     def of(self, epoch: int) -> NDArray[np.int32]:
         """Indices into the training set: (steps_per_epoch * batch_size,) int32."""
-        return epoch_order(self._plan.train, self._seed, epoch, self._plan.batch_size)
+        plan, labels = self._plan, self._labels
+        if labels is not None:
+            return balanced_order(plan.train, labels, self._seed, epoch, plan.batch_size)
+        return epoch_order(plan.train, self._seed, epoch, plan.batch_size)
 
     def begin(self, epoch: int) -> NDArray[np.int32]:
         """The same for an epoch that begins now, so that the next is asked for soon."""

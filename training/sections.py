@@ -13,6 +13,7 @@ from .augmentation import TEST_TIME, augmentations
 from .network import Network
 from .plan import Plan, make_plan
 from .preprocessing import Preprocessing
+from .share import ALONE, Share, check_ranks
 from .stretches import Stretch, make_stretches
 
 SOURCE = "train"
@@ -32,13 +33,21 @@ class Sections:
 
 
 def make_sections(
-    config: RunConfig, network: Network, scaling: Preprocessing, plan: Plan, count: int
+    config: RunConfig,
+    network: Network,
+    scaling: Preprocessing,
+    plan: Plan,
+    count: int,
+    share: Share = ALONE,
 ) -> Sections:
     """The sections of a training on ``count`` samples, before rewrites.
 
-    Raises ConfigError for a group of parameters that is never trained.
+    Raises ConfigError for a group of parameters that is never trained, and for a number of ranks
+    that cannot share out the parts of a batch.
     """
-    rule, parameters = optimizer(config), network.parameters()
+    check_ranks(config.train.accumulate, share.ranks)
+    rule = replace(optimizer(config), ranks=share.ranks)
+    parameters = network.parameters()
     augment = augmentations(config, network.input_shape)
 
     def train(first_step: int) -> Graph:
@@ -55,11 +64,12 @@ def make_sections(
             first_step=first_step,
         )
 
-    def update(first_step: int) -> Graph:
-        return network.update_graph(rule, plan.total_steps, plan.steps_per_epoch, first_step)
+    def update(first_step: int, part: Graph) -> Graph:
+        length = (plan.total_steps, plan.steps_per_epoch)
+        return network.update_graph(rule, *length, first_step, part)
 
     firsts = rule.stretches(parameters, plan.steps_per_epoch, plan.total_steps)
-    stretches = make_stretches(firsts, rule.parts, train, update)
+    stretches = make_stretches(firsts, rule.parts, train, update, share)
     batch = plan.evaluation_batch_size
     steps = len(evaluation_order(plan.validation, batch)) // batch
     if not steps:
@@ -70,20 +80,27 @@ def make_sections(
 
 
 def expected_sections(
-    config: RunConfig, network: Network, scaling: Preprocessing, info: DatasetInfo
+    config: RunConfig,
+    network: Network,
+    scaling: Preprocessing,
+    info: DatasetInfo,
+    share: Share = ALONE,
 ) -> Sections:
     """The sections of a training before the data set is read.
 
     If its size is not known, ``samples_needed`` is used, and an evaluation has a whole batch.
     Raises what ``make_plan`` and ``make_sections`` raise.
     """
+    if config.loss.class_weights is not None:
+        # Which they are does not matter to what is computed.
+        network.loss.class_weights = (1.0,) * network.classes
     if info.train_count is not None:
         count, plan = info.train_count, make_plan(config, info.train_count)
     else:
         count = samples_needed(config)
         whole = config.data.evaluation_batch_size
         plan = replace(make_plan(config, count), evaluation_batch_size=whole)
-    return make_sections(config, network, scaling, plan, count)
+    return make_sections(config, network, scaling, plan, count, share)
 
 
 def samples_needed(config: RunConfig) -> int:

@@ -25,6 +25,7 @@ from .metrics import Metrics
 from .orders import EpochOrders
 from .pace import next_chunk
 from .records.checkpoint import Checkpoint
+from .sections import Sections
 from .setup import Setup
 from .stretches import stretch_at
 
@@ -62,10 +63,11 @@ class Session:
         self.rates, self._rate_factor = self.plan.rates, np.float32(1.0)
         self._sums: NDArray[np.float64] | None = None
         self._saved = saved_tensors(setup.config, setup.network)
-        self.orders, self._epoch = EpochOrders(self.plan, setup.config.seed), -1
+        labels = setup.data.labels if setup.config.data.balance else None
+        self.orders, self._epoch = EpochOrders(self.plan, setup.config.seed, labels), -1
         batch = self.plan.evaluation_batch_size
         self._evaluation_order = evaluation_order(self.plan.validation, batch)
-        self._evaluation_steps = len(self._evaluation_order) // batch
+        self.evaluation_steps = len(self._evaluation_order) // batch
         sections = setup.sections()
         self.stretches, self._evaluate = sections.stretches, sections.evaluate
         self._train = self.stretches[0].train
@@ -134,10 +136,10 @@ class Session:
             raise ValueError("there are no validation samples")
         self._start_evaluation(self.executable, 0)
         done, chunk = 0, 1
-        while done < self._evaluation_steps:
+        while done < self.evaluation_steps:
             if stop_requested():
                 return None
-            steps = min(chunk, self._evaluation_steps - done)
+            steps = min(chunk, self.evaluation_steps - done)
             began = perf_counter()
             self.executable.run("evaluate", steps)
             chunk = next_chunk(steps, perf_counter() - began)
@@ -148,12 +150,16 @@ class Session:
         """The first batch of the validation whose loss is not finite, counted from 0."""
         if self._evaluate is None:
             return None
-        for batch in range(self._evaluation_steps):
-            self._start_evaluation(self.executable, batch)
-            self.executable.run("evaluate")
-            if not np.isfinite(self.executable.read(self._evaluate["sums"])).all():
+        for batch in range(self.evaluation_steps):
+            if not np.isfinite(self.evaluated_batch(batch)).all():
                 return batch
         return None
+
+    def evaluated_batch(self, batch: int) -> NDArray[np.float64]:
+        """(loss, right answers, samples) of one batch of the validation: (3,) float64."""
+        self._start_evaluation(self.executable, batch)
+        self.executable.run("evaluate")
+        return self.executable.read(self.graph("evaluate")["sums"])
 
     def sums(self) -> NDArray[np.float64]:
         """The running (loss, right answers, samples): (3,) float64."""
@@ -201,7 +207,8 @@ class Session:
         Yields the executable after each section that runs, with that section's graph.
         It is compiled for ``backend`` without fusion, so each tensor of the graph can be read.
         """
-        stretch, _ = stretch_at(self.stretches, at.step)
+        every = self._sections()
+        stretch, _ = stretch_at(every.stretches, at.step)
         runs = stretch.runs() if section == "train" else [self.graph("evaluate")]
         sections = {graph.name: graph for graph in runs}
         with closing(backend.compile(sections, Options(fusion=False))) as executable:
@@ -209,8 +216,9 @@ class Session:
             self._put_arrays(executable, at.arrays)
             if section == "train":
                 epoch = at.step // self.plan.steps_per_epoch
-                executable.write(self._train["order"], self.orders.of(epoch))
-                executable.write(self._train["sums"], np.zeros(3))
+                train = every.stretches[0].train
+                executable.write(train["order"], self.orders.of(epoch))
+                executable.write(train["sums"], np.zeros(3))
                 stretch.go_to(executable, at.step)
             else:
                 self._start_evaluation(executable, batch)
@@ -229,6 +237,10 @@ class Session:
         """Free the executable."""
         self.orders.close()
         self.executable.close()
+
+    def _sections(self) -> Sections:
+        """The sections for ``repeat``."""
+        return Sections(self.stretches, self._evaluate)
 
     def _put_arrays(
         self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]

@@ -11,10 +11,12 @@ from ..backends.select import available_threads
 from ..configs import RunConfig
 from ..datasets import ImageSet
 from .assemble import optimizer, saved_tensors
+from .class_weights import class_weights
 from .network import Network
 from .plan import Plan
 from .preprocessing import Prepared, Preprocessing
 from .sections import Sections, make_sections
+from .share import ALONE, Share
 from .weights.start import Start
 
 
@@ -23,7 +25,7 @@ class Setup:
     """What is trained, and on what: all that a session needs but a device.
 
     ``scaling`` is how the pictures of ``data``, the training set, are preprocessed. ``start``: the
-    first weights, as far as they are not initialised.
+    first weights, as far as they are not initialised. ``share`` is what this process computes.
     """
 
     config: RunConfig
@@ -32,9 +34,13 @@ class Setup:
     plan: Plan
     data: ImageSet
     start: Start | None = None
+    share: Share = ALONE
 
     def sections(self) -> Sections:
-        return make_sections(self.config, self.network, self.scaling, self.plan, len(self.data))
+        """Raises ConfigError, also for weights of classes that do not fit the data."""
+        self.network.loss.class_weights = class_weights(self.config, self.data, self.plan.train)
+        given = (self.config, self.network, self.scaling, self.plan, len(self.data))
+        return make_sections(*given, self.share)
 
     def fresh(self) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.

@@ -9,27 +9,35 @@ import numpy as np
 
 from ..backends.base import Executable
 from ..graph.graph import Graph
+from .share import ALONE, Share
 
 
 @dataclass(frozen=True)
 class Stretch:
     """The sections of each step from ``first`` until the next stretch begins.
 
-    ``train`` runs once for each of the ``parts`` of a batch. If there are several parts, ``update``
-    follows; otherwise it is None, and ``train`` updates the parameters itself.
+    ``train`` runs once for each of the ``parts`` of a batch that are this process's ``share``. If
+    there are several parts, ``update`` follows; otherwise it is None, and ``train`` updates the
+    parameters itself.
     """
 
     first: int
     train: Graph
     update: Graph | None
     parts: int
+    share: Share = ALONE
+
+    @property
+    def own(self) -> int:
+        """The number of parts that this process computes."""
+        return self.parts // self.share.ranks
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.train,) if self.update is None else (self.train, self.update)
 
     def runs(self) -> list[Graph]:
         """The sections of one step in order, repetitions included."""
-        return [self.train] * self.parts + ([] if self.update is None else [self.update])
+        return [self.train] * self.own + ([] if self.update is None else [self.update])
 
     def run(self, executable: Executable, steps: int, wait: bool = True) -> None:
         """Run ``steps`` steps; see ``Executable.run`` for ``wait``."""
@@ -37,12 +45,12 @@ class Stretch:
             executable.run(self.train.name, steps, wait)
             return
         for done in range(1, steps + 1):
-            executable.run(self.train.name, self.parts, wait=False)
+            executable.run(self.train.name, self.own, wait=False)
             executable.run(self.update.name, 1, wait and done == steps)
 
     def go_to(self, executable: Executable, step: int) -> None:
         """Set the counters to ``step`` updates done."""
-        done = np.array([step * self.parts], np.int64)
+        done = np.array([step * self.parts + self.share.rank * self.own], np.int64)
         executable.write(self.train["step"], done)
         if self.update is not None:
             executable.write(self.update["update.step"], np.array([step], np.int64))
@@ -52,13 +60,16 @@ def make_stretches(
     firsts: Sequence[int],
     parts: int,
     train: Callable[[int], Graph],
-    update: Callable[[int], Graph],
+    update: Callable[[int, Graph], Graph],
+    share: Share = ALONE,
 ) -> tuple[Stretch, ...]:
     """The stretches that begin with these steps; ``train`` and ``update`` make their sections."""
-    return tuple(
-        Stretch(first, train(first), update(first) if parts > 1 else None, parts)
-        for first in firsts
-    )
+    found = []
+    for first in firsts:
+        graph = train(first)
+        after = update(first, graph) if parts > 1 else None
+        found.append(Stretch(first, graph, after, parts, share))
+    return tuple(found)
 
 
 def stretch_at(stretches: Sequence[Stretch], step: int) -> tuple[Stretch, float]:

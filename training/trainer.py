@@ -13,6 +13,7 @@ from ..backends.select import precision_or_fp32
 from ..configs import RunConfig, effective_yaml
 from ..datasets import DatasetInfo, Downloads, ImageSet
 from . import interrupt
+from .alone import Alone, Company
 from .assemble import (
     build_network,
     describe_data,
@@ -40,6 +41,7 @@ from .records.state import START
 from .records.store import CheckpointWriter
 from .session import Session
 from .setup import Setup
+from .shared_parts import shared_out
 from .weights.source import open_source
 from .weights.start import Start, begin
 
@@ -54,17 +56,19 @@ def train(
     stop_requested: Callable[[], bool] = lambda: False,
     file: Path | None = None,
     downloads: Downloads | None = None,
+    company: Company | None = None,
 ) -> Summary:
     """Train as the config says, in a new run folder or in the resumed one.
 
     ``stop_requested`` is called several times a second; once it is true the run saves and returns
     with state "interrupted". ``file`` is the config's, for messages; ``downloads`` says how to get
-    missing data. The lock of ``resume`` is released at the end; a resumed training computes in fp32
+    missing data; ``company`` are other processes that train too, by default none. The lock of
+    ``resume`` is released at the end; a resumed training computes in fp32
     if the device does not have its precision. Raises DnnstackError: before the first step for an
     unsuitable config, data set or device, and Interrupted for a stop; later NonFiniteError if
     training diverges, CheckpointError if saving fails.
     """
-    heard = listener or Listener()
+    asked, heard, company = config, listener or Listener(), company or Alone()
     checkpoint, run = (resume.checkpoint, resume.run) if resume is not None else (None, None)
 
     def check() -> None:
@@ -73,23 +77,42 @@ def train(
     with contextlib.ExitStack() as stack:
         if resume is not None:
             stack.callback(resume.close)
-            config = as_begun(resume, config)
-        if checkpoint is not None:
-            check_config(checkpoint, config, heard.notice)
-        info = describe_data(config, data_root)
-        network = build_network(config, info, file)
-        check_memory(network, backend)
-        stack.enter_context(blamed(network, config.data.batch_size))
-        _check_unread(config, network, info, run)
-        start = _start(config, network, heard) if checkpoint is None else None
-        check()
-        data = interrupt.interruptible(
-            lambda: load_data(config, "train", data_root, downloads), stop_requested
+
+        def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
+            begun = asked if resume is None else as_begun(resume, asked, heard.notice)
+            config, parts = shared_out(begun, company.share.ranks, checkpoint)
+            if checkpoint is not None:
+                check_config(checkpoint, config, heard.notice)
+            if resume is None:
+                backend.precision(config.run.precision)
+            info = describe_data(config, data_root)
+            network = build_network(config, info, file)
+            check_memory(network, backend)
+            stack.enter_context(blamed(network, config.data.batch_size))
+            _check_unread(config, network, info, run)
+            start = _start(config, network, heard) if checkpoint is None else None
+            check()
+            return config, parts, info, network, start
+
+        config, shared_parts, info, network, start = company.do(prepared)
+        data = company.load(
+            lambda: interrupt.interruptible(
+                lambda: load_data(config, "train", data_root, downloads), stop_requested
+            )
         )
-        setup = replace(_set_up(config, network, info, data, resume, heard), start=start)
-        for text in start.doubts(network, setup.scaling, data.classes) if start else ():
-            heard.notice(text)
-        session = _compiled(setup, backend, resume, check, heard.notice)
+
+        def compiled(kind: type[Session]) -> Session:
+            setup = _set_up(config, network, info, data, resume, heard)
+            setup = replace(setup, start=start, share=company.share)
+            heard.prepared()
+            if start is not None:
+                heard.initialized(start)
+                for text in start.doubts(network, setup.scaling, data.classes):
+                    heard.notice(text)
+            return _compiled(kind, setup, backend, resume, check, heard.notice)
+
+        session = company.compiled(compiled)
+        setup = replace(session.setup, config=config)
         stack.callback(session.close)
         for text in session.executable.notices:
             heard.notice(text)
@@ -98,7 +121,7 @@ def train(
         begun = start.origin if start is not None else None
         if checkpoint is not None:
             begun = checkpoint.provenance.begun_from
-        provenance = _provenance(setup, session, backend, data_root, begun)
+        provenance = _provenance(setup, session, backend, data_root, begun, shared_parts)
         if run is None:
             run = create_run(Path(config.run.dir), config.name, provenance.config, heard.notice)
             stack.callback(run.close)
@@ -133,9 +156,7 @@ def _start(config: RunConfig, network: Network, heard: Listener) -> Start | None
         return None
     source = open_source(wanted.source, Path(config.run.dir), heard.notice)
     shapes = {tensor.name: tensor.shape for tensor in network.learned()}
-    start = begin(source, shapes, wanted.skip or ())
-    heard.initialized(start)
-    return start
+    return begin(source, shapes, wanted.skip or ())
 
 
 def _set_up(
@@ -165,6 +186,7 @@ def _set_up(
 
 
 def _compiled(
+    kind: type[Session],
     setup: Setup,
     backend: Backend,
     resume: Resume | None,
@@ -173,18 +195,23 @@ def _compiled(
 ) -> Session:
     """A resumed training has the checkpoint's tuning, and a precision that this device has."""
     if resume is None:
-        return Session(setup, backend, interrupt=check, notice=notice)
+        return kind(setup, backend, interrupt=check, notice=notice)
     run = setup.config.run
     run = run.model_copy(update={"precision": precision_or_fp32(backend, run.precision)})
     # What is saved keeps the precision that was asked for.
     computed = replace(setup, config=setup.config.model_copy(update={"run": run}))
     source = resume.checkpoint
     tuning = source.provenance.tuning if source is not None else None
-    return Session(computed, backend, tuning, check, notice)
+    return kind(computed, backend, tuning, check, notice)
 
 
 def _provenance(
-    setup: Setup, session: Session, backend: Backend, data_root: Path, begun: BegunFrom | None
+    setup: Setup,
+    session: Session,
+    backend: Backend,
+    data_root: Path,
+    begun: BegunFrom | None,
+    shared_parts: int,
 ) -> Provenance:
     return Provenance(
         steps_per_epoch=setup.plan.steps_per_epoch,
@@ -196,6 +223,7 @@ def _provenance(
         tuning=session.executable.tuning,
         versions=backend.versions(),
         data_folder=str(data_root.absolute()),
+        shared_parts=shared_parts,
         begun_from=begun,
     )
 

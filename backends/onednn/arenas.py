@@ -69,7 +69,12 @@ def plan_arenas(
         held = {t: own[t] for t in graph.tensors() if t in own and t.role not in SHARED}
         add(f"{name}.gradients", held)
         found[name] = {t: store.memories[t] for t in held}
-    add("accumulated", {t: p for t, p in own.items() if t.role in SHARED})
+    levels: defaultdict[str, dict[Tensor, Tensor]] = defaultdict(dict)
+    for tensor, owner in own.items():
+        if tensor.role in SHARED:
+            levels[tensor.name.partition("/")[0]][tensor] = owner
+    for name, sums in levels.items():
+        add(name, sums)
     return found
 
 
@@ -81,9 +86,10 @@ def _parameters_of(ops: Sequence[object]) -> dict[Tensor, Tensor]:
             own.update(zip(op.gradients, op.parameters, strict=True))
     for op in ops:
         if isinstance(op, Accumulate):
-            for gradient, total in zip(op.gradients, op.sums, strict=True):
+            for gradient, *levels in zip(op.gradients, *op.slots(), strict=True):
                 # A section that only adds up, and no update to tell what for.
-                own[gradient] = own.setdefault(total, total)
+                owner = own.setdefault(levels[0], levels[0])
+                own |= dict.fromkeys((gradient, *levels), owner)
     return own
 
 

@@ -18,6 +18,7 @@ from ..tuning import Tuning
 from . import (  # noqa: F401
     augment,
     classic,
+    collectives,
     combine,
     dropout,
     fallback,
@@ -27,6 +28,7 @@ from . import (  # noqa: F401
     muon,
     norm,
     pointwise,
+    statistics,
     step,
     updates,
 )

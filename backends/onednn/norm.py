@@ -16,13 +16,14 @@ from ...graph.ops import (
     BatchNormInferenceBackward,
     Conv2d,
 )
+from ..base import Array
 from .bind import BOTH, Binder, binds
 from .constants import BACKWARD, FORWARD_INFERENCE, FORWARD_TRAINING
 from .convolution import candidate_layouts, wanted_layout
 from .library import library
 from .memory import Descriptor, Memory
 from .norm_runs import norm_flags
-from .norm_sums import backward, forward
+from .norm_sums import backward, forward, leaving
 from .primitive import NoFastKernel, PrimitiveDesc, first_fast
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
@@ -112,18 +113,21 @@ def by_library(b: Binder, op: BatchNorm) -> None:
 
     means, variances = mean.array(), variance.array()
     inverse_std = b.output(op.inverse_std, channels).array()
-    running_mean, running_var = b.home(op.running_mean).array(), b.home(op.running_var).array()
     count = op.x.size // op.x.shape[1]
     kept, new = np.float32(1.0 - op.momentum), np.float32(op.momentum)
     unbiased = np.float32(op.momentum * count / (count - 1))
     eps = np.float32(op.eps)
 
-    def move() -> None:
-        running_mean[:] = kept * running_mean + new * means
-        running_var[:] = kept * running_var + unbiased * variances
+    def moved() -> tuple[Array, Array]:
+        return kept * running[0] + new * means, kept * running[1] + unbiased * variances
+
+    running, leave = leaving(b, op, variances, moved)
+
+    def run() -> None:
+        leave()
         np.divide(1.0, np.sqrt(variances + eps), out=inverse_std)
 
-    b.host(op, move, "multiply, sqrt", {"channels": str(len(means))})
+    b.host(op, run, "multiply, sqrt", {"channels": str(len(means))})
 
 
 def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:

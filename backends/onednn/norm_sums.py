@@ -94,19 +94,43 @@ def _given(
 
 
 def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bool) -> None:
-    """Append inverse_std and the running statistics."""
+    """Append inverse_std and the running statistics, or what moves them later."""
     inverse_std = b.output(op.inverse_std, Descriptor.of(op.mean.shape)).array()
-    running_mean, running_var = b.home(op.running_mean).array(), b.home(op.running_var).array()
     m, size = op.momentum, op.x.size // op.x.shape[1]
+    unbiased = np.float64(m * size / (size - 1))
+
+    def moved() -> tuple[Array, Array]:
+        now = (1.0 - m) * running[0], (1.0 - m) * running[1]
+        return now[0] + np.float64(m) * mean, now[1] + unbiased * variance
+
+    running, leave = leaving(b, op, variance, moved)
 
     def run() -> None:
         inverse_std[:] = 1.0 / np.sqrt(variance.astype(np.float64) + op.eps)
-        running_mean[:] = (1.0 - m) * running_mean + np.float64(m) * mean
-        running_var[:] = (1.0 - m) * running_var + np.float64(m * size / (size - 1)) * variance
+        leave()
 
-    written = (op.inverse_std, op.running_mean, op.running_var)
+    written = op.writes()
     details = {"channels": str(len(mean))}
     b.host(op, run, "multiply, sqrt", details, written if late else None)
+
+
+def leaving(
+    b: Binder, op: BatchNorm, variance: Array, moved: Callable[[], tuple[Array, Array]]
+) -> tuple[list[Array], Callable[[], None]]:
+    """The running statistics, and a function that sets them to what ``moved`` says.
+
+    For a part of a batch there are none, and the function leaves the variance for later.
+    """
+    if op.var is not None:
+        left = b.output(op.var, Descriptor.of(op.mean.shape)).array()
+        return [], lambda: np.copyto(left, variance)
+    running = [b.home(t).array() for t in (op.running_mean, op.running_var) if t is not None]
+
+    def move() -> None:
+        for array, now in zip(running, moved(), strict=True):
+            array[:] = now
+
+    return running, move
 
 
 def _for_gradient(

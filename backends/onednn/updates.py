@@ -214,19 +214,24 @@ def _only_if(b: Binder, first: int, due: list[bool]) -> None:
 @binds(Accumulate)
 def accumulate(b: Binder, op: Accumulate) -> None:
     step = b.array(op.step)
+    families = (op.gradients, *op.slots())
     found = [
-        [memory.array() for memory in flats(b.store, members, op.gradients, op.sums)]
-        for members in stretches(b.store, op.gradients, op.sums)
+        [memory.array() for memory in flats(b.store, members, *families)]
+        for members in stretches(b.store, *families)
     ]
-    scratch = b.scratch_array((max(g.size for g, _ in found),))
+    scratch = b.scratch_array((max(g.size for g, *_ in found),))
+    scale = np.float32(op.scale)
 
     def run() -> None:
-        begins = int(step[0]) % op.parts == 0
-        for g, s in found:
-            if begins:
-                np.multiply(g, np.float32(op.scale), out=s)
-            else:
-                scaled = np.multiply(g, np.float32(op.scale), out=scratch[: g.size])
-                np.add(s, scaled, out=s)
+        waiting, ends = op.place(int(step[0]))
+        for g, *slots in found:
+            target = slots[waiting - ends]
+            if not ends:
+                np.multiply(g, scale, out=target)
+                continue
+            total = np.multiply(g, scale, out=scratch[: g.size])
+            for level in range(waiting - 1, waiting - ends, -1):
+                np.add(slots[level], total, out=total)
+            np.add(target, total, out=target)
 
     b.host(op, run, "add", {"scale": f"{op.scale:g}"})

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from ...common.errors import ShapeError
 from ...common.random import Key, words
 from ...graph.augmentations import (
+    PERMUTATIONS,
     AlternatingFlip,
     Augmentation,
     Cutout,
     Elastic,
     RandomCrop,
     RandomFlip,
+    Recolour,
     stages,
 )
 from ...graph.ops import AverageViews, ChangePixels, GatherAugmented, Views
@@ -103,12 +105,14 @@ def _decision(
         return (words[:, :1] >> np.uint32(31)).astype(np.int32)
     if isinstance(each, RandomCrop):
         return _below(words[:, :2], (2 * each.padding + 1,) * 2)
+    if isinstance(each, Recolour):
+        return np.stack([_below(words[:, :1], (6,))[:, 0], words[:, 1]], 1)
     if isinstance(each, Cutout):
         return _below(words[:, :2], (picture[0] - each.size + 1, picture[1] - each.size + 1))
     return (words[:, :2] + 0.5) * 2.0**-32
 
 
-def _below(words: NDArray[np.uint32], sizes: tuple[int, int]) -> Integers:
+def _below(words: NDArray[np.uint32], sizes: tuple[int, ...]) -> Integers:
     product = words.astype(np.uint64) * np.array(sizes, np.uint64)
     return (product >> np.uint64(32)).astype(np.int32)
 
@@ -135,18 +139,35 @@ def _augment(
     op: GatherAugmented, images: Array, rows: Array, epoch: int, drawn: Sequence[Array], out: Array
 ) -> None:
     before, resampling, after = stages(op.augment)
+    source, picked = images, rows
+    if any(isinstance(each, Recolour) for each in op.augment):
+        source, picked = _recoloured(op, images[rows], drawn), np.arange(len(rows))
     if not resampling:
-        _moved(op, images, rows, _followed(op, drawn, before, len(rows)), out)
+        _moved(op, source, picked, _followed(op, drawn, before, len(rows)), out)
         return
-    pictures = images[rows]
+    pictures = source[picked]
     if before:
         way = _followed(op, drawn, before, len(rows))
-        pictures = _moved(op, images, rows, way, np.empty_like(pictures))
+        pictures = _moved(op, source, picked, way, np.empty_like(pictures))
     pictures = resampled(pictures, *sources(op, rows, epoch, drawn, out.dtype))
     if after:
         _moved(op, pictures, np.arange(len(rows)), _followed(op, drawn, after, len(rows)), out)
     else:
         out[...] = pictures
+
+
+def _recoloured(op: GatherAugmented, pictures: Array, drawn: Sequence[Array]) -> Array:
+    """Pictures (n, C, H, W) with the colours that each Recolour gives them, in order."""
+    channels = pictures.shape[1]
+    for each, values in zip(op.augment, drawn, strict=True):
+        if isinstance(each, Recolour):
+            if channels == 3:
+                chosen = np.array(PERMUTATIONS)[values[:, 0]]
+                pictures = np.take_along_axis(pictures, chosen[:, :, None, None], 1)
+            bits = values[:, 1:] >> (31 - np.arange(channels) % 32) & 1
+            # 255 - v is v with every bit turned over.
+            pictures = pictures ^ (bits * 255).astype(np.uint8)[:, :, None, None]
+    return pictures
 
 
 @dataclass
@@ -183,7 +204,7 @@ def _followed(op: GatherAugmented, drawn: Sequence[Array], indices: range, n: in
             rows = _within(way.y, values[:, 0], each.size) & y_known
             columns = _within(way.x, values[:, 1], each.size) & x_known
             way.cut = (*way.cut, (rows, columns))
-        else:
+        elif not isinstance(each, Recolour):
             way.x = np.where(values != 0, width - 1 - way.x, way.x)
     return way
 

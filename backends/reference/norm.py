@@ -36,9 +36,9 @@ def batch_norm(
     x: Array,
     weight: Array | None,
     bias: Array | None,
-    running_mean: Array,
-    running_var: Array,
-) -> tuple[Array, ...]:
+    running_mean: Array | None,
+    running_var: Array | None,
+) -> tuple[Array | None, ...]:
     # Sums over a whole batch: in float32 they would lose digits that the formula does not.
     mean = x.mean(other_axes(x), np.float64)
     deviation = _centred(x, mean)
@@ -47,13 +47,13 @@ def batch_norm(
     y = _affine(deviation, inverse_std, weight, bias)
     count = x.size // x.shape[1]
     m = op.momentum
-    statistics = (
-        mean,
-        inverse_std,
-        (1.0 - m) * running_mean + m * mean,
-        (1.0 - m) * running_var + m * var * count / (count - 1),
-    )
-    return activated(op, y), *(array.astype(x.dtype) for array in statistics)
+    statistics: tuple[Array | None, ...] = (mean, inverse_std, var, None, None)
+    if running_mean is not None and running_var is not None:
+        moved_mean = (1.0 - m) * running_mean + m * mean
+        moved_var = (1.0 - m) * running_var + m * var * count / (count - 1)
+        statistics = (mean, inverse_std, None, moved_mean, moved_var)
+    found = (None if array is None else array.astype(x.dtype) for array in statistics)
+    return activated(op, y), *found
 
 
 @kernel(ops.BatchNormInference, "multiply")

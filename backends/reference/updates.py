@@ -120,7 +120,14 @@ def average(
 
 
 @kernel(Accumulate, "add")
-def accumulate(op: Accumulate, gradients: Arrays, step: Array, sums: Arrays) -> Arrays:
-    if int(step[0]) % op.parts == 0:
-        return tuple(op.scale * g for g in gradients)
-    return tuple(s + op.scale * g for s, g in zip(sums, gradients, strict=True))
+def accumulate(
+    op: Accumulate, gradients: Arrays, step: Array, sums: Arrays, pending: Arrays
+) -> tuple[Arrays, Arrays]:
+    count, every = len(sums), [*sums, *pending]
+    waiting, ends = op.place(int(step[0]))
+    for i, g in enumerate(gradients):
+        total = op.scale * g
+        for level in range(waiting - 1, waiting - ends - 1, -1):
+            total = every[level * count + i] + total
+        every[(waiting - ends) * count + i] = total
+    return tuple(every[:count]), tuple(every[count:])

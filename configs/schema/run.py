@@ -79,7 +79,8 @@ class DataConfig(Model):
     dataset: Annotated[Dataset, "Name of the data set, or the name with its options."]
     root: Annotated[
         Folder | None,
-        "Data folder; --data-dir and DNNSTACK_DATA override it; default: the user's cache folder.",
+        "Data folder, counted from the config's file; --data-dir and DNNSTACK_DATA override it; "
+        "default: the user's cache folder.",
     ] = None
     batch_size: Annotated[Count, "Samples in a training step."] = 64
     evaluation_batch_size: Annotated[Count, "Samples in a step of evaluation."] = 500
@@ -94,6 +95,11 @@ class DataConfig(Model):
         "Samples held back from the training set for validation: "
         "a number, a fraction of the set, or 0 for none.",
     ] = 0.1
+    balance: Annotated[
+        bool | None,
+        BeforeValidator(lambda value: None if value is False else value),
+        "Draw every class equally often in training, whatever the number of its samples.",
+    ] = None
     normalize: Annotated[Normalize, "Scaling of the pixels; default: pixel / 255."] = (
         NormalizeConfig()
     )

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from ...common.options import Count, Fraction, either
+from pydantic import BeforeValidator, WithJsonSchema
+
+from ...common.options import Count, Fraction, either, is_number
 from ...layers.losses import LOSSES
 from ...optimizers.schedules import SCHEDULES
-from .base import Epochs, Model, Typed, TypedModel, checked
+from .base import Epochs, Model, Typed, TypedModel, checked, problem
 from .declared import config_models, one_of
 
 
@@ -53,14 +55,55 @@ else:
 FIXED = _SCHEDULES["fixed"](type="fixed")
 
 
+def _class_weights(value: Any) -> Any:
+    if value == "balanced":
+        return value
+    table = isinstance(value, Mapping)
+    if not (table or isinstance(value, (list, tuple))) or not value:
+        raise problem(
+            "expected balanced, a list with a number for each class, or a mapping of classes' "
+            "names to numbers",
+            words=("balanced",),
+        )
+    weights = list(value.values() if table else value)
+    if not all(is_number(weight) and 0 <= weight <= _HEAVIEST for weight in weights):
+        raise problem("expected numbers from 0 to 1000000")
+    if not any(weights):
+        raise problem("expected a number above 0")
+    return {str(name): value[name] for name in value} if table else tuple(value)
+
+
+_HEAVIEST = 1_000_000
+_WEIGHT = {"type": "number", "minimum": 0, "maximum": _HEAVIEST}
+ClassWeights = Annotated[
+    Any,
+    BeforeValidator(_class_weights),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["balanced"]},
+                {"type": "array", "items": _WEIGHT, "minItems": 1},
+                {"type": "object", "additionalProperties": _WEIGHT, "minProperties": 1},
+            ]
+        }
+    ),
+]
+"""``balanced``, one for each class, or by the names of classes."""
+
+
 class LossConfig(TypedModel):
     kind: ClassVar[str] = "loss"
     type: str
-    written_last: ClassVar[tuple[str, ...]] = ("reduction",)
+    written_last: ClassVar[tuple[str, ...]] = ("reduction", "class_weights")
     reduction: Annotated[
         Literal["mean", "sum"],
         "Over the samples of a batch: mean or sum; the log always shows means.",
     ] = "mean"
+    class_weights: Annotated[
+        ClassWeights | None,
+        "In training, what the loss of a sample is multiplied by: balanced, a list with a number "
+        "for each class, or {name: number}; default: 1.",
+    ] = None
 
 
 _LOSSES: dict[str, type[LossConfig]] = {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from .augment import *
 from .classic import *
+from .collectives import *
 from .combine import *
 from .formulas import *
 from .fused import *
@@ -20,5 +21,6 @@ from .linear import *
 from .losses import *
 from .norm import *
 from .pointwise import *
+from .statistics import *
 from .step import *
 from .updates import *

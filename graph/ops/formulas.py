@@ -35,6 +35,10 @@ class Formula(ABC):  # noqa: B024  # those that derive from it have abstract met
     def name(self) -> str:
         return type(self).__name__
 
+    def constants(self) -> dict[str, Any]:
+        """The options, which are constants in CUDA C++."""
+        return dict(vars(self))
+
 
 class RowFormula(Formula):
     """The loss of one sample from its row of x: (N, K) and its class, target: (N,).

@@ -22,7 +22,8 @@ class BatchNorm(Op):
     x, y: (N, C) or (N, C, H, W), the others: (C,). M is the number of values per channel, var their
     mean squared deviation, and inverse_std = 1 / sqrt(var + eps). In place, with m = momentum:
     running_mean = (1 - m) running_mean + m mean and running_var = (1 - m) running_var +
-    m var M / (M - 1), the unbiased estimate, as in cuDNN and PyTorch. A weight or bias that
+    m var M / (M - 1), the unbiased estimate, as in cuDNN and PyTorch. For a part of a batch both
+    are None, and ``var`` is written; see KeepStatistics. A weight or bias that
     is None is 1 or 0. f is the ``activation`` with ``activation_alpha``, see Activation, set by a
     rewrite alone; None: f(h) = h. (Ioffe and Szegedy 2015, algorithm 1)
     """
@@ -31,8 +32,9 @@ class BatchNorm(Op):
     y: Out
     mean: Out
     inverse_std: Out
-    running_mean: InOut
-    running_var: InOut
+    running_mean: InOut | None = None
+    running_var: InOut | None = None
+    var: Out | None = None
     momentum: float
     eps: float
     weight: In | None = None
@@ -44,7 +46,9 @@ class BatchNorm(Op):
         self.same(self.x, self.y)
         self.need(self.x.size > self.x.shape[1], self.x)
         _check_channels(self, self.x, self.weight, self.bias, self.mean, self.inverse_std)
-        _check_channels(self, self.x, self.running_mean, self.running_var)
+        _check_channels(self, self.x, self.running_mean, self.running_var, self.var)
+        self.need((self.running_mean is None) == (self.running_var is None), self.x)
+        self.need((self.running_mean is None) == (self.var is not None), self.x)
         _check_activation(self, self.activation, self.x)
 
     def flops(self) -> int:

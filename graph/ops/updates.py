@@ -174,20 +174,48 @@ class Average(Op):
 
 
 class Accumulate(Op):
-    """s = scale g + s, or scale g alone in the first of the ``parts`` of a batch.
+    """s = sum of scale g over the ``parts`` of a batch, added in pairs, pairs of pairs and so on.
 
-    step: (1,) int64 counts parts, so the first has step mod parts = 0. sums: one per gradient.
+    step: (1,) int64 counts parts, so the first has step mod parts = 0. Part p ends as many sums as
+    p has ones at the end of its binary digits, the last part all of them; those that are not ended
+    wait in ``sums`` and, one level after the other, in ``pending``, which has one tensor per
+    gradient for each level but the first. After the last part ``sums`` has the total. So the order
+    of additions is that of a binary tree, whoever computes its branches.
     """
 
     gradients: tuple[In, ...]
     step: In
     sums: tuple[InOut, ...]
     parts: int
+    pending: tuple[InOut, ...] = ()
     scale: float = 1.0
 
+    @staticmethod
+    def levels(parts: int) -> int:
+        """How many sums wait at once, at most."""
+        return max(1, parts.bit_length() - 1)
+
+    def slots(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The sums of every level, in each one per gradient."""
+        count = len(self.sums)
+        return tuple((*self.sums, *self.pending)[i : i + count] for i in self._begins(count))
+
+    def _begins(self, count: int) -> range:
+        return range(0, count * self.levels(self.parts), max(count, 1))
+
+    def place(self, step: int) -> tuple[int, int]:
+        """How many sums wait before this part, and how many of them it ends."""
+        part = step % self.parts
+        waiting = part.bit_count()
+        if part == self.parts - 1:
+            return waiting, waiting
+        return waiting, (part & ~(part + 1)).bit_count()
+
     def check(self) -> None:
-        self.paired(self.gradients, self.sums)
         self.need(self.parts >= 1, *self.sums)
+        further = self.levels(self.parts) - 1
+        self.paired(self.gradients, self.sums)
+        self.paired(self.gradients * further, self.pending)
 
     def flops(self) -> int:
         return 2 * sum(g.size for g in self.gradients)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from typing_extensions import dataclass_transform
+from typing_extensions import Self, dataclass_transform
 
 from ...common.errors import ShapeError
 from ...graph import ops
 from ...graph.graph import Graph, Shape, Tensor
 from ..layer import Layer
+from .class_weights import Weighted
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
@@ -23,7 +24,8 @@ class Loss:
     ``rule``: the formula of the loss of a sample. ``softmax``: the loss applies a softmax to the
     scores, so that a softmax at the end of the network is merged with it, and the softmax of the
     scores gives the probabilities. ``unbounded``: it accepts scores of any size, whose softmax is
-    shown as probabilities. ``gradient`` names what backward returns.
+    shown as probabilities. ``gradient`` names what backward returns. ``class_weights``: what the
+    loss of a sample is multiplied by, for each class; none are all 1.
     """
 
     kind: ClassVar[str]
@@ -32,6 +34,7 @@ class Loss:
     unbounded: ClassVar[bool] = False
     gradient: ClassVar[str] = "loss.dx"
     reduction: ops.Reduction = "mean"
+    class_weights: tuple[float, ...] = ()
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, kw_only=True)(cls)
@@ -39,7 +42,12 @@ class Loss:
     @property
     def formula(self) -> ops.RowFormula:
         """The formula with those options of the loss that have the names of its own."""
-        return self.rule(**{each.name: getattr(self, each.name) for each in fields(self.rule)})
+        rule = self.rule(**{each.name: getattr(self, each.name) for each in fields(self.rule)})
+        return Weighted(rule, self.class_weights) if self.class_weights else rule
+
+    def unweighted(self) -> Self:
+        """The same loss with every class counting the same."""
+        return replace(self, class_weights=())
 
     def check(self, output_shape: Shape, classes: int) -> None:
         """Raise ShapeError if the network's output is not one score per class."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_numbers_of_numpy_and_paths_in_a_dict(config: dict[str, Any], tmp_path: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layers": ["flaten"]}, r"config: layers\.\w+: unknown layer 'flaten'; did you mean"),
+        ({"layers": ["flaten"]}, r"config: layer 1: unknown layer 'flaten'; did you mean"),
         ({"optimizer": {"type": "sgd"}}, r"config: optimizer\.lr: required key is missing"),
         ({"seed": "1"}, r"config: seed: expected a whole number \(got '1'; write 1\)"),
         ({"seed": 1.5}, r"config: seed: expected a whole number \(got 1\.5\)"),
@@ -187,3 +188,17 @@ def test_a_mistake_that_shows_later_has_its_key(config: dict[str, Any]) -> None:
     assert dnnstack.load_config(missing).name == "run"
     with pytest.raises(dnnstack.DnnstackError, match="no such file"):
         dnnstack.load_config("none.yaml")
+
+
+def test_results_print_as_one_line(config: dict[str, Any]) -> None:
+    done = dnnstack.train(config)
+    assert re.fullmatch(
+        r"<History of '.*tiny': finished at step \d+ \(epoch [\d.]+\), best [\d.]+% on validation, "
+        r"[\d.]+ s>",
+        repr(done),
+    )
+    found = dnnstack.load(done.run).evaluate()
+    assert re.fullmatch(
+        r"<Evaluation of '.*safetensors' on \w+ \(test\): \d+ of \d+ right, [\d.]+%, loss [\d.]+>",
+        repr(found),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -109,3 +110,39 @@ def test_nor_pictures_outside_the_data_folder(run_in: Run, folder: Path) -> None
     done = run_in(folder, *EVAL, "--checkpoint", "gift.safetensors")
     assert done.returncode == 1
     assert f"names pictures in '{folder / 'data' / 'set'}'" in done.stderr
+
+
+def test_pictures_beside_the_config_are_found_from_anywhere(
+    run_in: Run, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the environment names the folder of other data sets, and by what comes later."""
+    monkeypatch.setitem(environment, "DNNSTACK_DATA", "nowhere")
+    (folder / "two.yaml").rename(folder / "data" / "two.yaml")
+    train = ("train", "--config", "../data/two.yaml", "--device", "numpy")
+    (folder / "work").mkdir()
+    done = run_in(folder / "work", *train)
+    assert done.returncode == 0, done.stderr
+    for line in (EVAL, (*train, "--set", "train.epochs=2", "--resume")):
+        done = run_in(folder / "work", *line)
+        assert done.returncode == 0, done.stderr
+    done = run_in(folder, *EVAL, "--runs-dir", "work/runs")
+    assert done.returncode == 0, done.stderr
+    done = run_in(folder / "work", "data", "--config", "../data/two.yaml", "--no-sheet")
+    assert done.returncode == 0, done.stderr
+    # Pictures that were moved with everything else.
+    (folder / "data").rename(folder / "moved")
+    done = run_in(folder / "work", *EVAL, "--data-dir", "../moved")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_trained_on_other_pictures_keeps_to_them(run_in: Run, folder: Path) -> None:
+    shutil.copytree(folder / "data" / "set", folder / "set")
+    next((folder / "set").glob("a/*.png")).write_text("not a picture")
+    for line in (
+        (*TRAIN, "--data-dir", "data"),
+        EVAL,
+        (*TRAIN, "--set", "train.epochs=2", "--resume"),
+    ):
+        done = run_in(folder, *line)
+        assert done.returncode == 0, done.stderr
+    assert "not a picture" in run_in(folder, *TRAIN).stderr

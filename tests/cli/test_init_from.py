@@ -63,13 +63,16 @@ def test_a_file_beside_the_config_and_one_of_the_command_line(train: Train, tmp_
     there = tmp_path / "there"
     there.mkdir()
     for place in (there, tmp_path):
-        save_file({"dense_1.bias": np.zeros(10, np.float32)}, place / "w.safetensors")
+        arrays = {"dense_1.bias": np.zeros(10), "a\x1b[31m\nFAKE: b": np.ones(2)}
+        save_file(arrays, place / "w.safetensors")
     (there / "mine.yaml").write_text(f"init_from: w.safetensors\n{Path('tiny.yaml').read_text()}")
     for given, folder in (((), there), (("--init-from", "w.safetensors"), tmp_path)):
         status, out, err = train(*given, config="there/mine.yaml")
         assert (status, err) == (0, "")
         path = folder / "w.safetensors"
         assert f"init        1 of 4 arrays from {path}, with PyTorch's names\n" in out
+        assert "\x1b" not in out
+        assert r"left        a\x1b[31m\nFAKE: b (2,): the network has none" in out
         # The config of the run leads to the same file from everywhere.
         assert f"\ninit_from: {path}\n" in Path("runs/latest/config.yaml").read_text()
 

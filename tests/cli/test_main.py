@@ -17,7 +17,10 @@ from dnnstack.common.errors import ConfigError, UsageError
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMANDS = ["train", "eval", "predict", "runs", "data", "summary", "explain", "config", "doctor"]
+COMMANDS = [
+    *("train", "eval", "predict", "new", "runs", "weights", "data", "summary", "explain", "config"),
+    "doctor",
+]
 
 _HELP = """
 import contextlib, io, json, sys

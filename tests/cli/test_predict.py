@@ -273,6 +273,18 @@ def test_a_folder_for_inputs_that_cannot_be_made(
     assert "choose another folder with --save-input" in done.stderr
 
 
+def test_an_error_alone_is_not_preceded_by_what_would_have_been_used(
+    run_in: Run, trained: Path, pictures: list[str]
+) -> None:
+    done = run_in(trained, "predict", "--device", "numpy", "missing.png")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "dnnstack: error: missing.png: no such file\n"
+    done = run_in(trained, "predict", "--device", "numpy", "missing.png", pictures[0])
+    first, second = done.stderr.splitlines()
+    assert first == "dnnstack: error: missing.png: no such file"
+    assert second.startswith("dnnstack: using runs/tiny, the latest run: ")
+
+
 def test_a_bad_picture_does_not_stop_the_rest(
     run_in: Run, trained: Path, pictures: list[str]
 ) -> None:

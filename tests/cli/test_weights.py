@@ -76,7 +76,9 @@ def test_saved_weights_have_no_integers(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["weights", "w.safetensors", "--set", "seed=2"]) == 2
-    assert "--set changes a config; give one with --config" in capsys.readouterr().err
+    assert (
+        "--set and --plugin are about a config; give one with --config" in capsys.readouterr().err
+    )
     assert main(["weights"]) == 2
     assert main(["weights", "nothing"]) == 1
     assert "nothing: no such file; nothing: no such run" in capsys.readouterr().err

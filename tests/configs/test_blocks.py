@@ -147,51 +147,52 @@ layers:
     [
         (
             "layers: [{basic: {filters: four}}]",
-            "x.yaml:18:28: layers.0.basic.filters: expected a whole number (got 'four') "
+            "x.yaml:18:28: layer 1 (basic): filters: expected a whole number (got 'four') "
             "(for $filters in block 'basic')",
         ),
         (
             "layers: [{basic: {filters: 4, strid: 2}}]",
-            "x.yaml:18:31: layers.0.basic.strid: block 'basic' has no parameter 'strid'; "
+            "x.yaml:18:31: layer 1 (basic): strid: block 'basic' has no parameter 'strid'; "
             "did you mean 'stride'?",
         ),
         (
             "layers: [{basic: {units: 4, filters: 4}}]",
-            "x.yaml:18:19: layers.0.basic.units: block 'basic' has no parameter 'units'; "
+            "x.yaml:18:19: layer 1 (basic): units: block 'basic' has no parameter 'units'; "
             "it takes filters, stride, shortcut",
         ),
-        ("layers: [basic]", "x.yaml:18:10: layers.0.basic: block 'basic' needs the parameter"),
+        ("layers: [basic]", "x.yaml:18:10: layer 1 (basic): block 'basic' needs the parameter"),
         (
             "layers: [{basic: 4}]",
-            "x.yaml:18:18: layers.0.basic: expected the parameters of block 'basic' as a mapping",
+            "x.yaml:18:18: layer 1 (basic): expected the parameters of block 'basic' as a mapping",
         ),
         (
             "layers: [{basik: {filters: 4}}]",
-            "x.yaml:18:11: layers.0: unknown layer 'basik'; did you mean 'basic'?",
+            "x.yaml:18:11: layer 1: unknown layer 'basik'; did you mean 'basic'?",
         ),
         (
             "layers: [{stage: {filters: 4, count: no}}]",
-            "x.yaml:18:38: layers.0.stage.count: expected a whole number of at least 1 (got 'no') "
+            "x.yaml:18:38: layer 1 (stage): "
+            "count: expected a whole number of at least 1 (got 'no') "
             "(for $count in block 'stage')",
         ),
         (
             "layers: [{stage: {filters: x, count: 2}}]",
-            "x.yaml:18:28: layers.0.stage.filters: expected a whole number (got 'x') "
+            "x.yaml:18:28: layer 1 (stage): filters: expected a whole number (got 'x') "
             "(for $filters in block 'stage')",
         ),
         (
             "layers: [{repeat: {times: 0, layers: [relu]}}]",
-            "x.yaml:18:27: layers.0.repeat.times: expected a whole number of at least 1 (got 0)",
+            "x.yaml:18:27: layer 1 (repeat): times: expected a whole number of at least 1 (got 0)",
         ),
         (
             "layers: [{repeat: {time: 2, layers: [relu]}}]",
-            "x.yaml:18:20: layers.0.repeat.time: unknown key; did you mean 'times'?",
+            "x.yaml:18:20: layer 1 (repeat): time: unknown key; did you mean 'times'?",
         ),
-        ("layers: [{repeat: {times: 2}}]", "x.yaml:18:11: layers.0.repeat.layers: required key"),
-        ("layers: [repeat]", "x.yaml:18:10: layers.0.repeat: expected times and layers, as in"),
+        ("layers: [{repeat: {times: 2}}]", "x.yaml:18:11: layer 1 (repeat): layers: required key"),
+        ("layers: [repeat]", "x.yaml:18:10: layer 1 (repeat): expected times and layers, as in"),
         (
             "layers: [{repeat: {times: 9, layers: [{repeat: {times: 9999, layers: [relu]}}]}}]",
-            "x.yaml:18:71: layers.0.repeat.layers.0.repeat.layers.0: more than 10000 layers",
+            "x.yaml:18:71: layer 1.layers.1.layers.1: more than 10000 layers",
         ),
         (
             "layers: [{repeat: {times: 2, layers: [{relu: {name: a}}]}}]",
@@ -199,23 +200,26 @@ layers:
         ),
         (
             "layers: [{dense: {units: $filters}}]",
-            "x.yaml:18:26: layers.0.dense.units: '$filters': parameters exist only in the",
+            "x.yaml:18:26: layer 1 (dense): units: '$filters': parameters exist only in the",
         ),
         (
             "layers: [{residual: {body: [dens]}}]",
-            "x.yaml:18:29: layers.0.residual.body.0: unknown layer 'dens'; did you mean 'dense'?",
+            "x.yaml:18:29: layer 1.body.1: unknown layer 'dens'; did you mean 'dense'?",
         ),
         (
             "layers: [{residual: {body: [relu], shortcut: skip}}]",
-            "x.yaml:18:46: layers.0.residual.shortcut: expected identity, projection, padding or a",
+            "x.yaml:18:46: layer 1 'residual_1' (residual): "
+            "shortcut: expected identity, projection, padding or a",
         ),
         (
             "layers: [{concat: {branches: [[relu]]}}]",
-            "x.yaml:18:30: layers.0.concat.branches: expected a list of at least two lists of",
+            "x.yaml:18:30: layer 1 'concat_1' (concat): "
+            "branches: expected a list of at least two lists of",
         ),
         (
             "layers: [{concat: {branches: [[relu], [{dense: {unit: 3}}]]}}]",
-            "x.yaml:18:49: layers.0.concat.branches.1.0.dense.unit: unknown key; did you mean",
+            "x.yaml:18:49: layer 1.branches.2.1 'concat_1.dense_1' (dense): "
+            "unit: unknown key; did you mean",
         ),
     ],
 )
@@ -233,7 +237,7 @@ def test_mistakes_in_uses(layers: str, expected: str) -> None:
             "b: {n: 1}",
             [
                 "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used; write $n in the",
-                "x.yaml:5:51: blocks.b.layers.0.dense.units: block 'b' has no parameter 'm'; "
+                "x.yaml:5:51: blocks.b: layer 1 (dense): units: block 'b' has no parameter 'm'; "
                 "it has n",
             ],
         ),
@@ -241,7 +245,8 @@ def test_mistakes_in_uses(layers: str, expected: str) -> None:
             "  b: {layers: [{dense: {units: 3, bias: no}}]}",
             "b",
             [
-                "x.yaml:5:35: blocks.b.layers.0.dense.bias: unknown key; did you mean 'use_bias'? "
+                "x.yaml:5:35: blocks.b: layer 1 (dense): "
+                "bias: unknown key; did you mean 'use_bias'? "
                 "(in block 'b', used at x.yaml:6:10)",
             ],
         ),
@@ -258,13 +263,13 @@ def test_mistakes_in_uses(layers: str, expected: str) -> None:
             "b: {n: 1}",
             [
                 "x.yaml:5:20: blocks.b.parameters.n: the parameter is not used",
-                "x.yaml:5:51: blocks.b.layers.0.dense.units: expected a parameter alone, such",
+                "x.yaml:5:51: blocks.b: layer 1 (dense): units: expected a parameter alone, such",
             ],
         ),
         (
             "  b: {layers: [{c: {}}]}\n  c: {layers: [relu, b]}",
             "b",
-            ["x.yaml:6:22: blocks.c.layers.1.b: a block cannot use itself (b -> c -> b)"],
+            ["x.yaml:6:22: blocks.c: layer 2 (b): a block cannot use itself (b -> c -> b)"],
         ),
         (
             "  b: {layer: [relu]}",

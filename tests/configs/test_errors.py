@@ -108,7 +108,8 @@ ONE_LINE = [
     ),
     (
         "loss: {type: mse, label_smoothing: 0.1}",
-        "x.yaml:1:19: loss.label_smoothing: unknown key; the loss 'mse' takes type, reduction",
+        "x.yaml:1:19: loss.label_smoothing: unknown key; the loss 'mse' takes type, reduction, "
+        "class_weights",
     ),
     (
         "optimizer: {type: sdg, lr: 1}",
@@ -262,10 +263,11 @@ train:
         "x.yaml:2:1: sed: unknown key; did you mean 'seed'?\n"
         "x.yaml:4:12: data.dataset: unknown dataset 'mnst'; did you mean 'mnist'?\n"
         "x.yaml:5:15: data.batch_size: expected a number of at least 1 (got 0)\n"
-        "x.yaml:8:16: layers.0.conv2d.filters: expected a whole number (got 'many')\n"
-        "x.yaml:10:7: layers.0.conv2d.strides: unknown key; did you mean 'stride'?\n"
-        "x.yaml:11:5: layers.1: unknown layer 'flaten'; did you mean 'flatten'?\n"
-        "x.yaml:12:5: layers.2.dense.units: required key is missing (Number of outputs.)\n"
+        "x.yaml:8:16: layer 1 'conv2d_1' (conv2d): filters: expected a whole number (got 'many')\n"
+        "x.yaml:10:7: layer 1 'conv2d_1' (conv2d): strides: unknown key; did you mean 'stride'?\n"
+        "x.yaml:11:5: layer 2: unknown layer 'flaten'; did you mean 'flatten'?\n"
+        "x.yaml:12:5: layer 3 'dense_1' (dense): "
+        "units: required key is missing (Number of outputs.)\n"
         "x.yaml:13:46: loss.label_smoothing: expected a number below 1 (got 2)\n"
         "x.yaml:14:28: optimizer.lr: expected a number (got 'fast')\n"
         "x.yaml:14:59: optimizer.nesterov: expected true or false (got 'no'; write false)\n"
@@ -284,7 +286,7 @@ def test_missing_sections_are_all_named() -> None:
 
 def test_a_long_word_is_cut() -> None:
     text = message(with_line(f"layers: [{'x' * 70_000}]"))
-    assert text.startswith(f"x.yaml:1:10: layers.0: unknown layer '{'x' * 60}...'; expected relu")
+    assert text.startswith(f"x.yaml:1:10: layer 1: unknown layer '{'x' * 60}...'; expected relu")
 
 
 def test_long_words_of_many_errors_are_cut() -> None:

@@ -120,8 +120,14 @@ def test_nothing_else_changes() -> None:
             "layers.conv_1.filters=3",
             "layers.conv_1.filters: 'layers' has no item 'conv_1'; did you mean 'conv2d_1'?",
         ),
-        ("layers.0.strides=2", "layers.0.conv2d.strides: unknown key; did you mean 'stride'?"),
-        ("layers.dense.units=no", "layers.5.dense.units: expected a whole number (got 'no')"),
+        (
+            "layers.0.strides=2",
+            "layer 1 'conv2d_1' (conv2d): strides: unknown key; did you mean 'stride'?",
+        ),
+        (
+            "layers.dense.units=no",
+            "layer 6 'output' (dense): units: expected a whole number (got 'no')",
+        ),
         (
             "run.device=cud",
             "run.device: expected auto, cpu, numpy or cuda (got 'cud'; did you mean 'cuda'?)",

@@ -142,6 +142,7 @@ def player(shim: Path | None, home: Path) -> Iterator[Play]:
             ["train", "--config", "net.yaml", "--device", "numpy", "--threads", "1"],
             ["eval", "--device", "numpy", "--threads", "1"],
             ["predict", "a.png", "--csv", "--device", "numpy", "--threads", "1"],
+            ["new", "photos", "--output", "new.yaml"],
         ]
         told = {name: str(home / name) for name in ("out", "err")}
         place = {"cwd": str(home / "warm/work"), "root": str(home / "warm")}
@@ -151,7 +152,7 @@ def player(shim: Path | None, home: Path) -> Iterator[Play]:
 
 
 def make_root(root: Path) -> None:
-    """A folder with a config, two pictures, and a file of somebody else."""
+    """A folder with a config, two pictures, a folder of them, and a file of somebody else."""
     from PIL import Image, ImageDraw
 
     work = root / "work"
@@ -162,3 +163,6 @@ def make_root(root: Path) -> None:
         picture = Image.new("L", (60, 60), 255)
         ImageDraw.Draw(picture).line(line, fill=0, width=6)
         picture.save(work / f"{name}.png")
+        for number in range(2):
+            (work / "photos" / name).mkdir(parents=True, exist_ok=True)
+            picture.resize((8, 8)).save(work / "photos" / name / f"{number}.png")

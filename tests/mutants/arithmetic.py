@@ -19,6 +19,20 @@ _ONEDNN = "backends/onednn"
 
 ARITHMETIC = (
     Mutant(
+        "class weights: not in the gradient",
+        "layers/losses/class_weights.py",
+        "return self._of(target, x)[:, None] * self.inner.gradient(x, target)",
+        "return self.inner.gradient(x, target)",
+        ("layers/test_gradients.py::test_loss[mse-class_weights-False]",),
+    ),
+    Mutant(
+        "recolour: the colours of the flipped bit",
+        "backends/reference/augment.py",
+        "bits = values[:, 1:] >> (31 - np.arange(channels) % 32) & 1",
+        "bits = values[:, 1:] >> (30 - np.arange(channels) % 32) & 1",
+        ("graph/ops/test_augment.py::test_any_geometry",),
+    ),
+    Mutant(
         "windows: strides of height and width swapped",
         f"{_REFERENCE}/windows.py",
         "(down, right), (rows, columns) = window.stride",

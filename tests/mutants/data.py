@@ -6,6 +6,7 @@ from .mutant import Mutant
 
 _RANDOM = "common/test_random.py"
 _LOADER = "datasets/test_loader.py"
+_BALANCE = "training/test_class_balance.py"
 _DECODED = "datasets/test_decoded.py"
 _IDX = "datasets/test_idx.py"
 _CIFAR = "datasets/test_cifar.py"
@@ -14,6 +15,34 @@ _HOSTILE = "datasets/download/test_hostile.py"
 _PICTURES = "datasets/test_pictures.py"
 
 DATA = (
+    Mutant(
+        "loader: a balanced class begins anew in every epoch",
+        "datasets/loader.py",
+        "place, end = epoch * count, (epoch + 1) * count",
+        "place, end = 0, count",
+        (f"{_BALANCE}::test_all_samples_of_a_class_are_drawn_equally_often",),
+    ),
+    Mutant(
+        "loader: balanced classes one after the other",
+        "datasets/loader.py",
+        "return np.concatenate(drawn)[order]",
+        "return np.concatenate(drawn)",
+        (f"{_BALANCE}::test_every_class_is_drawn_equally_often",),
+    ),
+    Mutant(
+        "survey: a colour is known from the pictures that are asked about",
+        "datasets/survey.py",
+        "_discriminant(x[~held], labels[~held], x[held], classes)",
+        "_discriminant(x, labels, x[held], classes) if part else labels[held]",
+        ("datasets/test_survey.py::test_whether_colours_tell_the_classes_apart",),
+    ),
+    Mutant(
+        "paths: pictures beside the config are not looked for",
+        "configs/paths.py",
+        'changed["root"] = root',
+        'changed.pop("root", root)',
+        ("configs/test_paths.py::test_pictures_are_found_beside_the_config",),
+    ),
     Mutant(
         "random: nine rounds",
         "common/random.py",
@@ -240,8 +269,8 @@ DATA = (
     Mutant(
         "pictures: the number of pixels has no limit",
         "datasets/picture_files.py",
-        "            if image.width * image.height > _MAX_PIXELS:\n",
-        "            if False:\n",
+        "    if image.width * image.height > _MAX_PIXELS:\n",
+        "    if False:\n",
         (f"{_PICTURES}::test_a_giant_is_refused_before_it_is_decoded",),
     ),
     Mutant(

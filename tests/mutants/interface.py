@@ -236,6 +236,13 @@ INTERFACE = (
         ("api/test_script.py::test_a_notebook_in_one_process",),
     ),
     Mutant(
+        "messages: layers are counted from 0",
+        "configs/layer_places.py",
+        "str(int(rest.pop(0)) + 1)",
+        "rest.pop(0)",
+        ("configs/test_layer_places.py::test_paths_in_messages",),
+    ),
+    Mutant(
         "curves: the last, short window bends the curve",
         "reports/plots.py",
         "    if not 0 < rest < count:\n",

@@ -14,6 +14,7 @@ from .data import DATA
 from .devices import DEVICES
 from .interface import INTERFACE
 from .mutant import LONG, TESTS, Copy, Mutant, installed, ran
+from .ranks import RANKS
 from .records import RECORDS
 from .training import TRAINING
 from .weights import WEIGHTS
@@ -26,6 +27,7 @@ LISTS = {
     "interface": INTERFACE,
     "devices": DEVICES,
     "weights": WEIGHTS,
+    "ranks": RANKS,
 }
 MUTANTS = tuple(mutant for each in LISTS.values() for mutant in each)
 _ALWAYS = (

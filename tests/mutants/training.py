@@ -85,10 +85,24 @@ TRAINING = (
     ),
     Mutant(
         "parts of a batch: the sum is not begun anew",
-        _UPDATES,
-        "    if int(step[0]) % op.parts == 0:\n",
-        "    if int(step[0]) == 0:\n",
+        "graph/ops/updates.py",
+        "        part = step % self.parts\n",
+        "        part = min(step, self.parts - 1)\n",
         (f"{_PHASES}::test_parts_of_a_batch_are_as_good_as_the_whole",),
+    ),
+    Mutant(
+        "parts of a batch: the sums of neighbours wait until the end",
+        "graph/ops/updates.py",
+        "        return waiting, (part & ~(part + 1)).bit_count()\n",
+        "        return waiting, 0\n",
+        ("backends/test_part_sums.py::test_sums_wait_on_one_level_for_each_doubling",),
+    ),
+    Mutant(
+        "parts of a batch: running statistics take the last part alone",
+        "backends/reference/statistics.py",
+        "    for row in kept:\n",
+        "    for row in kept[-1:]:\n",
+        ("backends/test_part_sums.py::test_statistics_move_by_every_part_in_order",),
     ),
     Mutant(
         "lookahead: the last step is left out",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .mutant import Mutant
 
 _FILE = "training/weights/test_weight_file.py"
+_EXPORT = "training/weights/test_export.py"
 _START = "training/weights/test_start.py"
 _INIT = "training/weights/test_init_from.py"
 _FREEZING = "training/test_freezing.py"
@@ -114,6 +115,27 @@ WEIGHTS = (
         'self.arrays.get(f"ema/{name}", self.arrays[name]) for name in names',
         "self.arrays[name] for name in names",
         (f"{_INIT}::test_averages_are_taken_where_there_are_some",),
+    ),
+    Mutant(
+        "weights: a resume says nothing of another source",
+        "training/records/resume.py",
+        "    if wanted is not None and wanted != begun.init_from:\n",
+        "    if False:\n",
+        (f"{_INIT}::test_another_source_is_not_read_by_a_resume",),
+    ),
+    Mutant(
+        "weights: every network gets the names of torchvision's VGG",
+        "training/weights/pytorch_names.py",
+        'any(name.startswith("conv1_1.") for name in ours)',
+        "True",
+        (f"{_EXPORT}::test_names_of_other_networks_stay",),
+    ),
+    Mutant(
+        "weights: what is saved replaces its source",
+        "training/weights/export.py",
+        "    if _is_same(path, source.path):\n",
+        "    if False:\n",
+        (f"{_EXPORT}::test_the_source_is_not_overwritten",),
     ),
     Mutant(
         "freeze: a frozen batch norm takes the statistics of the batch",

@@ -101,8 +101,11 @@ def test_everything_is_passed_on() -> None:
     curves = LiveCurves(Recorder())
     plan: Any = None
     progress: Any = object()
+    start: Any = object()
     given: dict[str, tuple[Any, ...]] = {
         "notice": ("text",),
+        "prepared": (),
+        "initialized": (start,),
         "started": (Started(Path("x"), "numpy", plan, START, None),),
         "progressed": (progress,),
         "logged": (progress,),

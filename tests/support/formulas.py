@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from dnnstack.layers.losses import LOSSES
 from dnnstack.layers.losses.loss import Loss
 
 
-def _moved(default: float) -> float:
-    """Another value: the opposite of a yes or no, a little more of a number."""
+def _moved(default: Any) -> Any:
+    """Another value: the opposite of a yes or no, a little more of a number, weights of classes."""
+    if isinstance(default, tuple):
+        # Enough for the largest case, and 0 among them.
+        return (0.25, 0.5, 0.75, 0.0, *(0.5 + 0.3 * at for at in range(8)))
     if isinstance(default, bool):
         return not default
     return default + (1 if isinstance(default, int) else 0.3)

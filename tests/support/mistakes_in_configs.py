@@ -89,7 +89,8 @@ CONFIGS = [
         "several errors come at once, in order",
         "explain --config tiny.yaml",
         (
-            "tiny.yaml: 2 errors\ntiny.yaml:6:14: layers.0.conv2d.filter: unknown key; ",
+            "tiny.yaml: 2 errors\ntiny.yaml:6:14: layer 1 'conv2d_1' (conv2d): "
+            "filter: unknown key; ",
             "tiny.yaml:12:28: optimizer.lr: expected a number (got 'fast')",
         ),
         prepare=config(TINY.replace("filters", "filter").replace("lr: 0.1", "lr: fast")),
@@ -97,7 +98,10 @@ CONFIGS = [
     Mistake(
         "wrong type",
         "summary --config tiny.yaml",
-        ("tiny.yaml:6:23: layers.0.conv2d.filters: expected a whole number (got 'four')",),
+        (
+            "tiny.yaml:6:23: layer 1 'conv2d_1' (conv2d): "
+            "filters: expected a whole number (got 'four')",
+        ),
         prepare=changed("filters: 4", "filters: four"),
     ),
     Mistake(
@@ -108,7 +112,7 @@ CONFIGS = [
     Mistake(
         "unknown layer",
         TRAIN,
-        ("tiny.yaml:8:5: layers.2: unknown layer 'maxpool'; did you mean 'max_pool2d'?",),
+        ("tiny.yaml:8:5: layer 3: unknown layer 'maxpool'; did you mean 'max_pool2d'?",),
         prepare=changed("max_pool2d", "maxpool"),
     ),
     Mistake(
@@ -197,14 +201,14 @@ CONFIGS = [
     Mistake(
         "a misspelt parameter of a block",
         "summary --config tiny.yaml",
-        ("tiny.yaml:9:13: layers.0.basic.filtres: block 'basic' has no parameter 'filtres'; ",),
+        ("tiny.yaml:9:13: layer 1 (basic): filtres: block 'basic' has no parameter 'filtres'; ",),
         prepare=config(BLOCK.replace("{filters: 4}", "{filtres: 4}")),
     ),
     Mistake(
         "a wrong value for a parameter",
         "train --config tiny.yaml --device numpy",
         (
-            "tiny.yaml:9:22: layers.0.basic.filters: expected a whole number (got 'four') "
+            "tiny.yaml:9:22: layer 1 (basic): filters: expected a whole number (got 'four') "
             "(for $filters in block 'basic')",
         ),
         prepare=config(BLOCK.replace("{filters: 4}", "{filters: four}")),
@@ -213,7 +217,7 @@ CONFIGS = [
         "a mistake inside a block",
         "config --config tiny.yaml",
         (
-            "tiny.yaml:6:56: blocks.basic.layers.0.residual.body.0.conv2d.kernelsize: unknown key; "
+            "tiny.yaml:6:56: blocks.basic: layer 1.body.1 (conv2d): kernelsize: unknown key; "
             "did you mean 'kernel_size'? (in block 'basic', used at tiny.yaml:9:5)",
         ),
         prepare=config(BLOCK.replace("kernel_size", "kernelsize")),
@@ -221,7 +225,10 @@ CONFIGS = [
     Mistake(
         "a block that uses itself",
         "config --config tiny.yaml",
-        ("tiny.yaml:7:9: blocks.basic.layers.1.basic: a block cannot use itself (basic -> basic)",),
+        (
+            "tiny.yaml:7:9: blocks.basic: layer 2 (basic): "
+            "a block cannot use itself (basic -> basic)",
+        ),
         prepare=config(BLOCK.replace("- relu", "- basic: {filters: 1}")),
     ),
     Mistake(

@@ -32,6 +32,7 @@ from dnnstack.graph.ops import (
 from . import (
     op_cases_augment,
     op_cases_classic,
+    op_cases_collectives,
     op_cases_combine,
     op_cases_losses,
     op_cases_norm,
@@ -45,6 +46,7 @@ __all__ = [
     "CASES",
     "op_cases_augment",
     "op_cases_classic",
+    "op_cases_collectives",
     "op_cases_combine",
     "op_cases_losses",
     "op_cases_norm",

@@ -19,8 +19,10 @@ from dnnstack.graph.ops import (
     DivisiveNormBackward,
     Dropout,
     DropoutBackward,
+    KeepStatistics,
     Lrn,
     LrnBackward,
+    MoveStatistics,
     Reshape,
     Scale,
 )
@@ -39,30 +41,36 @@ def affine(d: Draft, channels: int, scale: bool, shift: bool) -> dict[str, Tenso
 
 
 def forward(
-    d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None, part: bool = False
 ) -> tuple[BatchNorm, Tensor]:
     x = d.floats("x", *shape)
     d.length = x.size // shape[1]
-    return norm_of(d, x, scale, shift, kind), x
+    return norm_of(d, x, scale, shift, kind, part), x
 
 
-def norm_of(d: Draft, x: Tensor, scale: bool, shift: bool, kind: str | None) -> BatchNorm:
+def norm_of(
+    d: Draft, x: Tensor, scale: bool, shift: bool, kind: str | None, part: bool = False
+) -> BatchNorm:
     shape, channels = x.shape, x.shape[1]
-    mean = d.given("running_mean", d.drawn((channels,)), "state")
-    var = d.given("running_var", np.abs(d.drawn((channels,))) + 0.5, "state")
+    left: dict[str, Tensor] = {}
+    if part:
+        left["var"] = d.out("var", channels)
+    else:
+        left["running_mean"] = d.given("running_mean", d.drawn((channels,)), "state")
+        positive = np.abs(d.drawn((channels,))) + 0.5
+        left["running_var"] = d.given("running_var", positive, "state")
     op = BatchNorm(
         x=x,
         y=d.out("y", *shape),
         mean=d.out("mean", channels),
         inverse_std=d.out("inverse_std", channels),
-        running_mean=mean,
-        running_var=var,
         momentum=0.3,
         # Values that are all alike make inverse_std as large as 1 / sqrt(eps).
         eps=1e-2,
         activation=kind,
         activation_alpha=ALPHA.get(kind or "", 0.0),
         **affine(d, channels, scale, shift),
+        **left,
     )
     d.graph.add(op)
     return op
@@ -71,6 +79,24 @@ def norm_of(d: Draft, x: Tensor, scale: bool, shift: bool, kind: str | None) -> 
 def batch_norm(d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None) -> None:
     forward(d, shape, scale, shift, kind)
     d.steps = 2
+
+
+def batch_norm_of_a_part(
+    d: Draft, shape: Sequence[int], scale: bool, shift: bool, kind: str | None
+) -> None:
+    """The running statistics are left to the update of all parts."""
+    op, _ = forward(d, shape, scale, shift, kind, part=True)
+    assert op.var is not None
+    kept = d.given("kept", d.drawn((3, 2 * shape[1])), "state")
+    step = d.given("step", np.array([4], np.int64), "state")
+    values = (op.mean, op.var)
+    d.graph.add(KeepStatistics(values=values, step=step, kept=kept, parts=3))
+    running = (
+        d.given("running_mean", d.drawn((shape[1],)), "state"),
+        d.given("running_var", np.abs(d.drawn((shape[1],))) + 0.5, "state"),
+    )
+    rule = {"momentum": (0.1, 0.3), "weight": (0.1, 0.35)}
+    d.graph.add(MoveStatistics(kept=kept, running=running, **rule))
 
 
 def batch_norm_inference(
@@ -160,7 +186,8 @@ SHAPES = {
     "flat_blocks": (5, 16),
     "pixel": (2, 3, 1, 1),
 }
-for describe in (batch_norm, batch_norm_inference, batch_norm_both, batch_norm_backward):
+DESCRIBED = (batch_norm, batch_norm_of_a_part, batch_norm_inference, batch_norm_both)
+for describe in (*DESCRIBED, batch_norm_backward):
     for shape_name, shape in SHAPES.items():
         case(f"{describe.__name__}-{shape_name}", describe, shape, True, True, None)
         case(f"{describe.__name__}-{shape_name}-relu", describe, shape, True, True, "relu")

@@ -186,21 +186,27 @@ case("average", average, False)
 case("average-pull", average, True)
 
 
-def accumulate(d: Draft, start: int, scale: float) -> None:
+def accumulate(d: Draft, parts: int, start: int, scale: float) -> None:
     """Three parts of a batch from part ``start`` on, each with the same gradients."""
     step = d.given("part", np.array([start], np.int64), "state")
     d.steps = 3
+    further = range(1, Accumulate.levels(parts))
+    pending = [several(d, f"sum{level}.", SHAPES, "state") for level in further]
     d.graph.add(
         Accumulate(
             gradients=several(d, "g", SHAPES, "input"),
             step=step,
             sums=several(d, "sum", SHAPES, "state"),
-            parts=4,
+            pending=tuple(tensor for level in pending for tensor in level),
+            parts=parts,
             scale=scale,
         )
     )
     d.graph.add(Advance(step=step))
 
 
-case("accumulate-first", accumulate, 4, 0.25)
-case("accumulate-later", accumulate, 1, 1.0)
+case("accumulate-first", accumulate, 4, 4, 0.25)
+case("accumulate-later", accumulate, 4, 1, 1.0)
+case("accumulate-last", accumulate, 7, 4, 1.0)
+case("accumulate-all", accumulate, 8, 5, 1.0)
+case("accumulate-one", accumulate, 1, 5, 0.5)

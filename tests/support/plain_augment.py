@@ -17,6 +17,7 @@ from dnnstack.graph.augmentations import (
     Elastic,
     RandomCrop,
     RandomFlip,
+    Recolour,
     Rotate,
     Scale,
     Shift,
@@ -115,6 +116,14 @@ def plainly(augment: tuple[Augmentation, ...], picture: Array, sample: int, epoc
     """One picture, augmentation after augmentation, each as the sentence that describes it."""
     channels, height, width = picture.shape
     pixels = picture.astype(np.float64)
+    for index, each in enumerate(augment):
+        if isinstance(each, Recolour):
+            w = [word(augment, index, sample, epoch, at) for at in range(2)]
+            if channels == 3:
+                order = ["012", "021", "102", "120", "201", "210"][(w[0] * 6) >> 32]
+                pixels = pixels[[int(channel) for channel in order]]
+            turned = [w[1] >> (31 - channel) & 1 for channel in range(channels)]
+            pixels = np.stack([255 - p if t else p for p, t in zip(pixels, turned, strict=True)])
     index = 0
     while index < len(augment):
         each = augment[index]

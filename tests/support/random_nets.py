@@ -232,6 +232,8 @@ def _loss(draw: DrawFn) -> dict[str, Any]:
     further = sorted(set(LOSSES) - set(ENDS) - {"perceptron"})
     kind = draw(st.sampled_from(["cross_entropy"] * 4 + list(ENDS)[1:] + further))
     loss = {"type": kind, "reduction": draw(st.sampled_from(["mean", "mean", "sum"]))}
+    if draw(st.integers(0, 3)) == 0:
+        loss["class_weights"] = "balanced"
     if kind in further:
         return {**loss, **drawn_options(LOSSES[kind], draw)}
     if loss["type"] == "cross_entropy":
@@ -274,7 +276,7 @@ def _optimizer(draw: DrawFn, kinds: list[Any]) -> dict[str, Any]:
 
 
 AUGMENTATIONS: tuple[Any, ...] = (
-    *("random_flip", "alternating_flip"),
+    *("random_flip", "alternating_flip", "recolour"),
     *({"random_crop": {"padding": 1}}, {"random_crop": {"padding": 1, "mode": "reflect"}}),
     {"cutout": {"size": 1}},
 )
@@ -316,6 +318,7 @@ def trainings(draw: DrawFn) -> Training:
             "validation": held,
             "normalize": {"mean": 0.4, "std": 0.3},
             "augment": draw(st.lists(st.sampled_from(augmentations), max_size=2)),
+            "balance": "class_weights" not in loss and seed >> 9 & 3 == 0,
         },
         "layers": layers,
         "loss": loss,

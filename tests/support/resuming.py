@@ -90,6 +90,8 @@ def assert_equal(one: Checkpoint, other: Checkpoint) -> None:
 RULES = {
     "plain": (),
     "momentum": ("optimizer.momentum=0.9",),
+    "balanced": ("data.balance=true", "loss={type: focal, class_weights: {'3': 2, '5': 0}}"),
+    "weights": ("loss={type: cross_entropy, class_weights: balanced}", *VALIDATED),
     "everything": (
         "optimizer.momentum=0.9",
         "optimizer.nesterov=true",

@@ -149,7 +149,9 @@ def train(name: str, backend: Backend, options: Options) -> tuple[list[float], d
             rule,
             first_step=first,
         ),
-        lambda first: network.update_graph(rule, plan.total_steps, plan.steps_per_epoch, first),
+        lambda first, part: network.update_graph(
+            rule, plan.total_steps, plan.steps_per_epoch, first, part
+        ),
     )
     assert [phase.first for phase in phases] == [0, 4]
     sections = {phase.train.name: phase.train for phase in phases}

@@ -101,8 +101,8 @@ def test_parts_freezing_and_averages_are_summed_up_as_they_are_compiled(varied: 
     parameters = sum(p.tensor.nbytes for p in network.parameters())
     assert found.training.gradients == parameters
     assert found.gpu.gradients >= parameters
-    # The momentum, sums over the parts, averages.
-    kinds = 1 + ("train.accumulate=4" in VARIED[varied]) + (varied in ("averaged", "all"))
+    # The momentum, sums over the four parts on two levels, averages.
+    kinds = 1 + 2 * ("train.accumulate=4" in VARIED[varied]) + (varied in ("averaged", "all"))
     assert found.training.optimizer == kinds * parameters
 
 

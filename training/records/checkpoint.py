@@ -43,7 +43,7 @@ _KEYS = (
     *("validation_due", "rate_factor", "rollbacks", "measured", "data_folder"),
 )
 # Those that many checkpoints do not have.
-_OPTIONAL = ("begun_from",)
+_OPTIONAL = ("begun_from", "shared_parts")
 _LISTED = 10
 # Bytes of the header of a checkpoint, of a manifest, and of the reason why a file is neither.
 _LONGEST_HEADER, _LONGEST_MANIFEST, _LONGEST_REASON = 1 << 26, 1 << 16, 200

@@ -37,6 +37,8 @@ class Provenance:
 
     ``config`` is the effective YAML, ``versions`` are those of the backend's libraries,
     ``data_folder`` is where the data sets lay, and ``begun_from`` where ``init_from`` led to.
+    ``shared_parts``: the parts of a batch, if their number is that of the ranks with which the run
+    began; else 0.
     """
 
     steps_per_epoch: Count
@@ -49,6 +51,7 @@ class Provenance:
     versions: Mapping[str, str]
     data_folder: Annotated[str, MaxLen(_LONGEST_PATH)] = ""
     begun_from: BegunFrom | None = None
+    shared_parts: Annotated[int, Interval(ge=0, le=1 << 20)] = 0
 
     def to_json(self) -> dict[str, Any]:
         table = {
@@ -57,8 +60,10 @@ class Provenance:
             "tuning": self.tuning.to_json(),
             "versions": dict(self.versions),
         }
-        begun = table.pop("begun_from")
-        return table if begun is None else {**table, "begun_from": vars(begun)}
+        # Without what there is nothing to say of, as before there was such.
+        begun, parts = table.pop("begun_from"), table.pop("shared_parts")
+        table |= {} if begun is None else {"begun_from": vars(begun)}
+        return table | ({"shared_parts": parts} if parts else {})
 
     def __post_init__(self) -> None:
         channels = self.input_shape[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...common.errors import CheckpointError, ConfigError
 from ...common.files import read_regular
 from ...configs import RunConfig, differences, effective_yaml, parse_config
+from ...configs.layer_places import shown_path
 from ...configs.plugins import changed_plugins
 from ..rate_tables import rate_tables
 from .checkpoint import Checkpoint
@@ -27,6 +28,7 @@ _FIXED = (
     "data.dataset",
     "data.batch_size",
     "data.validation",
+    "data.balance",
     "data.normalize",
     "layers",
 )
@@ -109,8 +111,11 @@ def _refuse_to_overwrite(run: Run) -> None:
         )
 
 
-def as_begun(resume: Resume, config: RunConfig) -> RunConfig:
-    """The config with the ``init_from`` of the run that goes on, which began with those weights."""
+def as_begun(resume: Resume, config: RunConfig, notice: Callable[[str], None]) -> RunConfig:
+    """The config with the ``init_from`` of the run that goes on; ``notice`` is told of another.
+
+    Raises CheckpointError if it begins again and its config cannot be read.
+    """
     if resume.checkpoint is not None:
         text, name = resume.checkpoint.provenance.config, str(resume.checkpoint.path)
         if text == effective_yaml(config):
@@ -126,6 +131,12 @@ def as_begun(resume: Resume, config: RunConfig) -> RunConfig:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, ConfigError):
             return config
+    wanted = config.init_from
+    if wanted is not None and wanted != begun.init_from:
+        notice(
+            f"init_from: {wanted.source} is not read, because a resumed run goes on with "
+            "its own weights"
+        )
     return config.model_copy(update={"init_from": begun.init_from})
 
 
@@ -144,11 +155,11 @@ def check_config(checkpoint: Checkpoint, config: RunConfig, notice: Callable[[st
     if fatal:
         raise CheckpointError(
             f"{checkpoint.path} does not fit the config (checkpoint -> config):",
-            *(f"  {line}" for line in fatal),
+            *(f"  {_counted(line)}" for line in fatal),
             "undo these changes, or start a new run without --resume",
         )
     if found:
-        notice("resuming with a changed config: " + "; ".join(found))
+        notice("resuming with a changed config: " + "; ".join(map(_counted, found)))
     longer = any(_under(line, ("train.epochs", "train.max_steps")) for line in changed)
     if longer:
         for what in _that_follow_the_length(config):
@@ -181,6 +192,12 @@ def _that_follow_the_length(config: RunConfig) -> list[str]:
     found = [f"{k} '{s.kind}'" for k, s in schedules.items() if s.ends_with_training]
     lookahead = config.optimizer.lookahead
     return [*found, *(["optimizer.lookahead"] if lookahead and lookahead.power else [])]
+
+
+def _counted(line: str) -> str:
+    """The difference with layers counted as in all messages."""
+    path, colon, change = line.partition(": ")
+    return f"{shown_path(path.split('.'))}{colon}{change}"
 
 
 def _under(line: str, keys: tuple[str, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -20,6 +21,7 @@ from ..records.provenance import BegunFrom, Provenance
 from .pytorch_names import is_counter, our_name
 from .source import Offered, Source
 
+_LOG = logging.getLogger("dnnstack.training")
 _LISTED, _WIDEST = 12, 80
 
 
@@ -125,6 +127,7 @@ def begin(source: Source, shapes: Mapping[str, Shape], skip: Sequence[str]) -> S
             if not reason:
                 values[name] = _read(source, theirs, shape)
                 names[name] = theirs
+                _LOG.info("init: %s %s is taken from '%s'", name, shape, theirs)
                 continue
         new.append(Difference(name, shape, reason))
     _check_patterns(skip, used, shapes)

@@ -27,8 +27,8 @@ from ...common.text import cut
 from ...common.typed_json import Count, Name, from_json
 from ...graph.graph import Shape
 
-# Bytes of a header, and arrays in a file: the largest networks have some thousands.
-_LONGEST_HEADER, _MOST_ARRAYS = 1 << 23, 1 << 16
+# Bytes of a header, as in a checkpoint, and arrays in a file: large networks have some thousands.
+_LONGEST_HEADER, _MOST_ARRAYS = 1 << 26, 1 << 16
 # Bits of a number of each type; the numbers of those in _NUMPY can be read.
 _BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "I16": 16}
 _BITS |= {"U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "C64": 64}

@@ -196,7 +196,7 @@ class LaunchList:
         given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
         overlaps = self.overlaps and kernel[1] not in self._apart
         behind = found.overlapping(*given) if overlaps else None
-        shown = {**dict(defines), **(vars(formula) if formula else {}), **(details or {})}
+        shown = {**dict(defines), **(formula.constants() if formula else {}), **(details or {})}
         self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)
 
     def host(self, op: Op, work: Callable[[], None], name: str, details: Mapping[str, str]) -> None:

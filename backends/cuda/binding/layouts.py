@@ -159,8 +159,14 @@ def _add_gradients(store: Store, name: str, graph: Graph) -> None:
     pairs = {gradient: parameter for gradient, parameter in found if gradient.role not in SHARED}
     for op in graph.ops:
         if isinstance(op, ops.Accumulate):
-            summed = zip(op.gradients, op.sums, strict=True)
+            first, *further = op.slots()
+            summed = zip(op.gradients, first, strict=True)
             pairs |= {gradient: total for gradient, total in summed if total in store.spans}
+            for level, tensors in enumerate(further, 1):
+                waiting = dict(zip(tensors, first, strict=True))
+                held = {tensor: total for tensor, total in waiting.items() if total in store.spans}
+                if held:
+                    store.add_mirror(f"{SUMS}.{level}", held)
     if pairs:
         store.add_mirror(f"{name}.gradients", pairs)
 

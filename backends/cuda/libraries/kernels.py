@@ -42,7 +42,7 @@ def source_of(file: str, formula: Formula | None = None) -> str:
     """A file's source behind what every file begins with, and a formula's functions between."""
     parts = [_text(name) for name in (*HEADERS, file)]
     if formula is not None:
-        parts[-1:-1] = [*map(_constant, vars(formula).items()), dedent(formula.cuda)]
+        parts[-1:-1] = [*map(_constant, formula.constants().items()), dedent(formula.cuda)]
     return "".join(parts)
 
 

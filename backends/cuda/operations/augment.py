@@ -15,6 +15,7 @@ from ....graph.augmentations import (
     Elastic,
     RandomCrop,
     RandomFlip,
+    Recolour,
     Rotate,
     Scale,
     Shift,
@@ -27,7 +28,10 @@ from ..libraries.layout import ceil_div
 from .step import GATHER_BLOCKS
 
 # The enumeration of augment.cu; a crop that reflects is the one after RandomCrop.
-_KINDS = (RandomCrop, None, RandomFlip, AlternatingFlip, Cutout, Rotate, Shift, Scale, Elastic)
+_KINDS = (
+    *(RandomCrop, None, RandomFlip, AlternatingFlip, Cutout, Rotate, Shift, Scale, Elastic),
+    Recolour,
+)
 _ACT = np.dtype("i4,i4,u4,u4,f4,f4")
 FLOATS_A_PIXEL = 4
 
@@ -95,7 +99,8 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     # Without a resampling everything comes behind one of nothing.
     begin, end = (inside.start, inside.stop) if inside else (0, 0)
     sizes = (n, channels, height, width, steps, placed, count, begin, end)
-    frame = b.numbers(*sizes, elastic, sample, channel, pixel)
+    recoloured = any(isinstance(each, Recolour) for each in op.augment)
+    frame = b.numbers(*sizes, elastic, sample, channel, pixel, int(recoloured))
     arguments = (
         *(b.data(op.images), b.data(op.labels), order, keyed, op.step, x, b.output(op.target)),
         *(scale, shift, fill, _acts(b, op), frame, gaussian, scratch),

@@ -136,7 +136,8 @@ def batch_norm(b: Binder, op: BatchNorm) -> None:
     launch("moments", (cover.slices, cover.chunks), (x, slices, *cover.numbers))
     statistics = (b.output(op.mean), b.output(op.inverse_std))
     rule, running = (f32(op.eps), f32(op.momentum)), (op.running_mean, op.running_var)
-    arguments = (slices, *cover.united, *rule, *statistics, *running)
+    left = None if op.var is None else b.output(op.var)
+    arguments = (slices, *cover.united, *rule, *statistics, *running, left)
     launch("statistics", cover.uniting, arguments, UNITING)
     _normalize(launch, op, (x, y), statistics, -1.0)
 

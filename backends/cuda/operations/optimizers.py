@@ -20,7 +20,7 @@ FILE = "optimizers.cu"
 # Structures of optimizers.cu: addresses, a size, what else a kernel needs of a tensor.
 _RULE = [("size", "i4"), ("factor", "f4"), ("decay", "f4"), ("start", "i4")]
 _ADAM = np.dtype([(name, "u8") for name in ("p", "g", "m", "v", "copy")] + _RULE)
-_MEAN, _SUM = np.dtype("u8,u8,u8,i4,i4"), np.dtype("u8,u8,i4,i4")
+_MEAN = np.dtype("u8,u8,u8,i4,i4")
 
 
 def table(b: Binder, kind: np.dtype[Any], rows: Sequence[tuple[Any, ...]]) -> Any:
@@ -110,9 +110,14 @@ def average(b: Binder, op: Average) -> None:
 
 @binds(Accumulate)
 def accumulate(b: Binder, op: Accumulate) -> None:
+    slots = op.slots()
+    kind = np.dtype([("g", "u8"), ("slots", "u8", (len(slots),)), ("size", "i4"), ("unused", "i4")])
+
     def row(i: int, home: Buffer) -> tuple[Any, ...]:
-        return like(b, op.gradients[i], home), home.pointer, home.layout.size, 0
+        waiting = [b.home(level[i]).pointer for level in slots]
+        return like(b, op.gradients[i], home), waiting, home.layout.size, 0
 
     arguments = (op.step, op.parts, f32(op.scale))
     shown = {"tensors": len(op.sums), "parts": op.parts}
-    _launch(b, op, (FILE, "accumulate"), _SUM, op.sums, row, arguments, shown)
+    compiled = {"defines": (("LEVELS", len(slots)),)}
+    _launch(b, op, (FILE, "accumulate"), kind, op.sums, row, arguments, shown, **compiled)

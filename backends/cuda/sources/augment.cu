@@ -1,7 +1,10 @@
 // Gathering with augmentation, and views of a batch. What is drawn for a picture and what is done
 // to it is said in layers/augment.py; here an output pixel is followed backwards through the list.
 
-enum { ZERO_CROP, REFLECT_CROP, RANDOM_FLIP, ALTERNATING_FLIP, CUTOUT, ROTATE, SHIFT, SCALE, ELASTIC };
+enum {
+    ZERO_CROP, REFLECT_CROP, RANDOM_FLIP, ALTERNATING_FLIP, CUTOUT, ROTATE, SHIFT, SCALE, ELASTIC,
+    RECOLOUR
+};
 enum { PIXEL, BLACK, FILL };
 
 struct Act {
@@ -12,10 +15,11 @@ struct Act {
 };
 
 // Acts from `begin` up to `end` are the resampling. `steps` make an epoch, `placed` steps have
-// their own part of `order`. x has the strides sample, channel and pixel.
+// their own part of `order`. x has the strides sample, channel and pixel; recoloured: whether an act
+// is of that kind.
 struct Frame {
     int n, channels, height, width, steps, placed, count, begin, end, elastic;
-    int sample, channel, pixel;
+    int sample, channel, pixel, recoloured;
 };
 
 INLINE int mirrored(int at, int size) {
@@ -37,11 +41,31 @@ __device__ int follow(const Act* acts, const uint2* drawn, int begin, int end, c
                 return BLACK;
         } else if (kind <= ALTERNATING_FLIP) {
             if (d.x) x = f.width - 1 - x;
-        } else if ((unsigned)(y - (int)d.x) < size && (unsigned)(x - (int)d.y) < size) {
+        } else if (kind == CUTOUT && (unsigned)(y - (int)d.x) < size &&
+                   (unsigned)(x - (int)d.y) < size) {
             return FILL;
         }
     }
     return PIXEL;
+}
+
+// The p-th permutation of three, in lexicographic order, at place c.
+INLINE int permuted(int p, int c) {
+    int first = p / 2, low = first == 0 ? 1 : 0, high = first == 2 ? 1 : 2;
+    return c == 0 ? first : (c == 1) == (p % 2 == 0) ? low : high;
+}
+
+// Channel c of the pixel `at` of a picture, recoloured.
+__device__ float pixel_of(const u8* from, int pixels, int at, int c, const Act* acts,
+                          const uint2* drawn, const Frame& f) {
+    unsigned negative = 0;
+    for (int i = f.recoloured ? f.count - 1 : -1; i >= 0; --i) {
+        if (acts[i].kind != RECOLOUR) continue;
+        negative ^= drawn[i].y >> (31 - c % 32) & 1u;
+        if (f.channels == 3) c = permuted(drawn[i].x, c);
+    }
+    const u8 value = from[c * pixels + at];
+    return negative ? 255 - value : value;
 }
 
 __device__ double unit(unsigned word) { return (word + 0.5) * (1.0 / 4294967296.0); }
@@ -143,6 +167,8 @@ KERNEL gather_augmented(const u8* images, const int* labels, const int* order,
         } else if (act.kind == CUTOUT) {
             d = make_uint2(__umulhi(w.x, f.height - act.size + 1),
                            __umulhi(w.y, f.width - act.size + 1));
+        } else if (act.kind == RECOLOUR) {
+            d.x = __umulhi(w.x, 6);
         }
         drawn[i] = d;
     }
@@ -162,7 +188,9 @@ KERNEL gather_augmented(const u8* images, const int* labels, const int* order,
         if (!resampled || fate != PIXEL) {
             int at = py * f.width + px;
             for (int c = 0; c < f.channels; ++c) {
-                float v = fate == PIXEL ? from[c * pixels + at] : fate == FILL ? fill[c] : 0.0f;
+                float v = fate == PIXEL  ? pixel_of(from, pixels, at, c, acts, drawn, f)
+                          : fate == FILL ? fill[c]
+                                         : 0.0f;
                 put(to + c * f.channel + p * f.pixel, fmaf(v, scale[c], shift[c]));
             }
             continue;
@@ -189,7 +217,9 @@ KERNEL gather_augmented(const u8* images, const int* labels, const int* order,
         for (int c = 0; c < f.channels; ++c) {
             float v[4];
             for (int k = 0; k < 4; ++k)
-                v[k] = at[k] >= 0 ? from[c * pixels + at[k]] : at[k] == -2 ? fill[c] : 0.0f;
+                v[k] = at[k] >= 0    ? pixel_of(from, pixels, at[k], c, acts, drawn, f)
+                       : at[k] == -2 ? fill[c]
+                                     : 0.0f;
             float upper = v[0] + part_x * (v[1] - v[0]), lower = v[2] + part_x * (v[3] - v[2]);
             float value = upper + part_y * (lower - upper);
             put(to + c * f.channel + p * f.pixel, fmaf(value, scale[c], shift[c]));

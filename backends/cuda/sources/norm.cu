@@ -150,11 +150,12 @@ KERNEL moments(const T* x, double* __restrict__ slices, int rows, int groups,
     }
 }
 
-// The moments of all blocks united; blocks of (TILE, PARTS).
+// The moments of all blocks united; blocks of (TILE, PARTS). left: where the variance of a part of
+// a batch goes, whose update moves the running statistics; null where they move here.
 KERNEL __launch_bounds__(TILE * PARTS)
 statistics(const double* slices, int blocks, int rows, int channels, int stored,
            float eps, float momentum, float* mean, float* inverse_std, float* running_mean,
-           float* running_var) {
+           float* running_var, float* left) {
     enter();
     const int channel = blockIdx.x * TILE + threadIdx.x;
     double total[2];
@@ -164,6 +165,10 @@ statistics(const double* slices, int blocks, int rows, int channels, int stored,
     const double var = apart / rows, unbiased = apart / (rows - 1);
     mean[channel] = middle;
     inverse_std[channel] = 1.0 / sqrt(var + eps);
+    if (left) {
+        left[channel] = var;
+        return;
+    }
     running_mean[channel] = (1.0 - momentum) * running_mean[channel] + momentum * middle;
     running_var[channel] = (1.0 - momentum) * running_var[channel] + momentum * unbiased;
 }

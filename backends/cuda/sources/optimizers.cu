@@ -21,9 +21,13 @@ struct MeanSegment {
     int size, unused;
 };
 
+#ifndef LEVELS
+#define LEVELS 1
+#endif
+// slots: the sums that wait, by level.
 struct SumSegment {
     const float* g;
-    float* s;
+    float* slots[LEVELS];
     int size, unused;
 };
 
@@ -89,12 +93,20 @@ KERNEL average(const MeanSegment* segments, const int2* where, const float* deca
     }
 }
 
+// A part ends as many of the sums that wait as it has ones at the end of its binary digits, the last
+// part all. Product and sums are rounded one by one, as where a sum comes from another rank.
 KERNEL accumulate(const SumSegment* segments, const int2* where, const i64* step, int parts,
                   float scale) {
     enter();
     const SumSegment s = segments[where[blockIdx.x].x];
-    bool first = step[0] % parts == 0;
-    EACH(i, s.size) s.s[i] = first ? scale * s.g[i] : fmaf(scale, s.g[i], s.s[i]);
+    const int part = step[0] % parts, waiting = __popc(part);
+    const int ends = part == parts - 1 ? waiting : __popc(part & ~(part + 1));
+    EACH(i, s.size) {
+        float total = __fmul_rn(scale, s.g[i]);
+        for (int level = waiting - 1; level >= waiting - ends; --level)
+            total = __fadd_rn(s.slots[level][i], total);
+        s.slots[waiting - ends][i] = total;
+    }
 }
 
 // v = m v + g; partial[block]: the squares of the direction and of p, summed over the piece.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
+from typing import Any
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import describe, files, load
+from dnnstack.datasets import describe, files, image_folder, load
 from dnnstack.datasets.class_folders import PictureFile, held_out
 from dnnstack.datasets.image_set import Split
 from hypothesis import given
@@ -36,6 +38,33 @@ def test_pictures_are_what_predict_makes_of_them(root: Path, fit: str, mode: str
     wanted = expected(root / "unseen", names, info.shape, fit == "resize")
     np.testing.assert_array_equal(test.images, wanted)
     np.testing.assert_array_equal(test.labels, [0, 1, 2])
+
+
+@pytest.mark.parametrize(("threads", "chunk"), [(1, 1), (2, 3), (7, 2), (32, 16)])
+def test_threads_and_chunks_change_no_bit(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, threads: int, chunk: int
+) -> None:
+    wanted = expected(root / "flowers", ORDER, (3, 8, 12), False)
+    used = set()
+    real = image_folder.open_picture
+
+    def noted(*given: Any) -> Any:
+        used.add(get_ident())
+        return real(*given)
+
+    monkeypatch.setattr(image_folder, "open_picture", noted)
+    monkeypatch.setattr(image_folder, "decoding_threads", lambda: threads)
+    monkeypatch.setattr(image_folder, "_CHUNK", chunk)
+    data = load("image_folder", "train", root=root, options=OPTIONS)
+    np.testing.assert_array_equal(data.images, wanted)
+    assert 1 <= len(used) <= threads
+
+
+def test_as_many_threads_as_cores_decode(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, memory, threads in ((1, 64, 1), (12, 64, 12), (200, 512, 32), (16, 4, 2), (2, 1, 1)):
+        monkeypatch.setattr(image_folder, "available_threads", lambda cores=cores: cores)
+        monkeypatch.setattr(image_folder, "main_memory", lambda memory=memory: memory << 30)
+        assert image_folder.decoding_threads() == threads
 
 
 def test_a_second_start_reads_no_picture(

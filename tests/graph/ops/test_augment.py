@@ -17,6 +17,7 @@ from dnnstack.graph.augmentations import (
     Elastic,
     RandomCrop,
     RandomFlip,
+    Recolour,
     Rotate,
     Scale,
     Shift,
@@ -57,6 +58,8 @@ WHOLE: list[tuple[Augmentation, ...]] = [
     (RandomCrop(2), RandomFlip(), Cutout(3)),
     (Cutout(3), RandomCrop(3), AlternatingFlip(), Cutout(2)),
     (RandomFlip(), RandomCrop(2, "reflect"), RandomFlip(), RandomCrop(1)),
+    (Recolour(),),
+    (Cutout(3), Recolour(), RandomCrop(2), Recolour()),
 ]
 INTERPOLATED: list[tuple[Augmentation, ...]] = [
     (Rotate(180.0),),
@@ -66,7 +69,7 @@ INTERPOLATED: list[tuple[Augmentation, ...]] = [
     (Elastic(34.0, 4.0),),
     (Scale(0.7, 0.9), Rotate(40.0), Shift(2.0)),
     (Shift(2.0), Rotate(40.0), Elastic(3.0, 1.2), Scale(0.7, 0.9)),
-    (RandomCrop(2), Cutout(2), Rotate(30.0), Elastic(3.0, 1.0), RandomFlip(), Cutout(2)),
+    (RandomCrop(2), Cutout(2), Rotate(30.0), Elastic(3.0, 1.0), Recolour(), Cutout(2)),
 ]
 
 
@@ -161,6 +164,7 @@ def test_any_geometry(data: st.DataObject) -> None:
     choices: list[st.SearchStrategy[Augmentation]] = [
         st.just(RandomFlip()),
         st.just(AlternatingFlip()),
+        st.just(Recolour()),
         st.builds(Cutout, st.integers(1, side)),
     ]
     if side > 1:

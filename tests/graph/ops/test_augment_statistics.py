@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 
 import numpy as np
 from dnnstack.backends.base import Array
-from dnnstack.graph.augmentations import AlternatingFlip, Cutout, RandomCrop, RandomFlip, Shift
+from dnnstack.graph.augmentations import (
+    AlternatingFlip,
+    Cutout,
+    RandomCrop,
+    RandomFlip,
+    Recolour,
+    Shift,
+)
 
 from ...support.plain_augment import FILL, gathered
 
@@ -89,3 +97,16 @@ def test_angles_and_moves_fill_their_range() -> None:
         assert abs(moved.mean()) < 0.1
         assert abs(moved.std() - 2 / np.sqrt(3)) < 0.05
     assert abs(np.corrcoef(down, right)[0, 1]) < 0.06
+
+
+def test_every_order_of_colours_and_every_negative_is_equally_likely() -> None:
+    count = 9600
+    images = np.zeros((count, 3, 1, 1), np.uint8)
+    images[:] = np.array([10, 20, 30], np.uint8)[:, None, None]
+    x = gathered((Recolour(),), images, list(range(count)), count, 0)
+    found = Counter(map(tuple, x.reshape(count, 3).astype(int).tolist()))
+    assert len(found) == 48
+    # 200 each; the deviation is 14.
+    assert all(140 < times < 260 for times in found.values())
+    plain = {tuple(min(v, 255 - v) for v in each) for each in found}
+    assert plain == set(permutations((10, 20, 30)))

@@ -144,6 +144,7 @@ for law in LAWS:
         True,
         None,
     )
+    case(f"batch_norm_frozen-{law}", norms.frozen_backward, law, (8, 16, 9, 9), True)
     for kind, back in ((Lrn, LrnBackward), (DivisiveNorm, DivisiveNormBackward)):
         for numbers in ("default", "strong", "wide"):
             named = f"{kind.__name__}-{numbers}-{law}"

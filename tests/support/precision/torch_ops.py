@@ -185,6 +185,14 @@ def batch_norm_inference(op: ops.BatchNormInference, v: Values) -> None:
     v[op.y] = F.batch_norm(v[op.x], v[op.running_mean], v[op.running_var], *rest)
 
 
+@means(ops.BatchNormInferenceBackward)
+def batch_norm_inference_backward(op: ops.BatchNormInferenceBackward, v: Values) -> None:
+    dy, var = v[op.dy], v[op.running_var]
+    known = (torch.zeros_like(var), var, None, None, False, op.eps, [True, False, False])
+    x = torch.zeros_like(dy)
+    v[op.dx] = aten.native_batch_norm_backward(dy, x, v.get(op.weight), *known)[0]
+
+
 @means(ops.BatchNormBackward)
 def batch_norm_backward(op: ops.BatchNormBackward, v: Values) -> None:
     g = v[op.dy]

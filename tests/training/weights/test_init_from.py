@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError
 from dnnstack.configs import RunConfig, effective_yaml, parse_config
 from dnnstack.training.listener import Listener, Summary
-from dnnstack.training.records.checkpoint import Checkpoint
+from dnnstack.training.records.checkpoint import Checkpoint, encode, read_checkpoint
+from dnnstack.training.records.provenance import BegunFrom
 from dnnstack.training.records.resume import open_resume
 from dnnstack.training.records.store import newest_checkpoint
 from dnnstack.training.trainer import train
@@ -152,6 +155,20 @@ def test_a_run_without_checkpoint_begins_again_from_the_same_source(
     assert end_of(resumed).provenance.begun_from is not None
 
 
+def test_another_source_is_not_read_by_a_resume(
+    tiny: Make, base: Checkpoint, reference: Backend
+) -> None:
+    done = go(tiny(NORM, "train.max_steps=2"), reference)
+    for given in ("init_from=base", "train.max_steps=3"):
+        ear = Ear()
+        config = tiny(NORM, "train.max_steps=3", given)
+        done = go(config, reference, ear, resume=open_resume(done.run, ear.notice))
+        assert not ear.starts
+        said = [text for text in ear.notices if text.startswith("init_from: base is not read")]
+        assert len(said) == (given == "init_from=base")
+    assert "init_from" not in (done.run / "config.yaml").read_text()
+
+
 def test_a_rollback_to_the_start_goes_back_to_what_was_taken(
     tiny: Make, tmp_path: Path, reference: Backend
 ) -> None:
@@ -260,3 +277,30 @@ def test_an_option_changes_a_text_too(tiny: Make) -> None:
     config = tiny("init_from=x", "init_from.skip=head.*", "init_from.source=y")
     assert config.init_from is not None
     assert config.init_from.model_dump() == {"source": "y", "skip": "head.*"}
+
+
+def test_it_begins_where_its_source_ended(tiny: Make, backend: Backend) -> None:
+    """Without a step to speak of, its validation is that of the source; from scratch it is not."""
+    ended = go(tiny("name=base", "optimizer.lr=0.1"), backend).validation
+    found = [
+        go(tiny(*start, "optimizer.lr=1e-30", "train.max_steps=1"), backend).validation
+        for start in ((), ("init_from=base",))
+    ]
+    assert None not in (ended, *found)
+    scratch, taken = found
+    assert taken == ended
+    assert scratch.loss - ended.loss > 0.05  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [(1, "0" * 64, "pytorch", 3), ("x", "0" * 63, "pytorch", 3), ("x", "0" * 64, "pytorch", -1)],
+)
+def test_what_a_checkpoint_says_of_it_is_checked(
+    base: Checkpoint, tmp_path: Path, wrong: tuple[Any, ...]
+) -> None:
+    provenance = replace(base.provenance, begun_from=BegunFrom(*wrong))
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(b"".join(encode(base.arrays, base.state, provenance)))
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint of dnnstack: begun_from\."):
+        read_checkpoint(path)

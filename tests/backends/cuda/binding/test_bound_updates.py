@@ -47,7 +47,7 @@ def graphs(sections):
             given = (64, "data", COUNT, EPOCH, TOTAL, scaling, rule)
             found.append(network.train_graph(*given, augment=augment, first_step=first))
             if rule.parts > 1:
-                found.append(network.update_graph(rule, TOTAL, EPOCH, first))
+                found.append(network.update_graph(rule, TOTAL, EPOCH, first, found[-1]))
         views = TEST_TIME["mirror+translate"]
         evaluate = network.evaluate_graph(64, "data", COUNT, EPOCH, scaling, views)
         found.append(rule.evaluated(evaluate, parameters, ()))

@@ -10,7 +10,14 @@ from dnnstack.backends.cuda.libraries.layout import _from_bfloat, _to_bfloat
 from dnnstack.backends.cuda.libraries.runtime import cupy
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.common.errors import BackendUnavailableError
-from dnnstack.graph.augmentations import AlternatingFlip, Cutout, Elastic, RandomCrop, Rotate
+from dnnstack.graph.augmentations import (
+    AlternatingFlip,
+    Cutout,
+    Elastic,
+    RandomCrop,
+    Recolour,
+    Rotate,
+)
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.adam import Adam, Adamw
@@ -78,7 +85,8 @@ def trained(backend, rule, precision, residency="device", augment=()):
             augment=augment,
             first_step=first,
         )
-        update = network.update_graph(rule, TOTAL, per_epoch, first) if rule.parts > 1 else None
+        later = (TOTAL, per_epoch, first, graph)
+        update = network.update_graph(rule, *later) if rule.parts > 1 else None
         phases.append((first, graph, update))
     evaluate = network.evaluate_graph(COUNT, "train", COUNT, 1, scaling)
     evaluate = rule.evaluated(evaluate, parameters, statistics)
@@ -160,7 +168,8 @@ def test_two_runs_are_bit_equal(cuda, rule):
 
 def test_streamed_pictures_are_augmented_alike(cuda):
     """Samples are known by their own rows and epochs, wherever the pictures are."""
-    augment = (RandomCrop(2), AlternatingFlip(), Rotate(20.0), Elastic(4.0, 1.5), Cutout(3))
+    whole = (Recolour(), RandomCrop(2), AlternatingFlip())
+    augment = (*whole, Rotate(20.0), Elastic(4.0, 1.5), Cutout(3))
     runs = [
         trained(cuda, RULES["averages"], "bf16", residency, augment)
         for residency in ("device", "stream")

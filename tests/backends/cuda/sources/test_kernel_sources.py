@@ -83,7 +83,14 @@ def test_kernels_compile_and_keep_to_their_registers(
 
 
 @pytest.mark.parametrize(
-    ("file", "kind"), [("augment.cu", None), ("optimizers.cu", None), ("norm.cu", "gelu")]
+    ("file", "kind"),
+    [
+        ("augment.cu", None),
+        ("optimizers.cu", None),
+        ("norm.cu", "gelu"),
+        ("statistics.cu", None),
+        ("collectives.cu", None),
+    ],
 )
 @pytest.mark.parametrize("bfloat", [0, 1])
 def test_kernels_that_those_nets_do_not_use(file, kind, bfloat):

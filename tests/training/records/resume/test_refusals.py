@@ -22,7 +22,8 @@ from ....support.resuming import NOWHERE, RULES, Ear, Make, go
         ("data.batch_size=8", "data.batch_size: 16 -> 8"),
         ("data.validation=40", "data.validation: 32 -> 40"),
         ("data.normalize.mean=0.5", "data.normalize"),
-        ("layers.0.filters=5", "layers.0"),
+        ("data.balance=true", "data.balance: absent -> true"),
+        ("layers.0.filters=5", "layer 1 (conv2d): filters: 4 -> 5"),
         ("data.dataset={strokes: {train_count: 300}}", "data.dataset"),
     ],
 )

@@ -141,7 +141,8 @@ def test_a_rollback_to_a_stop_with_a_validation_due(
     tiny: Make, reference: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The validation's line and the checkpoint's are there once, in their order."""
-    config = tiny("checkpoint={every_epochs: 1}", "train={max_steps: 15, on_nan: rollback}")
+    rolling = "train={max_steps: 15, log_every: 100, on_nan: rollback}"
+    config = tiny("checkpoint={every_epochs: 1}", rolling)
     half = go(config, reference, stop_at=10)
     bad = iter([float("nan")])
     real = trainer.Session.validate

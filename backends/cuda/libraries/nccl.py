@@ -1,0 +1,70 @@
+"""NCCL through CuPy: sums and copies between the GPUs of the ranks, one GPU each.
+
+The connection is made at the first call, which comes before any capture: all ranks run a section
+once before they capture it. Only then is the library needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....common.errors import BackendUnavailableError
+from ...collectives import Communicator, joined
+from .runtime import cupy
+
+_INSTALL = "pip install 'dnnstack[mpi,nccl13]' (or [mpi,nccl12] for a CUDA 12 driver)"
+_connections: dict[int, Nccl] = {}
+
+
+class Nccl:
+    """The ranks of a communicator on their GPUs; addresses are those of this rank's device."""
+
+    def __init__(self, ranks: Communicator) -> None:
+        self._nccl = nccl = _library()
+        self._size = ranks.size
+        self._rank = ranks.rank
+        mark = np.zeros(nccl.NCCL_UNIQUE_ID_BYTES, np.int8)
+        if ranks.rank == 0:
+            mark[:] = nccl.get_unique_id()
+        ranks.spread(mark)
+        self._comm = nccl.NcclCommunicator(ranks.size, tuple(mark.tolist()), ranks.rank)
+
+    def sum(self, values: int, count: int, stream: int) -> None:
+        """values: float32. Two ranks have one sum; of more, the library chooses the order."""
+        kind = (self._nccl.NCCL_FLOAT32, self._nccl.NCCL_SUM)
+        self._comm.allReduce(values, values, count, *kind, stream)
+
+    def gather(self, mine: int, rows: int, nbytes: int, stream: int) -> None:
+        """rows: of all ranks one behind the other, ``nbytes`` of each; mine: this rank's."""
+        self._comm.allGather(mine, rows, nbytes, self._nccl.NCCL_INT8, stream)
+
+    def gather_rows(self, rows: int, nbytes: int, stream: int) -> None:
+        """The same where this rank's are already in their place."""
+        self.gather(rows + self._rank * nbytes, rows, nbytes, stream)
+
+    def exchange(self, values: int, received: int, each: int, stream: int) -> None:
+        """Send every rank its share of ``each`` bytes, and receive this rank's of all."""
+        self._nccl.groupStart()
+        for rank in range(self._size):
+            at = rank * each
+            self._comm.send(values + at, each, self._nccl.NCCL_INT8, rank, stream)
+            self._comm.recv(received + at, each, self._nccl.NCCL_INT8, rank, stream)
+        self._nccl.groupEnd()
+
+
+def connection(ranks: int) -> Nccl:
+    """The connection of this process. Raises BackendUnavailableError without the library."""
+    communicator = joined(ranks)
+    if id(communicator) not in _connections:
+        _connections.clear()
+        _connections[id(communicator)] = Nccl(communicator)
+    return _connections[id(communicator)]
+
+
+def _library() -> Any:
+    found = getattr(cupy().cuda, "nccl", None)
+    if found is None or not getattr(found, "available", True):
+        raise BackendUnavailableError(f"several GPUs need NCCL; install it with {_INSTALL}")
+    return found

@@ -1,0 +1,44 @@
+"""``dnnstack new``: a config for a folder of pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import completion, console, options
+
+
+@click.command(
+    short_help="Write a config for a folder of pictures.",
+    epilog=options.examples(
+        "dnnstack new flowers",
+        "dnnstack new flowers --output mine.yaml",
+        "dnnstack train --config flowers.yaml",
+    ),
+)
+@click.argument("folder", type=options.Named(), shell_complete=completion.files)
+@click.option(
+    "--output",
+    "-o",
+    type=options.Named(),
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="File to write; default: the folder's name with .yaml, in this folder.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+@options.json_output("one JSON object")
+def new(folder: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Write a config for a folder of pictures: a folder for each class, or train and test of them.
+
+    Looks at the pictures (classes, counts, sizes, colours, files that cannot be read), chooses a
+    network, augmentations and a split that fit, and writes a config with comments that dnnstack
+    train takes as it is. An existing file is replaced only with --overwrite.
+    """
+    import json
+
+    from ..reports.new_report import as_text, report, write
+
+    found = report(folder, output, overwrite)
+    write(found, overwrite)
+    console.say(json.dumps(found.to_json()) if as_json else as_text(found))

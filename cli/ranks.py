@@ -1,0 +1,207 @@
+"""Several processes that train together: starting them, and what those but the first do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import console, plugins
+
+if TYPE_CHECKING:
+    from ..backends.base import Backend
+    from ..configs import RunConfig
+    from ..training.alone import Company
+    from ..training.ranks.team import Team
+    from ..training.share import Share
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+ADVICE = "start all ranks with the same command, on machines with the same program and processor"
+
+
+def option(command: Callable[..., object]) -> Callable[..., object]:
+    """``--ranks`` and ``--gpus``."""
+    ranks = click.option(
+        "--ranks",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Compute by N processes, each of which has its share of every batch; needs the extra "
+        "[mpi]. A launcher of MPI or Slurm may start them too: mpiexec -n N dnnstack train ...",
+    )
+    gpus = click.option(
+        "--gpus",
+        metavar="LIST",
+        callback=_choose_gpus,
+        expose_value=False,
+        help="The GPUs of this machine that ranks use, one each, such as 0,1; default: the first "
+        "ones that CUDA_VISIBLE_DEVICES lets them see.",
+    )
+    return ranks(gpus(command))
+
+
+def _choose_gpus(ctx: click.Context, option: click.Parameter, given: str | None) -> None:
+    if given is None:
+        return
+    numbers = given.split(",")
+    if not all(n.isascii() and n.isdigit() for n in numbers) or len(set(numbers)) < len(numbers):
+        raise click.BadParameter("is not a list of different numbers, such as 0,1", ctx, option)
+    # The launcher and the ranks inherit it.
+    os.environ[VISIBLE] = given
+
+
+def _take_own_gpu(team: Team) -> None:
+    """See one GPU of those that the ranks of this machine see, unless each has its own already."""
+    from ..backends.select import NVIDIA_DRIVER
+
+    given = os.environ.get(VISIBLE)
+    if given is None and NVIDIA_DRIVER.exists():
+        os.environ[VISIBLE] = str(team.node_rank)
+    elif given and len(seen := given.split(",")) >= team.node_size > 1:
+        os.environ[VISIBLE] = seen[team.node_rank]
+
+
+def joined(ranks: int | None) -> Team | None:
+    """This process as one of several; None if it trains alone.
+
+    Where it is to be several and was not started as such, it becomes their launcher.
+    """
+    from ..common.errors import UsageError
+    from ..training.ranks import world
+
+    count = world.started()
+    if count == 1:
+        if ranks is not None:
+            world.launch(ranks, sys.argv[1:])
+        return None
+    world.check_mpi()
+    from ..training.ranks.team import Team
+
+    team = Team(world.deadline())
+    if team.size != count:
+        team.parted = True
+        raise world.RanksError(
+            f"{team.named(team.rank)}: {count} processes were started, but MPI sees {team.size}; "
+            "start them by the mpiexec of the same MPI, or by srun --mpi=pmi2"
+        )
+    if ranks not in (None, team.size):
+        with team.together():
+            raise UsageError(f"--ranks {ranks}: the launcher has started {team.size} processes")
+    _take_own_gpu(team)
+    if team.rank:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # The first rank decides, and tells the others.
+            signal.signal(number, signal.SIG_IGN)
+        console.set_loudness(quiet=True)
+    return team
+
+
+def threads(wanted: int | None, team: Team | None) -> int | None:
+    """The threads of a rank: by default its share of the cores of its node."""
+    from ..backends.select import available_threads
+
+    if team is None or wanted is not None:
+        return wanted
+    return max(1, available_threads() // team.node_size)
+
+
+def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
+    """What must be the same on all ranks, by name."""
+    from importlib.metadata import version
+
+    from ..backends.tuning import code_digest
+    from ..configs import effective_yaml
+
+    top = __package__.rpartition(".")[0]
+    packages = ("graph", "graph.ops", "layers", "optimizers", "training", "training.ranks")
+    code = "".join(code_digest(f"{top}.{package}") for package in packages)
+    mark = hashlib.sha256(code.encode()).hexdigest()[:12]
+    text = hashlib.sha256(effective_yaml(config).encode()).hexdigest()[:12]
+    return {
+        "dnnstack": f"{version('dnnstack')} (code {mark})",
+        "the backend": backend.name,
+        **backend.versions(),
+        "the config's mark": text,
+    }
+
+
+def described(team: Team) -> str:
+    """How many ranks there are, and where."""
+    nodes = len(set(team.hosts))
+    machines = "this machine" if nodes == 1 else f"{nodes} machines"
+    return f"ranks       {team.size} on {machines}"
+
+
+def company(
+    team: Team | None, config: RunConfig, backend: Backend
+) -> Callable[[str], Company | None]:
+    """Makes what the first rank trains with; is told where the data of a resumed run was."""
+    if team is None:
+        return lambda trained_on: None
+    from ..training.ranks.leader import Lead
+
+    def lead(trained_on: str) -> Company:
+        team.agree(facts(config, backend), ADVICE)
+        team.tell(trained_on)
+        return Lead(team)
+
+    return lead
+
+
+@contextmanager
+def explaining(team: Team | None) -> Iterator[tuple[Share, Callable[[int], int]]]:
+    """What this process explains, and a function that gives the first one's number to all."""
+    import numpy as np
+
+    from ..backends.collectives import join
+    from ..training.share import ALONE, Share
+
+    if team is None:
+        yield ALONE, lambda number: number
+        return
+    ranks, told = team, np.zeros(1, np.int64)
+
+    def agreed(number: int) -> int:
+        told[0] = number
+        ranks.spread(told)
+        return int(told[0])
+
+    join(team)
+    with team.together():
+        yield Share(team.rank, team.size), agreed
+    team.parted = True
+
+
+def follow(
+    team: Team,
+    reference: str,
+    overrides: tuple[str, ...],
+    plugin: tuple[Path, ...],
+    no_graph: bool,
+    data_dir: Path | None,
+    offline: bool,
+) -> int:
+    """Train as the first rank says; returns the exit status of this one.
+
+    Exits at once, silently, where the first rank says why this one ends.
+    """
+    from ..backends.select import open_backend
+    from ..configs import load_config
+    from ..training.assemble import data_folder
+    from ..training.ranks.follower import follow as obey
+    from . import downloading
+
+    with team.together():
+        config = load_config(reference, overrides, plugins.opened(plugin)).config
+        count = threads(config.run.threads, team)
+        backend = open_backend(config.run.device, count, capture=not no_graph)
+    team.agree(facts(config, backend), ADVICE)
+    root = data_folder(config, data_dir, config.data.root, team.hear())
+    obey(team, config, backend, root, downloading.policy(offline))
+    return 0

@@ -1,0 +1,76 @@
+"""What the relative paths of a config count from: its file, or this folder for an override."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .document import Node
+from .schema.run import RunConfig
+
+_PICTURES = "image_folder"
+
+
+def with_folders(config: RunConfig, root: Node, folder: Path | None) -> RunConfig:
+    """The config with ``data.root`` counted from ``folder``, that of the file; None: it has none.
+
+    Without ``data.root`` it is the file's folder, if the folder of pictures ``train`` is there, so
+    that everything that is made of this config finds them from anywhere. A folder of pictures that
+    an override names is an absolute path, if it is in the working directory. What is not found in
+    this way is left as it is, to be looked for in the data folder.
+    """
+    data = root.child("data")
+    written = data and data.child("root")
+    changed: dict[str, Any] = {}
+    if config.data.root is not None:
+        beside = _folder_of(written, folder)
+        if beside is not None and (path := _counted(beside, config.data.root)):
+            changed["root"] = path
+    elif config.data.dataset.type == _PICTURES:
+        changed = _with_pictures(config, data, folder)
+    if not changed:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update=changed)})
+
+
+def _with_pictures(config: RunConfig, data: Node | None, beside: Path | None) -> dict[str, Any]:
+    dataset = config.data.dataset
+    options = data and data.child("dataset")
+    options = options and options.child(_PICTURES)
+    moved: dict[str, Any] = {}
+    for key in ("train", "test"):
+        node, named = options and options.child(key), dataset.options().get(key)
+        if named and node and node.place.rank and (path := _there(Path.cwd(), named)):
+            moved[key] = path
+    changed: dict[str, Any] = {"dataset": dataset.model_copy(update=moved)} if moved else {}
+    if beside is not None and "train" not in moved and _there(beside, dataset.options()["train"]):
+        root = str(beside)
+        # A name that no config could hold would make the run's own config unreadable.
+        if root.isprintable():
+            changed["root"] = root
+    return changed
+
+
+def _folder_of(written: Node | None, folder: Path | None) -> Path | None:
+    """The folder that a path counts from."""
+    return Path.cwd() if written is not None and written.place.rank else folder
+
+
+def _counted(beside: Path, folder: str) -> str:
+    """The absolute path of a relative one, unless only the working directory has that folder."""
+    path = Path(folder)
+    if path.is_absolute() or folder.startswith("~"):
+        return ""
+    absolute = str(beside / path)
+    # The config of an earlier run names a folder that was counted from the working directory.
+    elsewhere = path.is_dir() and not (beside / path).is_dir()
+    return absolute if absolute.isprintable() and not elsewhere else ""
+
+
+def _there(beside: Path, folder: str) -> str:
+    """The absolute path of a relative one, if that folder exists; else ""."""
+    path = Path(folder)
+    if path.is_absolute() or folder.startswith("~"):
+        return ""
+    absolute = beside / path
+    return str(absolute) if absolute.is_dir() and str(absolute).isprintable() else ""

@@ -1,0 +1,243 @@
+"""What is in a folder of pictures: its layout, classes, sizes, colours, and what cannot be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import DatasetError
+from ..common.text import listed
+from .class_folders import PictureFile, class_names, held_out, list_pictures
+from .image_set import unreadable
+from .picture_files import SUFFIXES, open_picture
+
+TRAIN_NAMES = ("train", "training")
+TEST_NAMES = ("test", "testing", "val", "valid", "validation")
+# More pictures than this are looked at in a sample: a photograph takes up to 0.3 s.
+EXAMINED = 1000
+# The side to which a picture is reduced where its colours are looked at.
+_SMALL = 32
+# By how much the colours of a grey picture may differ, because JPEG stores them coarsely.
+_NOT_GREY = 10.0
+_LISTED = 5
+_DEEPEST = 5
+
+
+@dataclass(frozen=True)
+class Look:
+    """One picture: height and width, whether it is grey, and what its colours are like: (6,)."""
+
+    height: int
+    width: int
+    grey: bool
+    colours: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A folder of pictures. train, test: folders with a folder for each class, test perhaps None.
+
+    counts: the pictures of each class in train; test_counts: in test. looks: of the readable ones
+    among the ``examined`` pictures, with their labels. broken: the others by name, with the reason.
+    unused: further folders beside train and test.
+    """
+
+    folder: Path
+    train: Path
+    test: Path | None
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    test_counts: tuple[int, ...] | None
+    examined: int
+    looks: tuple[Look, ...]
+    labels: NDArray[np.int64]
+    broken: dict[str, str]
+    unused: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """All pictures, in both parts."""
+        return sum(self.counts) + sum(self.test_counts or ())
+
+
+def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
+    """Look at the class folders in ``folder``, or in its parts train and test (or val).
+
+    A folder in which there is only one folder stands for that one. At most ``most`` pictures are
+    decoded, as many of each class as its share. Raises DatasetError for what cannot be trained on.
+    """
+    if not folder.exists():
+        raise DatasetError(f"{folder}: no such folder")
+    if not folder.is_dir():
+        raise DatasetError(
+            f"{folder}: is not a folder; name a folder with a folder of pictures for each class"
+        )
+    folder = _inner(folder)
+    train, test, unused = _parts(folder)
+    _check_loose(train)
+    classes = class_names(train)
+    by_class = list_pictures(train, classes)
+    tests = None if test is None else list_pictures(test, classes)
+    if tests is None:
+        held_out(by_class, test_fraction)
+    chosen = [(train, each) for each in _sample([p for c in by_class for p in c], most)]
+    if test is not None and tests is not None:
+        part = _sample([p for c in tests for p in c], max(most // 4, 1))
+        chosen += [(test, each) for each in part]
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
+        found = list(threads.map(lambda each: _look(each[0] / each[1].name), chosen))
+    seen = [(p.label, x) for (_, p), x in zip(chosen, found, strict=True) if isinstance(x, Look)]
+    broken = {
+        os.path.relpath(part / picture.name, folder): str(look)
+        for (part, picture), look in zip(chosen, found, strict=True)
+        if isinstance(look, DatasetError)
+    }
+    for label, name in enumerate(classes):
+        if label not in {at for at, _ in seen}:
+            raise DatasetError(
+                f"{train / name}: none of its pictures can be read; the first: "
+                f"{next(iter(broken.values()))}"
+            )
+    return Survey(
+        folder,
+        train,
+        test,
+        classes,
+        tuple(map(len, by_class)),
+        None if tests is None else tuple(map(len, tests)),
+        len(chosen),
+        tuple(look for _, look in seen),
+        np.array([label for label, _ in seen]),
+        broken,
+        unused,
+    )
+
+
+def _inner(folder: Path) -> Path:
+    """The folder that unpacking an archive put everything into, if there is nothing beside it."""
+    inner = folder
+    for _ in range(_DEEPEST):
+        folders, pictures = _content(inner)
+        if len(folders) > 1 and not pictures:
+            return inner
+        if len(folders) != 1 or pictures:
+            break
+        inner = inner / folders[0]
+    # A class by itself, or nothing at all.
+    return folder
+
+
+def _parts(folder: Path) -> tuple[Path, Path | None, tuple[str, ...]]:
+    """(train, test, names of what is beside them), or (folder, None, ()) if it is not divided."""
+    folders, _ = _content(folder)
+    by_name = {name.lower(): name for name in folders}
+    train = next((by_name[name] for name in TRAIN_NAMES if name in by_name), None)
+    tests = [by_name[name] for name in TEST_NAMES if name in by_name]
+    # A class may be called train: the parts of a data set have folders in them.
+    if train is None or len(_content(folder / train)[0]) < 2:
+        return folder, None, ()
+    tests = [name for name in tests if _content(folder / name)[0]]
+    if not tests:
+        if len(folders) > 1:
+            return folder, None, ()
+        return folder / train, None, ()
+    rest = tuple(name for name in folders if name not in (train, tests[0]))
+    return folder / train, folder / tests[0], rest
+
+
+def _content(folder: Path) -> tuple[list[str], int]:
+    """The names of the folders, sorted, and the number of pictures; without hidden ones."""
+    try:
+        with os.scandir(folder) as entries:
+            shown = [entry for entry in entries if not entry.name.startswith(".")]
+        folders = sorted(entry.name for entry in shown if entry.is_dir())
+    except OSError as error:
+        raise unreadable(folder, error) from None
+    return folders, sum(e.name.lower().endswith(SUFFIXES) and not e.is_dir() for e in shown)
+
+
+def _check_loose(folder: Path) -> None:
+    """Raise DatasetError where pictures are not in class folders, or there is nothing at all."""
+    folders, pictures = _content(folder)
+    if pictures and len(folders) < 2:
+        raise DatasetError(
+            f"{folder}: has {pictures} pictures, but no folders that say what is on them; make a "
+            "folder for each class, and move the pictures into these"
+        )
+    empty = [
+        name
+        for name in folders
+        if not any(_content(Path(at))[1] for at, _, _ in os.walk(folder / name))
+    ]
+    if empty and len(folders) - len(empty) >= 2:
+        raise DatasetError(
+            f"{folder}: no pictures in {listed(empty, _LISTED)}; put pictures there, or remove "
+            f"{'this folder' if len(empty) == 1 else 'these folders'}"
+        )
+
+
+def _sample(pictures: Sequence[PictureFile], most: int) -> list[PictureFile]:
+    """All of them, or ``most`` at equal distances, so that each class has its share."""
+    if len(pictures) <= most:
+        return list(pictures)
+    # Of a small class at least one.
+    first = {picture.label: at for at, picture in reversed(list(enumerate(pictures)))}
+    even = {at * len(pictures) // most for at in range(most)}
+    return [pictures[at] for at in sorted(even | set(first.values()))]
+
+
+def _look(path: Path) -> Look | DatasetError:
+    try:
+        image = open_picture(path, [])
+    except DatasetError as error:
+        return error
+    except OSError as error:
+        return unreadable(path, error)
+    width, height = image.size
+    if image.mode == "L":
+        return Look(height, width, True, np.zeros(6))
+    small = image.convert("YCbCr").resize((_SMALL, _SMALL))
+    tint = np.asarray(small, np.float64)[:, :, 1:] - 128.0
+    quarter = _SMALL // 4
+    middle = tint[quarter:-quarter, quarter:-quarter].mean((0, 1))
+    colours = np.concatenate([tint.mean((0, 1)), tint.std((0, 1)), middle])
+    return Look(height, width, bool(np.abs(tint).max() <= _NOT_GREY), colours)
+
+
+def colours_tell(survey: Survey) -> tuple[float, float]:
+    """(share of pictures whose class is right by their colours alone, share that would be needed).
+
+    A linear discriminant of average colours and their spread answers for a fifth of the pictures
+    at a time, learned from the others; every class counts the same. Needed is a fifth of what is
+    wrong by chance, and at least three standard errors more than chance.
+    """
+    x = np.stack([look.colours for look in survey.looks])
+    x = (x - x.mean(0)) / np.maximum(x.std(0), 1e-6)
+    labels, classes = survey.labels, len(survey.classes)
+    right = np.zeros(len(x))
+    for part in range(5):
+        held = np.arange(len(x)) % 5 == part
+        right[held] = _discriminant(x[~held], labels[~held], x[held], classes) == labels[held]
+    shares = [right[labels == label].mean() for label in range(classes)]
+    chance = 1.0 / classes
+    error = np.sqrt(chance * (1.0 - chance) / len(x))
+    return float(np.mean(shares)), chance + max(0.2 * (1.0 - chance), 3.0 * float(error))
+
+
+def _discriminant(
+    x: NDArray[np.float64], labels: NDArray[np.int64], asked: NDArray[np.float64], classes: int
+) -> NDArray[np.int64]:
+    """The nearest class of each row by the distance of Mahalanobis."""
+    there = [label for label in range(classes) if (labels == label).any()]
+    means = np.stack([x[labels == label].mean(0) for label in there])
+    within = x - means[np.searchsorted(there, labels)]
+    spread = within.T @ within / len(x) + 0.01 * np.eye(x.shape[1])
+    turned = np.linalg.inv(np.linalg.cholesky(spread))
+    gaps = (asked @ turned.T)[:, None] - (means @ turned.T)[None]
+    return np.asarray(np.array(there)[np.square(gaps).sum(2).argmin(1)])

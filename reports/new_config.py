@@ -1,0 +1,287 @@
+"""A config for a folder of pictures: what is chosen, why, and the text with comments."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..common.errors import DatasetError
+from ..common.printable import printable
+from ..common.text import cut, listed
+from ..configs.scalars import as_yaml
+from ..configs.validate import safe_name
+from ..datasets.survey import Survey, colours_tell
+
+TEST_FRACTION = 0.2
+# Sides of the network's input; from scratch and on a CPU, more pixels rarely pay.
+_LARGEST_SIDE, _SMALLEST_SIDE = 64, 8
+# Fewer pictures than this to train on are too few to hold some back from.
+_HOLD_BACK = 500
+# More pictures than this show by themselves whether colours matter.
+_MANY = 2000
+# From these ratios of the largest to the smallest class on, losses are weighed, or samples drawn.
+_UNEVEN, _UNEQUAL = 1.5, 10.0
+# Steps of a small set and a large one, and the most epochs.
+_STEPS, _MOST_STEPS, _MOST_EPOCHS = 4000, 20_000, 320
+_LISTED = 6
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A key of the config, what was chosen, and why."""
+
+    key: str
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class NewConfig:
+    """The text of a config, and the choices that are worth a word, by their keys."""
+
+    text: str
+    choices: tuple[Choice, ...]
+
+
+def new_config(found: Survey, output: Path) -> NewConfig:
+    """A config for the pictures of ``found`` that is to be written to ``output``.
+
+    Raises DatasetError for a folder whose name no config can hold.
+    """
+    chosen = {choice.key: choice for choice in _choices(found, output)}
+    return NewConfig(_text(found, output, chosen), tuple(chosen.values()))
+
+
+def _choices(found: Survey, output: Path) -> list[Choice]:
+    train = _training_count(found)
+    size, fit = _size(found)
+    batch = next(n for n in (64, 32, 16, 8, 4, 2, 1) if n <= max(train // 10, 1))
+    choices = [
+        Choice("data.dataset.image_folder.train", _path(found.train, output), ""),
+        _test(found, output),
+        size,
+        fit,
+        *_colours(found),
+    ]
+    if found.broken or found.examined < found.count:
+        why = (
+            f"{len(found.broken)} of the {found.examined:,} pictures looked at cannot be read"
+            if found.broken
+            else f"only {found.examined:,} of {found.count:,} pictures were looked at"
+        )
+        choices.append(Choice("data.dataset.image_folder.on_error", "skip", why))
+    choices += _balance(found)
+    held = 0 if train < _HOLD_BACK else 0.1
+    choices += [
+        Choice("data.batch_size", batch, f"of {train:,} pictures to train on"),
+        Choice(
+            "data.validation",
+            held,
+            "a tenth is held back, to watch the accuracy during training"
+            if held
+            else f"with {train:,} pictures, all are better used to train on",
+        ),
+    ]
+    steps = min(max(_STEPS, 10 * train // batch), _MOST_STEPS)
+    per_epoch = max(int(train * (1 - held)) // batch, 1)
+    epochs = min(max(round(steps / per_epoch), 1), _MOST_EPOCHS)
+    choices.append(
+        Choice("train.epochs", epochs, f"{epochs * per_epoch:,} steps of {batch} pictures")
+    )
+    return choices
+
+
+def _training_count(found: Survey) -> int:
+    if found.test is not None:
+        return sum(found.counts)
+    held = (min(max(round(n * TEST_FRACTION), 1), n - 1) for n in found.counts)
+    return sum(found.counts) - sum(held)
+
+
+def _test(found: Survey, output: Path) -> Choice:
+    if found.test is not None:
+        why = f"{sum(found.test_counts or ()):,} pictures of their own, to test on"
+        return Choice("data.dataset.image_folder.test", _path(found.test, output), why)
+    why = "of each class, a fifth is held out to test on"
+    return Choice("data.dataset.image_folder.test_fraction", TEST_FRACTION, why)
+
+
+def _size(found: Survey) -> tuple[Choice, Choice]:
+    """The size of the input, and what becomes of pictures of other proportions."""
+    heights, widths = np.array([(look.height, look.width) for look in found.looks]).T
+    short = int(np.median(np.minimum(heights, widths)))
+    ratios = np.sort(widths / heights)
+    low, ratio, high = np.quantile(ratios, [0.05, 0.5, 0.95])
+    if short <= _LARGEST_SIDE and len({*heights}) == len({*widths}) == 1:
+        sides = int(heights[0]), int(widths[0])
+        why = "the size of all pictures"
+    else:
+        side = max(min(short, _LARGEST_SIDE) // 4 * 4, _SMALLEST_SIDE)
+        # Pictures that are all wide, or all high, lose less if the input is so, too.
+        alike = high / low < 1.15 and not 0.8 < ratio < 1.25
+        wide = min(max(round(side * max(ratio, 1 / ratio) / 4) * 4, side), 2 * side)
+        sides = (side, side) if not alike else (side, wide) if ratio > 1 else (wide, side)
+        why = "more pixels show finer detail, and take longer in proportion"
+    target = sides[1] / sides[0]
+    value: Any = sides[0] if sides[0] == sides[1] else list(sides)
+    size = Choice("data.dataset.image_folder.size", value, why)
+    key = "data.dataset.image_folder.fit"
+    if target / 1.35 <= low and high <= target * 1.35:
+        return size, Choice(key, "crop", "proportions are similar; the middle is taken")
+    why = "proportions differ; to crop them would cut off what is at a border"
+    return size, Choice(key, "resize", why)
+
+
+def _colours(found: Survey) -> list[Choice]:
+    """One channel or three, and whether colours are to be learned."""
+    key, augment = "data.dataset.image_folder.mode", "data.augment.recolour"
+    if all(look.grey for look in found.looks):
+        return [Choice(key, "grey", "all pictures are grey")]
+    rgb = Choice(key, "rgb", "the pictures are in colour")
+    if found.count > _MANY:
+        return [rgb]
+    share, needed = colours_tell(found)
+    if share > needed:
+        return [Choice(key, "rgb", f"by colours alone, {share:.0%} of the classes are right")]
+    why = f"colours alone do not tell the classes: {share:.0%} are right, not {needed:.0%}"
+    return [rgb, Choice(augment, True, why)]
+
+
+def _balance(found: Survey) -> list[Choice]:
+    most, least = max(found.counts), min(found.counts)
+    why = f"the largest class has {most / least:.1f} times as many pictures as the smallest"
+    if most > _UNEQUAL * least:
+        return [Choice("data.balance", True, why)]
+    if most >= _UNEVEN * least:
+        return [Choice("loss.class_weights", "balanced", why)]
+    return []
+
+
+def _path(folder: Path, output: Path) -> str:
+    """The folder as the config names it: from its own folder."""
+    name = os.path.relpath(folder.absolute(), output.absolute().parent)
+    for path in (name, str(output.absolute().parent)):
+        if not path.isprintable():
+            raise DatasetError(
+                f"{path!a}: the name has control characters or bytes that are not text, which a "
+                "config cannot hold; rename the folder"
+            )
+    return name
+
+
+# ---------------------------------------------------------------- the text
+
+
+def _text(found: Survey, output: Path, chosen: dict[str, Choice]) -> str:
+    def line(indent: int, key: str) -> str:
+        choice = chosen.get(key)
+        if choice is None:
+            return ""
+        why = f" # {choice.why}" if choice.why else ""
+        return f"{' ' * indent}{key.rpartition('.')[2]}: {_value(choice.value)}{why}\n"
+
+    folder = "data.dataset.image_folder"
+    size = chosen[f"{folder}.size"].value
+    height, width = size if isinstance(size, list) else (size, size)
+    options = "".join(
+        line(6, f"{folder}.{key}")
+        for key in ("train", "test", "test_fraction", "size", "fit", "mode", "on_error")
+    )
+    epochs = chosen["train.epochs"].value
+    weights = line(2, "loss.class_weights")
+    loss = f"loss:\n  type: cross_entropy\n{weights}" if weights else "loss: cross_entropy\n"
+    name = printable(shlex.quote(output.name))
+    held = bool(chosen["data.validation"].value)
+    return (
+        f"# For {found.count:,} pictures of {len(found.classes)} classes: {_classes(found)}.\n"
+        "# Written by dnnstack new; every key can be changed: docs/config.md.\n"
+        "#\n"
+        f"#   dnnstack train --config {name}\n"
+        "#   dnnstack eval\n"
+        "\n"
+        f"name: {as_yaml(safe_name(output.stem))}\n"
+        "seed: 1\n"
+        "\n"
+        "data:\n"
+        "  dataset:\n"
+        "    image_folder: # paths count from the folder of this file\n"
+        f"{options}"
+        f"{line(2, 'data.batch_size')}"
+        "  evaluation_batch_size: 100\n"
+        f"{line(2, 'data.validation')}"
+        f"{line(2, 'data.balance')}"
+        "  normalize: measured # mean 0 and deviation 1, as the training pictures need\n"
+        "  augment: # every picture is seen a little differently in every epoch\n"
+        f"{_augment(height, width, chosen.get('data.augment.recolour'))}"
+        "\n"
+        f"{_network(height, width, len(found.classes))}"
+        "\n"
+        f"{loss}"
+        "optimizer: {type: adamw, lr: 0.003, weight_decay: 0.05}\n"
+        "schedule: one_cycle # the rate rises for a third of the training, then falls to 0\n"
+        f"train:\n{line(2, 'train.epochs')}"
+        + (f"  validate_every_epochs: {max(epochs // 20, 1)}\n" if held else "")
+        + f"checkpoint: {{every_epochs: {max(epochs // 10, 1)}}}\n"
+    )
+
+
+def _classes(found: Survey) -> str:
+    shown = [
+        f"{cut(name, 20)} ({count:,})"
+        for name, count in zip(found.classes, found.counts, strict=True)
+    ]
+    return listed(shown, _LISTED)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, str) and value.isprintable() and not value.isascii():
+        # Legible, unlike the escapes of as_yaml.
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return as_yaml(value)
+
+
+def _augment(height: int, width: int, recolour: Choice | None) -> str:
+    pixels = max(round(min(height, width) / 10), 1)
+    return (
+        "    - random_flip # left and right; remove it where they matter, as in letters\n"
+        "    - rotate: {degrees: 15}\n"
+        "    - scale: {min: 0.8, max: 1.25}\n"
+        f"    - shift: {{pixels: {pixels}}}\n"
+        + (f"    - recolour # {recolour.why}\n" if recolour else "")
+    )
+
+
+def _network(height: int, width: int, classes: int) -> str:
+    """Stages that halve the sides, until at most 7 pixels are left."""
+    lines = [
+        "blocks:\n"
+        "  conv:\n"
+        "    parameters: {filters: }\n"
+        "    layers:\n"
+        "      - conv2d: {filters: $filters, kernel_size: 3, padding: 1, use_bias: false}\n"
+        "      - batch_norm\n"
+        "      - relu\n"
+        "\n"
+        "layers:\n"
+    ]
+    filters, side = 16, min(height, width)
+    while side >= 8:
+        lines.append(f"  - conv: {{filters: {filters}}}\n  - max_pool2d\n")
+        filters, side = min(2 * filters, 128), side // 2
+    lines.append(f"  - conv: {{filters: {filters}}}\n")
+    lines.append("  - global_avg_pool2d\n")
+    lines.append(f"  - dense: {{units: {classes}}} # an output for each class\n  - softmax\n")
+    return "".join(lines)
+
+
+def as_lines(choices: Sequence[Choice]) -> list[tuple[str, str, str]]:
+    """(key without its section, value, why) of what is worth a word."""
+    return [(c.key.rpartition(".")[2], _value(c.value), c.why) for c in choices if c.why]

@@ -1,0 +1,147 @@
+"""What ``dnnstack new`` found and chose, as text and JSON; writes the config."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..common.errors import ConfigError
+from ..common.files import atomic_write, write_new
+from ..common.printable import paragraph
+from ..configs import parse_config
+from ..configs.validate import safe_name
+from ..datasets.survey import Survey, survey
+from .new_config import TEST_FRACTION, NewConfig, as_lines, new_config
+from .units import table
+
+_BROKEN, _CLASSES = 5, 30
+
+
+@dataclass(frozen=True)
+class NewReport:
+    """The survey of a folder, the config for it, and the file that it is written to."""
+
+    found: Survey
+    config: NewConfig
+    output: Path
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """(height, width): of each side the smallest, the median and the largest."""
+        sides = np.array([(look.height, look.width) for look in self.found.looks])
+        of = {"smallest": sides.min(0), "median": np.median(sides, 0), "largest": sides.max(0)}
+        return {name: (int(height), int(width)) for name, (height, width) in of.items()}
+
+    @property
+    def grey(self) -> int:
+        return sum(look.grey for look in self.found.looks)
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.found
+        return {
+            "config": str(self.output),
+            "train": str(found.train),
+            "test": None if found.test is None else str(found.test),
+            "classes": found.classes,
+            "counts": found.counts,
+            "test_counts": found.test_counts,
+            "examined": found.examined,
+            "grey": self.grey,
+            "sizes": self.sizes,
+            "broken": found.broken,
+            "unused": found.unused,
+            "choices": {c.key: {"value": c.value, "why": c.why} for c in self.config.choices},
+        }
+
+
+def report(folder: Path, output: Path | None, overwrite: bool = False) -> NewReport:
+    """Look at the folder, and choose; nothing is written.
+
+    Raises DatasetError for a folder that cannot be trained on, ConfigError if the file exists.
+    """
+    name = safe_name(folder.absolute().resolve().name)
+    file = output or Path(f"{'pictures' if name == 'run' else name}.yaml")
+    _check_free(file, overwrite)
+    found = survey(folder.expanduser(), TEST_FRACTION)
+    config = new_config(found, file)
+    # A mistake in the text would be one of ours; better here than in the next command.
+    parse_config(config.text, str(file))
+    return NewReport(found, config, file)
+
+
+def _check_free(file: Path, overwrite: bool) -> None:
+    if file.is_dir():
+        raise ConfigError(f"{file}: is a folder; --output needs the name of a file")
+    if os.path.lexists(file) and not overwrite:
+        raise ConfigError(
+            f"{file}: exists already; choose another name with --output FILE, or replace it with "
+            "--overwrite"
+        )
+
+
+def write(made: NewReport, overwrite: bool = False) -> None:
+    """Write the config, whole or not at all. Raises ConfigError."""
+    data = made.config.text.encode()
+    try:
+        if overwrite:
+            atomic_write(made.output, data)
+        elif not write_new(made.output, data):
+            _check_free(made.output, overwrite)
+    except OSError as error:
+        raise ConfigError(
+            f"{made.output}: cannot be written: {error.strerror}; choose another file with "
+            "--output FILE"
+        ) from None
+
+
+def as_text(made: NewReport) -> str:
+    """What was found, what was chosen and why, and the next command."""
+    found, sizes = made.found, made.sizes
+    looked = len(found.looks)
+    of = "" if found.examined >= found.count else f", by {found.examined:,} of them"
+    colours = "all grey" if made.grey == looked else "in colour"
+    if 0 < made.grey < looked:
+        colours += f", {made.grey / looked:.0%} of them grey"
+    least, most = (f"{w}x{h}" for h, w in (sizes["smallest"], sizes["largest"]))
+    span = least if least == most else f"from {least} to {most}"
+    lines = [
+        f"pictures    {found.count:,} of {len(found.classes)} classes, in {found.train}",
+        f"sizes       {span} pixels (width x height){of}",
+        f"colours     {colours}",
+    ]
+    lines += [f"not used    {found.folder / name}" for name in found.unused]
+    for at, reason in enumerate(list(found.broken.values())[:_BROKEN]):
+        lines.append(f"{'unreadable' if at == 0 else '':<11} {reason}")
+    if len(found.broken) > _BROKEN:
+        lines.append(f"{'':<11} and {len(found.broken) - _BROKEN} more")
+    fewest = min(found.counts)
+    if fewest < 20:
+        name = found.classes[found.counts.index(fewest)]
+        lines.append(
+            f"few         the class {name} has {fewest} pictures; what is learned from fewer than "
+            "20 says little"
+        )
+    lines += ["", *_counts(found), ""]
+    chosen = as_lines(made.config.choices)
+    lines += table([("chosen", "", ""), *chosen], "<")
+    lines += [
+        "",
+        f"written     {made.output}",
+        f"next        dnnstack train --config {shlex.quote(str(made.output))}",
+    ]
+    return paragraph(lines)
+
+
+def _counts(found: Survey) -> list[str]:
+    columns = [("class", *found.classes), ("pictures", *found.counts)]
+    if found.test_counts is not None:
+        columns = [*columns[:1], ("train", *found.counts), ("test", *found.test_counts)]
+    rows = list(zip(*columns, strict=True))
+    shown = table(rows[: _CLASSES + 1])
+    hidden = len(rows) - len(shown)
+    return [*shown, f"and {hidden} more classes"] if hidden else shown

@@ -1,0 +1,153 @@
+"""What ranks do together on GPUs, on the stand-in for a device and for NCCL."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dnnstack.backends import collectives
+from dnnstack.backends.collectives import added_in_pairs
+from dnnstack.backends.cuda.backend import CudaBackend
+from dnnstack.backends.cuda.libraries import nccl
+from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph.rewrites import rewritten
+from dnnstack.optimizers.optimizer import Optimizer
+from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
+
+MARK = tuple(range(-4, 124))
+
+
+class Others:
+    """The connection of rank 1, to whom rank 0 gives the mark of NCCL."""
+
+    rank = 1
+
+    def __init__(self, size):
+        self.size = size
+        self.spreads = 0
+
+    def spread(self, array):
+        self.spreads += 1
+        array[:] = MARK
+
+
+class FakeComm:
+    """Remembers what it was asked for."""
+
+    def __init__(self, size, mark, rank):
+        assert (mark, rank) == (MARK, 1)
+        self.size, self.asked = size, []
+        FakeComm.last = self
+
+    def __getattr__(self, name):
+        return lambda *arguments: self.asked.append((name, *arguments))
+
+
+@pytest.fixture(params=[2, 3, 4])
+def ranks(request, fake_cupy):
+    fake_cupy.cuda.nccl = SimpleNamespace(
+        available=True,
+        NCCL_UNIQUE_ID_BYTES=128,
+        NCCL_FLOAT32=7,
+        NCCL_INT8=0,
+        NCCL_SUM=0,
+        NcclCommunicator=FakeComm,
+        groupStart=lambda: FakeComm.last.asked.append(("start",)),
+        groupEnd=lambda: FakeComm.last.asked.append(("end",)),
+    )
+    others = Others(request.param)
+    collectives.join(others)
+    yield others
+    collectives.join(None)
+
+
+@pytest.fixture
+def step(sections):
+    """Makes the sections of a step of a network with batch norm, whose parts ranks share out."""
+    network = sections.network("deep")
+    scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
+
+    def make(parts, ranks):
+        rule = Optimizer(Sgd(momentum=0.9), ema=True, parts=parts, ranks=ranks)
+        train = network.train_graph(12, "data", 48, 4, 8, scaling, rule)
+        update = network.update_graph(rule, 8, 4, 0, train)
+        return {g.name: rewritten(g, CudaBackend.rewrites) for g in (train, update)}
+
+    return make
+
+
+def test_the_update_of_ranks_is_bound_and_counted(bound, step, ranks):
+    graphs = step(12, ranks.size)
+    executable, taken = bound(graphs, "tf32", FURTHEST)
+    calls = [(c.library, c.function) for c in executable.calls("update")]
+    assert not any(call.library == "NCCL" for call in executable.calls("train"))
+    plan = plan_memory(graphs, "tf32", choices=FURTHEST)
+    executable.close()
+    assert plan.total - plan.libraries == taken
+    summed = ["ncclAllReduce"] if ranks.size == 2 else ["ncclSend, ncclRecv", "ncclAllGather"]
+    # The metrics of all, then batch norm's statistics, then the gradients.
+    wanted = ["ncclAllGather", "ncclAllGather", *summed]
+    assert [name for library, name in calls if library == "NCCL"] == wanted
+    names = [name for _, name in calls]
+    assert names.index("move_statistics") > names.index("ncclAllGather")
+    assert names.index("sgd_update") > names.index(summed[-1])
+
+
+def test_nccl_is_connected_once_and_given_what_lies_in_the_arenas(bound, step, ranks):
+    graphs = step(12, ranks.size)
+    executable, _ = bound(graphs, "tf32", FURTHEST)
+    assert ranks.spreads == 0
+    executable.run("train")
+    assert ranks.spreads == 0
+    executable.run("update")
+    executable.run("update")
+    assert ranks.spreads == 1
+    sums = executable._store.arenas["sums"]
+    asked = FakeComm.last.asked
+    assert len(asked) % 2 == 0
+    asked = asked[: len(asked) // 2]
+    buffers = executable._store.buffers.items()
+    held = {tensor.name: buffer.pointer for tensor, buffer in buffers}
+    metrics, statistics = held["kept_metrics"], held["kept_statistics"]
+    own, each = 12 // ranks.size, 4 * 12 // ranks.size * 2 * (24 + 24)
+    assert asked[0] == ("allGather", metrics + own * 24, metrics, own * 24, 0, 0)
+    assert asked[1] == ("allGather", statistics + each, statistics, each, 0, 0)
+    if ranks.size == 2:
+        (_, *ends, count, kind, add, _) = asked[2]
+        assert asked[2][0] == "allReduce"
+        assert ends == [sums.data.ptr] * 2
+        assert (count, kind, add) == (sums.size, 7, 0)
+        assert len(asked) == 3
+    else:
+        words = [name for name, *_ in asked[2:]]
+        assert words == ["start", *["send", "recv"] * ranks.size, "end", "allGather"]
+        share = 4 * -(-sums.size // ranks.size)
+        sent = [item for item in asked if item[0] == "send"]
+        assert [item[1] - sent[0][1] for item in sent] == [i * share for i in range(ranks.size)]
+        assert {item[2] for item in sent} == {share}
+        # What was added up is the first of the rows that were received.
+        received = next(item[1] for item in asked if item[0] == "recv")
+        assert asked[-1] == ("allGather", received, sent[0][1], share, 0, 0)
+    executable.close()
+
+
+def test_without_nccl_the_message_says_what_to_install(ranks, fake_cupy):
+    fake_cupy.cuda.nccl = SimpleNamespace(available=False)
+    with pytest.raises(BackendUnavailableError, match=r"install it with pip install .*nccl13"):
+        nccl.connection(ranks.size)
+
+
+def test_a_process_that_is_no_rank_is_told(fake_cupy):
+    collectives.join(None)
+    with pytest.raises(BackendUnavailableError, match="this process is not one of 2 ranks"):
+        nccl.connection(2)
+
+
+def test_rows_are_added_in_pairs():
+    rows = np.array([[1e8], [1.0], [-1e8], [1.0], [2.0]], np.float32)
+    # (1e8 + 1) + (-1e8 + 1) loses both ones, where any order that begins with 1e8 - 1e8 does not.
+    assert added_in_pairs(rows.copy()).tolist() == [2.0]
+    assert float(np.float32(rows[[0, 2, 1, 3, 4]].sum())) == 4.0

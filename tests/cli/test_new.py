@@ -1,0 +1,220 @@
+"""From a folder of pictures to an evaluation: ``new``, ``train``, ``eval``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.configs import load_config, parse_config
+from dnnstack.reports.new_report import as_text, report
+from dnnstack.training.assemble import build_network, describe_data
+from PIL import Image
+
+from ..support.picture_folders import paint
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+QUICK = ("--device", "numpy", "--set", "train={max_steps: 4}", "--set", "run.tune=false")
+
+
+def draw(folder: Path, counts: dict[str, int], size: tuple[int, int] = (16, 16)) -> None:
+    for name, count in counts.items():
+        for number in range(count):
+            paint(folder / name / f"{number}.png", 100 * len(name) + number, size)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    draw(tmp_path / "flowers", {"aster": 10, "rose": 12, "tulip": 11})
+    return tmp_path
+
+
+def test_two_commands_to_an_evaluation(run_in: Run, work: Path) -> None:
+    done = run_in(work, "new", "flowers")
+    assert done.returncode == 0, done.stderr
+    assert "pictures    33 of 3 classes, in flowers" in done.stdout
+    assert "\nnext        dnnstack train --config flowers.yaml\n" in done.stdout
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
+    assert done.returncode == 0, done.stderr
+    done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy")
+    assert done.returncode == 0, done.stderr
+    # A fifth of 10, 12 and 11.
+    assert json.loads(done.stdout)["count"] == 6
+
+
+def test_the_config_can_lie_anywhere(run_in: Run, work: Path) -> None:
+    (work / "configs" / "deep").mkdir(parents=True)
+    done = run_in(work, "new", "flowers", "--output", "configs/deep/mine.yaml")
+    assert done.returncode == 0, done.stderr
+    (work / "elsewhere").mkdir()
+    line = ("train", "--config", "../configs/deep/mine.yaml", *QUICK)
+    done = run_in(work / "elsewhere", *line)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_chosen_is_told_with_its_reasons(run_in: Run, work: Path) -> None:
+    done = run_in(work, "new", "flowers", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["config"] == "flowers.yaml"
+    assert (found["classes"], found["counts"]) == (["aster", "rose", "tulip"], [10, 12, 11])
+    config = load_config(work / "flowers.yaml").config
+    options = config.data.dataset.options()
+    folder = "data.dataset.image_folder."
+    for key in ("test_fraction", "size", "fit", "mode"):
+        choice = found["choices"][folder + key]
+        value = tuple(v) if isinstance(v := choice["value"], list) else v
+        assert options[key] in (value, (value, value)), key
+        assert choice["why"]
+        assert f"{key}: {choice['value']} # {choice['why']}" in (work / "flowers.yaml").read_text()
+    assert options["size"] in (16, (16, 16))
+    assert config.data.batch_size == found["choices"]["data.batch_size"]["value"]
+
+
+def test_parts_for_training_and_testing(run_in: Run, work: Path) -> None:
+    shutil.move(work / "flowers", work / "all" / "train")
+    draw(work / "all" / "val", {"aster": 2, "rose": 3, "tulip": 2})
+    done = run_in(work, "new", "all", "--output", "mine.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "tulip     11     2\n" in done.stdout
+    assert load_config(work / "mine.yaml").config.data.dataset.options()["test"] == "all/val"
+    assert run_in(work, "train", "--config", "mine.yaml", *QUICK).returncode == 0
+    done = run_in(work, "eval", "--json", "--no-plots", "--device", "numpy")
+    assert json.loads(done.stdout)["count"] == 7
+
+
+def test_a_file_that_is_there_is_kept(run_in: Run, work: Path) -> None:
+    (work / "flowers.yaml").write_text("mine")
+    done = run_in(work, "new", "flowers")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "dnnstack: error: flowers.yaml: exists already; choose another name with --output FILE, or "
+        "replace it with --overwrite\n"
+    )
+    assert (work / "flowers.yaml").read_text() == "mine"
+    assert run_in(work, "new", "flowers", "--overwrite").returncode == 0
+    assert "train: flowers" in (work / "flowers.yaml").read_text()
+    done = run_in(work, "new", "flowers", "--output", "flowers")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "flowers: is a folder" in done.stderr
+    done = run_in(work, "new", "flowers", "--output", "gone/mine.yaml")
+    assert done.returncode == 1
+    assert "gone/mine.yaml: cannot be written: No such file or directory" in done.stderr
+
+
+def test_pictures_that_cannot_be_read_are_skipped(run_in: Run, work: Path) -> None:
+    (work / "flowers" / "rose" / "3.png").write_text("not a picture")
+    done = run_in(work, "new", "flowers")
+    assert done.returncode == 0, done.stderr
+    assert "unreadable  flowers/rose/3.png: is not a picture" in done.stdout
+    done = run_in(work, "train", "--config", "flowers.yaml", *QUICK)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["花 と 'quotes'", "-dashes", "a # comment: {b}", "ünï"])
+def test_any_name_that_a_config_can_hold(run_in: Run, tmp_path: Path, name: str) -> None:
+    draw(tmp_path / name / "all", {"猫": 3, "собака": 3, "a: b #c": 4})
+    folder = f"./{name}/all"
+    done = run_in(tmp_path, "new", folder, "--output", f"./{name}.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "猫" in done.stdout
+    if name.isalnum():
+        assert f'train: "{name}/all"' in (tmp_path / f"{name}.yaml").read_text(encoding="utf-8")
+    done = run_in(tmp_path, "train", "--config", f"./{name}.yaml", *QUICK)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_that_no_config_can_hold(run_in: Run, tmp_path: Path) -> None:
+    draw(tmp_path / "two\nlines", {"a": 3, "b": 3})
+    done = run_in(tmp_path, "new", "two\nlines")
+    assert done.returncode == 1
+    assert "'two\\nlines': the name has control characters" in done.stderr
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+def test_wrong_folders_are_told_in_a_line(run_in: Run, work: Path) -> None:
+    for folder in ("nowhere", "flowers/rose", "flowers/rose/0.png"):
+        done = run_in(work, "new", folder)
+        assert done.returncode == 1
+        assert done.stderr.startswith("dnnstack: error: flowers" if "/" in folder else "dnnstack:")
+        assert done.stderr.count("\n") == 1
+    assert run_in(work, "new", "").returncode == 2
+    assert not list(work.glob("*.yaml"))
+
+
+def test_two_pictures_of_a_class_are_enough_to_begin(run_in: Run, tmp_path: Path) -> None:
+    draw(tmp_path / "few", {"a": 2, "b": 2})
+    done = run_in(tmp_path, "new", "few")
+    assert done.returncode == 0, done.stderr
+    assert "few         the class a has 2 pictures" in done.stdout
+    done = run_in(tmp_path, "train", "--config", "few.yaml", *QUICK)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sides", "size", "fit"),
+    [
+        ([(16, 16)] * 6, (16, 16), "crop"),
+        ([(28, 20)] * 6, (28, 20), "crop"),
+        ([(200, 300), (201, 300), (100, 152)] * 2, (64, 96), "crop"),
+        ([(200, 200), (220, 200), (100, 110)] * 2, (64, 64), "crop"),
+        ([(200, 80), (80, 200), (120, 120)] * 2, (64, 64), "resize"),
+        ([(5, 6), (6, 5), (7, 7)] * 2, (8, 8), "crop"),
+    ],
+)
+def test_size_and_fit_follow_the_pictures(
+    tmp_path: Path, sides: list[tuple[int, int]], size: tuple[int, int], fit: str
+) -> None:
+    for name in "ab":
+        for number, each in enumerate(sides):
+            paint(tmp_path / "set" / name / f"{number}.png", number, each)
+    text = report(tmp_path / "set", tmp_path / "set.yaml").config.text
+    config = parse_config(text, "set.yaml")
+    options = config.data.dataset.options()
+    assert (options["size"], options["fit"]) == (size, fit)
+    assert build_network(config, describe_data(config, tmp_path)).parameters()
+
+
+def test_grey_pictures_have_one_channel(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 9, 9), np.uint8)
+    for number, each in enumerate(pixels):
+        path = tmp_path / "set" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(each).save(path)
+    found = report(tmp_path / "set", tmp_path / "set.yaml")
+    assert "colours     all grey\n" in as_text(found)
+    assert parse_config(found.config.text, "set").data.dataset.options()["mode"] == "grey"
+
+
+def test_colours_that_tell_nothing_are_changed(tmp_path: Path) -> None:
+    hues = np.array([(220, 40, 30), (30, 200, 60), (40, 60, 220)])
+    draw = np.random.default_rng(2)
+    for number in range(60):
+        for folder, hue in (("told", number % 3), ("untold", draw.integers(3))):
+            pixels = np.clip(hues[hue] + draw.normal(0, 30, (9, 9, 3)), 0, 255).astype(np.uint8)
+            path = tmp_path / folder / "abc"[number % 3] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    for folder, changed in (("told", False), ("untold", True)):
+        text = report(tmp_path / folder, tmp_path / "set.yaml").config.text
+        config = parse_config(text, "set")
+        assert config.data.dataset.options()["mode"] == "rgb"
+        assert ("recolour" in [each.type for each in config.data.augment]) == changed, folder
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "weights", "balance"),
+    [(5, 7, None, None), (4, 6, "balanced", None), (3, 31, None, True)],
+)
+def test_classes_of_unequal_size(
+    tmp_path: Path, few: int, many: int, weights: str | None, balance: bool | None
+) -> None:
+    draw(tmp_path / "set", {"a": few, "b": many}, (8, 8))
+    found = report(tmp_path / "set", tmp_path / "set.yaml")
+    config = parse_config(found.config.text, "set")
+    assert (config.loss.class_weights, config.data.balance) == (weights, balance)
+    assert (weights or balance) is None or f"{many / few:.1f} times as many" in as_text(found)

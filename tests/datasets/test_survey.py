@@ -1,0 +1,152 @@
+"""What is found in a folder of pictures, of either layout, and what cannot be trained on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.common.errors import DatasetError
+from dnnstack.datasets.survey import Survey, colours_tell, survey
+from PIL import Image
+
+from ..support.picture_folders import paint
+
+
+def look(folder: Path, most: int = 1000) -> Survey:
+    return survey(folder, 0.2, most)
+
+
+@pytest.fixture
+def flowers(tmp_path: Path) -> Path:
+    folder = tmp_path / "flowers"
+    for name, count in (("aster", 4), ("rose", 6)):
+        for number in range(count):
+            paint(folder / name / f"{number}.png", number, (20 + number, 30))
+    return folder
+
+
+def test_a_folder_for_each_class(flowers: Path) -> None:
+    paint(flowers / "rose" / "red" / "deep.jpg", 3)
+    paint(flowers / "rose" / ".hidden.png", 4)
+    paint(flowers / ".cache" / "x.png", 4)
+    (flowers / "aster" / "notes.txt").write_text("not a picture")
+    found = look(flowers)
+    assert found.classes == ("aster", "rose")
+    assert (found.counts, found.test_counts) == ((4, 7), None)
+    assert (found.train, found.test) == (flowers, None)
+    assert (found.count, found.examined, found.broken) == (11, 11, {})
+    assert {(each.height, each.width) for each in found.looks} >= {(20, 30), (25, 30)}
+
+
+@pytest.mark.parametrize(
+    ("train", "test"), [("train", "test"), ("Train", "val"), ("training", "validation")]
+)
+def test_parts_with_a_folder_for_each_class(flowers: Path, train: str, test: str) -> None:
+    whole = flowers.with_name("whole")
+    shutil.copytree(flowers, whole / test)
+    shutil.copytree(flowers, whole / train)
+    (whole / "readme").mkdir()
+    paint(whole / train / "rose" / "more.png", 1)
+    found = look(whole)
+    assert (found.train, found.test) == (whole / train, whole / test)
+    assert (found.counts, found.test_counts) == ((4, 7), (4, 6))
+    assert found.unused == ("readme",)
+
+
+def test_a_test_part_comes_before_a_validation_part(flowers: Path) -> None:
+    for part in ("train", "val", "test"):
+        shutil.copytree(flowers, flowers.with_name("whole") / part)
+    found = look(flowers.with_name("whole"))
+    assert found.test == flowers.with_name("whole") / "test"
+    assert found.unused == ("val",)
+
+
+def test_a_class_may_be_called_train(flowers: Path) -> None:
+    (flowers / "aster").rename(flowers / "train")
+    (flowers / "rose").rename(flowers / "test")
+    assert look(flowers).classes == ("test", "train")
+
+
+def test_a_folder_around_the_folder(flowers: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "unpacked" / "v1"
+    outer.mkdir(parents=True)
+    flowers.rename(outer / "flowers")
+    (tmp_path / "unpacked" / ".DS_Store").write_text("")
+    assert look(tmp_path / "unpacked").train == outer / "flowers"
+
+
+def test_pictures_that_cannot_be_read_are_named(flowers: Path) -> None:
+    (flowers / "rose" / "0.png").write_bytes(b"\x89PNG, but not really")
+    (flowers / "aster" / "empty.jpg").write_bytes(b"")
+    found = look(flowers)
+    assert sorted(found.broken) == ["aster/empty.jpg", "rose/0.png"]
+    assert "is empty, 0 bytes" in found.broken["aster/empty.jpg"]
+    assert len(found.looks) == found.examined - 2 == 9
+
+
+def test_of_many_pictures_a_sample_is_looked_at(flowers: Path) -> None:
+    found = look(flowers, most=3)
+    assert 3 <= found.examined <= 4
+    assert set(found.labels) == {0, 1}
+    assert found.count == 10
+
+
+def test_grey_pictures_are_found(flowers: Path) -> None:
+    paint(flowers / "rose" / "grey.png", 1, mode="L")
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 1), np.uint8).repeat(3, 2)
+    Image.fromarray(pixels).save(flowers / "rose" / "alike.png")
+    assert sum(each.grey for each in look(flowers).looks) == 2
+
+
+def coloured(folder: Path, hues: dict[str, tuple[int, int, int]], of_class: bool) -> Survey:
+    draw = np.random.default_rng(1)
+    drawn = list(hues.values())
+    for name, hue in hues.items():
+        for number in range(20):
+            base = np.array(hue if of_class else drawn[draw.integers(len(drawn))])
+            pixels = np.clip(base + draw.normal(0, 40, (8, 8, 3)), 0, 255).astype(np.uint8)
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return look(folder)
+
+
+def test_whether_colours_tell_the_classes_apart(tmp_path: Path) -> None:
+    hues = {"blue": (30, 60, 220), "green": (40, 200, 50), "red": (210, 40, 30)}
+    share, needed = colours_tell(coloured(tmp_path / "a", hues, of_class=True))
+    assert share > 0.9 > needed
+    share, needed = colours_tell(coloured(tmp_path / "b", hues, of_class=False))
+    assert share < needed
+
+
+def wrong(folder: Path) -> str:
+    with pytest.raises(DatasetError) as caught:
+        look(folder)
+    return str(caught.value)
+
+
+def test_what_cannot_be_trained_on(flowers: Path, tmp_path: Path) -> None:
+    assert "no such folder" in wrong(tmp_path / "nowhere")
+    assert "is not a folder" in wrong(flowers / "rose" / "0.png")
+    (tmp_path / "empty").mkdir()
+    assert "contains no folders" in wrong(tmp_path / "empty")
+    assert "make a folder for each class" in wrong(flowers / "rose")
+    (flowers / "later").mkdir()
+    assert "no pictures in later; put pictures there, or remove this folder" in wrong(flowers)
+    (flowers / "later").rmdir()
+    shutil.rmtree(flowers / "aster")
+    assert "contains only the folder 'rose'" in wrong(flowers)
+    paint(flowers / "single" / "one.png", 1)
+    assert "single/one.png is the only picture of its class" in wrong(flowers)
+    (flowers / "single" / "one.png").write_text("broken")
+    (flowers / "single" / "two.png").write_text("broken")
+    assert "single: none of its pictures can be read" in wrong(flowers)
+
+
+def test_test_classes_must_be_those_of_training(flowers: Path) -> None:
+    whole = flowers.with_name("whole")
+    shutil.copytree(flowers, whole / "train")
+    shutil.copytree(flowers, whole / "test")
+    (whole / "test" / "rose").rename(whole / "test" / "tulip")
+    assert "its folders are not those of the 2 classes" in wrong(whole)

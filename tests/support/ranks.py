@@ -1,0 +1,100 @@
+"""Trainings by several ranks, as a person starts them, on pictures that the program draws."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from dnnstack.training.ranks.world import launcher
+from dnnstack.training.records.checkpoint import read_checkpoint
+
+LIMIT = 280
+"""Seconds for a training; one takes five on two quiet cores."""
+NET = """
+seed: 7
+data:
+  dataset: {strokes: {train_count: 240, test_count: 30}}
+  batch_size: 24
+  evaluation_batch_size: 9
+  validation: 48
+  augment: [{random_crop: {padding: 3}}, random_flip, {cutout: {size: 4}}]
+layers:
+  - avg_pool2d: {pool_size: 2}
+  - conv2d: {filters: 6, kernel_size: 3}
+  - batch_norm
+  - relu
+  - max_pool2d
+  - flatten
+  - dense: {units: 24}
+  - batch_norm
+  - relu
+  - dropout: {rate: 0.3}
+  - dense: {units: 10}
+  - softmax
+loss: cross_entropy
+train: {max_steps: 14, log_every: 3, validate_every_epochs: 1, accumulate: 4}
+checkpoint: {every_steps: 5, keep: 5}
+run: {threads: 1, tune: false}
+"""
+SGD = """
+optimizer: {type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 0.01, clip_norm: 0.5,
+  ema: {decay: 0.8}}
+"""
+MUON = """
+optimizer: {type: muon, lr: 0.05, rest: {type: adam, lr: 0.01}, lookahead: {every: 3}, groups: [
+  {parameters: conv2d_1.*, freeze_after_epoch: 0.5},
+  {parameters: dense_2.*, freeze_until_epoch: 0.3}]}
+"""
+
+
+def command(ranks: int, *arguments: str, own_launcher: bool = False) -> list[str]:
+    """The words that train with so many ranks; ``own_launcher``: by the user's own mpiexec."""
+    program = [sys.executable, "-m", "dnnstack.cli", "train", *arguments]
+    if own_launcher:
+        return [str(launcher()), "-n", str(ranks), *program]
+    return [*program, "--ranks", str(ranks)] if ranks > 1 else program
+
+
+def environment(**more: str) -> dict[str, str]:
+    """That of this process, without what says that it is a rank itself."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "SLURM", "OMPI"))}
+    return {**kept, "DNNSTACK_OFFLINE": "1", **more}
+
+
+def trained(
+    folder: Path, ranks: int, *arguments: str, own_launcher: bool = False, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """A training that ends by itself, in this folder."""
+    return subprocess.run(
+        command(ranks, *arguments, own_launcher=own_launcher),
+        cwd=folder,
+        env=environment(**environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+
+
+def bits(run: Path, step: int, counts: bool = True) -> str:
+    """A mark of all arrays of a checkpoint, and of its sums and counts.
+
+    Without the counts where one run had ends, with validations, that another had not.
+    """
+    found = read_checkpoint(run / "checkpoints" / f"step-{step}.safetensors")
+    state = found.state.to_json() if counts else found.state.step
+    digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode())
+    for name, array in sorted(found.arrays.items()):
+        digest.update(name.encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def events(run: Path, name: str) -> list[dict[str, Any]]:
+    """The lines of the log of one kind."""
+    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    return [line for line in lines if line["event"] == name]

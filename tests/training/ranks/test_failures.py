@@ -1,0 +1,267 @@
+"""Ranks that die, hang or do not fit: all end, one message says why, and a resume loses no bit."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from dnnstack.cli.main import main
+from dnnstack.training.ranks import world
+from dnnstack.training.ranks.world import launcher
+
+from ...support.picture_folders import paint
+from ...support.ranks import LIMIT, NET, SGD, bits, command, environment, events, trained
+
+pytest.importorskip("mpi4py")
+STEPS, LAST = 4, 3000
+BANNER = "BAD TERMINATION"
+KILLS = int(os.environ.get("DNNSTACK_RANK_KILLS", "1"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    text = NET.replace("max_steps: 14", f"max_steps: {LAST}").replace(
+        "every_steps: 7", "every_steps: 5"
+    )
+    (tmp_path / "net.yaml").write_text(text + SGD + "schedule: fixed\n")
+    return tmp_path
+
+
+class Training:
+    """A training by two ranks that is under way: it has saved a checkpoint."""
+
+    def __init__(self, folder: Path, **environ: str) -> None:
+        words = command(2, "--config", "net.yaml", own_launcher=True)
+        self.run = folder / "runs" / "net"
+        self.out = (folder / "out.txt").open("w+")
+        self.process = subprocess.Popen(
+            words,
+            cwd=folder,
+            env=environment(**environ),
+            stdin=subprocess.DEVNULL,
+            stdout=self.out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.ranks: dict[int, int] = {}
+        self._until(self._found_both)
+        self._until(lambda: any(self.run.glob("checkpoints/step-*.json")))
+
+    def _until(self, holds) -> None:  # type: ignore[no-untyped-def]
+        end = time.monotonic() + LIMIT
+        while not holds():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < end, "the training does not begin"
+            time.sleep(0.05)
+
+    def _found_both(self) -> bool:
+        """Look for the process ids of the ranks."""
+        found = self.ranks
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    told = (entry / "environ").read_bytes().split(b"\0")
+                    mine = os.readlink(entry / "cwd") == str(self.run.parents[1])
+                except OSError:
+                    continue
+                rank = [item for item in told if item.startswith(b"PMI_RANK=")]
+                if rank and mine:
+                    found[int(rank[0].partition(b"=")[2])] = int(entry.name)
+        return len(found) == 2
+
+    def ended(self) -> int:
+        """The launcher's status, when no rank is left."""
+        status = self.process.wait(LIMIT)
+        end = time.monotonic() + LIMIT
+        while any(Path(f"/proc/{pid}").exists() for pid in self.ranks.values()):
+            assert time.monotonic() < end, "a rank goes on"
+            time.sleep(0.05)
+        return status
+
+    def said(self) -> str:
+        self.out.seek(0)
+        return self.out.read()
+
+
+@contextmanager
+def under_way(folder: Path, **environ: str) -> Iterator[Training]:
+    training = Training(folder, **environ)
+    try:
+        yield training
+    finally:
+        for pid in training.ranks.values():
+            if Path(f"/proc/{pid}").exists():
+                os.kill(pid, signal.SIGKILL)
+        training.process.kill()
+        training.process.wait()
+        training.out.close()
+
+
+def steps_of(run: Path) -> list[int]:
+    return sorted(int(path.stem.partition("-")[2]) for path in run.glob("checkpoints/step-*.json"))
+
+
+def goes_on_as_if_nothing_had_happened(folder: Path, ranks: int = 2) -> None:
+    """A resume of the run ends in the bits of one that was not disturbed."""
+    last = steps_of(folder / "runs" / "net")[-1] + STEPS
+    stop = ("--set", f"train.max_steps={last}", "--config", "net.yaml")
+    again = trained(folder, ranks, *stop, "--resume")
+    assert again.returncode == 0, again.stderr
+    whole = trained(folder, 1, *stop, "--set", "name=whole")
+    assert whole.returncode == 0, whole.stderr
+    assert bits(folder / "runs" / "net", last, False) == bits(
+        folder / "runs" / "whole", last, False
+    )
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_a_rank_that_is_killed_ends_all(folder: Path, number: int) -> None:
+    with under_way(folder) as training:
+        time.sleep(random.random())
+        os.kill(training.ranks[random.randrange(2)], signal.SIGKILL)
+        assert training.ended() != 0
+    goes_on_as_if_nothing_had_happened(folder)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_stands_still_ends_all(folder: Path, rank: int) -> None:
+    with under_way(folder, DNNSTACK_RANKS_DEADLINE="2") as training:
+        os.kill(training.ranks[rank], signal.SIGSTOP)
+        assert training.ended() != 0
+        said = training.said()
+    assert f"dnnstack: error: rank {1 - rank} on " in said
+    assert "another rank has not answered for 2 s" in said
+    assert steps_of(folder / "runs" / "net")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_launcher_saves(folder: Path, number: signal.Signals) -> None:
+    with under_way(folder) as training:
+        training.process.send_signal(number)
+        assert training.ended() == 128 + number
+        said = training.said()
+    assert BANNER not in said
+    assert "\ninterrupted" in said
+    assert events(folder / "runs" / "net", "end")[-1]["state"] == "interrupted"
+    goes_on_as_if_nothing_had_happened(folder, ranks=1)
+
+
+# ---------------------------------------------------------------- ranks that do not fit
+
+OTHER_VERSION = (
+    "import sys, importlib.metadata as m; m.version = lambda name: '0.0.9'; "
+    "from dnnstack.cli.main import main; sys.exit(main())"
+)
+OTHER_PARAMETERS = (
+    "import sys, dnnstack.training.ranks.follower as f; f.checksum = lambda arrays: 1; "
+    "from dnnstack.cli.main import main; sys.exit(main())"
+)
+WRONG = {
+    "the config's mark": ((), ("--set", "seed=8")),
+    "instruction set": (("env", "ONEDNN_MAX_CPU_ISA=SSE41"), ()),
+    "threads": ((), ("--threads", "2")),
+}
+
+
+def beside(folder: Path, first: list[str], second: list[str]) -> subprocess.CompletedProcess[str]:
+    """Two ranks that are started by different words."""
+    words = [str(launcher()), "-n", "1", *first, ":", "-n", "1", *second]
+    return subprocess.run(
+        words,
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], *texts: str) -> None:
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("dnnstack: error: rank 1 on "), done.stderr
+    assert done.stderr.count("dnnstack: error") == 1
+    assert "Traceback" not in done.stderr
+    for text in (done.stdout, done.stderr):
+        assert BANNER not in text
+    for text in texts:
+        assert text in done.stderr
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_rank_that_computes_otherwise_is_named(folder: Path, name: str) -> None:
+    first = command(1, "--config", "net.yaml", "--device", "cpu")
+    before, behind = WRONG[name]
+    done = beside(folder, first, [*before, *first, *behind])
+    refused(done, f": {name} is ", " on rank 0 on ", "; start all ranks with the same command")
+    assert not (folder / "runs").exists()
+
+
+def test_another_version_is_named(folder: Path) -> None:
+    first = command(1, "--config", "net.yaml")
+    done = beside(folder, first, [sys.executable, "-c", OTHER_VERSION, *first[3:]])
+    refused(done, ": dnnstack is 0.0.9 (code ")
+
+
+def test_parameters_that_drift_apart_are_not_saved(folder: Path) -> None:
+    first = command(1, "--config", "net.yaml")
+    done = beside(folder, first, [sys.executable, "-c", OTHER_PARAMETERS, *first[3:]])
+    assert done.returncode == 1
+    assert done.stderr.startswith("dnnstack: error: step 0: the parameters of rank 1 on ")
+    assert BANNER not in done.stderr
+    assert steps_of(folder / "runs" / "net") == []
+
+
+@pytest.mark.parametrize("lacking", [1, 0])
+def test_missing_data_is_named(folder: Path, lacking: int) -> None:
+    """On the second rank alone with its machine; on both the first says it as if it were alone."""
+    for number, part in enumerate(("train", "test") if lacking else ()):
+        for label in "abcdefghij":
+            for i in range(3):
+                paint(folder / "pictures" / part / label / f"{i}.png", 10 * number + i)
+    (folder / "empty").mkdir()
+    folders = "{train: pictures/train, test: pictures/test, size: 4}"
+    pictures = f"data={{dataset: {{image_folder: {folders}}}, batch_size: 4}}"
+    given = ("--config", "mlp.yaml", "--set", pictures, "--set", "train.epochs=1")
+    first = command(1, *given, "--data-dir", str(folder))
+    second = command(1, *given, "--data-dir", str(folder / "empty"))
+    done = beside(folder, first if lacking else second, second)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("dnnstack: error") == 1
+    assert BANNER not in done.stderr + done.stdout
+    assert done.stderr.startswith("dnnstack: error: rank 1 on ") == bool(lacking), done.stderr
+
+
+def test_without_mpi_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(world.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(world, "started", lambda: 1)
+    assert main(["train", "--config", "digits.yaml", "--ranks", "2"]) == 1
+    assert "install it with pip install 'dnnstack[mpi]'" in capsys.readouterr().err
+
+
+def test_another_number_of_ranks_than_was_started_is_wrong_usage(folder: Path) -> None:
+    words = [str(launcher()), "-n", "2", *command(3, "--config", "net.yaml")]
+    done = subprocess.run(
+        words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.stderr.count("--ranks 3: the launcher has started 2 processes") == 1
+    assert done.returncode == 2
+    assert BANNER not in done.stderr
+
+
+def test_parts_that_cannot_be_shared_out_are_refused(folder: Path) -> None:
+    done = trained(folder, 3, "--config", "net.yaml")
+    assert done.returncode == 1
+    where = "net.yaml:23:78: train.accumulate: 4 parts of a batch cannot be shared out over 3 ranks"
+    assert done.stderr.startswith(f"dnnstack: error: {where}, because ")
+    assert done.stderr.endswith("; use 1, 2, 4 ranks, or set train.accumulate to 3\n")

@@ -1,0 +1,49 @@
+"""The weights of the classes in the loss of a training."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import ConfigError
+from ..common.text import listed
+from ..configs import RunConfig
+from ..datasets import ImageSet
+
+_KEY = "loss.class_weights"
+_LISTED = 5
+
+
+def class_weights(config: RunConfig, data: ImageSet, train: NDArray[np.int32]) -> tuple[float, ...]:
+    """One weight for each class of ``data``, or () where none are asked for.
+
+    train: indices of the samples to train on. ``balanced`` is N / (K n) for a class with n of the
+    N samples and K classes, so that the mean weight of a sample is 1. Raises ConfigError for
+    numbers or names that do not fit the classes.
+    """
+    asked = config.loss.class_weights
+    if asked is None:
+        return ()
+    names = data.classes
+    if isinstance(asked, dict):
+        if unknown := [name for name in asked if name not in names]:
+            raise ConfigError(
+                f"{_KEY}: the data has no class {listed(list(map(repr, unknown)), _LISTED)}; its "
+                f"classes are {listed(names, _LISTED)}"
+            )
+        return tuple(float(asked.get(name, 1.0)) for name in names)
+    if isinstance(asked, tuple):
+        if len(asked) != len(names):
+            raise ConfigError(
+                f"{_KEY}: has {len(asked)} numbers, but the data has {len(names)} classes; give "
+                "one for each, or name the classes: {name: weight}"
+            )
+        return tuple(map(float, asked))
+    if config.data.balance:
+        raise ConfigError(
+            f"{_KEY}: data.balance draws every class equally often, so balanced weights would "
+            "count rare classes twice; remove one of the two"
+        )
+    counts = np.bincount(data.labels[train], minlength=len(names))
+    # A class without a sample to train on is never weighed.
+    return tuple(len(train) / (len(names) * max(int(count), 1)) for count in counts)

@@ -1,0 +1,88 @@
+"""The other ranks: they do what rank 0 says, and nothing else can be seen of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...backends.base import Backend
+from ...backends.collectives import join
+from ...backends.tuning import Tuning
+from ...common.errors import DnnstackError
+from ...configs import RunConfig, parse_config
+from ...datasets import Downloads
+from ..assemble import build_network, describe_data, load_data
+from ..network_size import check_memory
+from ..plan import make_plan
+from ..preprocessing import Preprocessing
+from ..session import Session, Snapshot
+from ..setup import Setup
+from ..share import Share
+from .leader import SAME, checksum, dealt_out, marks, put
+from .team import Team
+from .world import RanksError
+
+
+def follow(
+    team: Team,
+    config: RunConfig,
+    backend: Backend,
+    data_root: Path,
+    downloads: Downloads | None = None,
+) -> None:
+    """Train as rank 0 says, until it ends. Raises Told where it says why, else RanksError."""
+    join(team)
+    with team.together():
+        info = describe_data(config, data_root)
+        network = build_network(config, info)
+        check_memory(network, backend)
+    data = team.in_turn(lambda: load_data(config, "train", data_root, downloads))
+    with team.together():
+        pass
+    told = json.loads(team.hear())
+    with team.together():
+        # Its precision may be another than that of the config, as may be what was measured.
+        computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
+        scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
+        plan = make_plan(computed, len(data), resuming=True)
+        share = Share(team.rank, team.size)
+        setup = Setup(computed, network, scaling, plan, data, share=share)
+        session = Session(setup, backend, Tuning(**told["tuning"]))
+        if session.executable.notices:
+            raise RanksError(*session.executable.notices)
+    team.agree(marks(session), SAME)
+    try:
+        _obey(team, session, backend)
+    except DnnstackError as error:
+        raise RanksError(f"{team.named(team.rank)}: {error}") from None
+    session.close()
+    join(None)
+    team.parted = True
+
+
+def _obey(team: Team, session: Session, backend: Backend) -> None:
+    """Do what rank 0 says until it closes its session."""
+
+    def run(steps: int) -> None:
+        with team.answering(backend):
+            session.run(steps)
+
+    done: dict[str, Callable[..., Any]] = {
+        "put": lambda step: put(session, team, _room(session, step), session.put),
+        "set_rate_factor": session.set_rate_factor,
+        "run": run,
+        "validate": lambda first, count: dealt_out(session, team, first, count),
+        "check": lambda: team.collect(np.array([checksum(session.arrays())], np.float64)),
+    }
+    while (told := json.loads(team.hear()))["do"] != "close":
+        done[told.pop("do")](**told)
+
+
+def _room(session: Session, step: int) -> Snapshot:
+    """A snapshot to be filled."""
+    arrays = {name: np.empty(shape, np.float32) for name, shape in session.shapes().items()}
+    return Snapshot(step, np.zeros(3), arrays)

@@ -1,0 +1,66 @@
+"""Ends this process if another rank does not answer, for MPI would wait for ever."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+# Seconds between two looks.
+TICK = 0.1
+STATUS = 1
+
+
+class Watchdog:
+    """While armed, ends the process with ``message()`` once ``deadline`` seconds have passed.
+
+    Time is counted in looks of a thread, so it stands still while the process itself is stopped.
+    It is armed inside of what ranks do together alone; see ``armed``.
+    """
+
+    def __init__(self, deadline: float, message: Callable[[], str]) -> None:
+        self.deadline = deadline
+        self._message = message
+        # Odd while armed; another number each time.
+        self._turn = self._depth = 0
+        threading.Thread(target=self._look, name="watchdog", daemon=True).start()
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        """Inside the block an answer of the other ranks is due; blocks inside it change nothing."""
+        self._depth += 1
+        self._turn += self._depth == 1
+        try:
+            yield
+        finally:
+            self._turn += self._depth == 1
+            self._depth -= 1
+
+    def _look(self) -> None:
+        turn, looks = 0, 0
+        while True:
+            time.sleep(TICK)
+            now = self._turn
+            looks = looks + 1 if now == turn and now % 2 else 0
+            turn = now
+            if looks * TICK >= self.deadline:
+                end(self._message())
+
+
+def end(message: str, status: int = STATUS) -> None:
+    """Print a message and end the process at once; the launcher then ends the other ranks."""
+    with suppress(OSError):
+        os.write(2, f"dnnstack: error: {message}\n".encode())
+    os._exit(status)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process of this machine is stopped, as by SIGSTOP."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(state) and state[0] in ("T", "t")

@@ -1,0 +1,80 @@
+"""Which of several processes this one is, as the program that started them says."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ...common.errors import BackendUnavailableError, DnnstackError, UsageError
+
+INSTALL = "pip install 'dnnstack[mpi]'"
+# The number of processes, as it is told by the launchers of MPICH, Slurm, Open MPI and PMIx.
+_SIZES = ("PMI_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
+_MOST = 4096
+DEADLINE_VARIABLE = "DNNSTACK_RANKS_DEADLINE"
+_DEADLINE = 120.0
+
+
+class RanksError(DnnstackError):
+    """Ranks cannot train together; the message names rank and host."""
+
+
+def started() -> int:
+    """How many processes were started together with this one, itself included."""
+    sizes = (os.environ.get(name, "") for name in _SIZES)
+    return max((int(size) for size in sizes if size.isascii() and size.isdigit()), default=1)
+
+
+def deadline() -> float:
+    """Seconds that a rank waits for the answer of another, of $DNNSTACK_RANKS_DEADLINE.
+
+    Raises UsageError if that is not a positive number.
+    """
+    given = os.environ.get(DEADLINE_VARIABLE, "")
+    try:
+        seconds = float(given or _DEADLINE)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise UsageError(f"{DEADLINE_VARIABLE}: {given} is not a number of seconds above 0")
+    return seconds
+
+
+def launch(ranks: int, arguments: list[str]) -> None:
+    """Become the launcher of so many processes with these arguments; returns for one.
+
+    It is the ``mpiexec`` beside this Python, by its absolute path. Raises UsageError for a number
+    that is out of range, BackendUnavailableError where MPI is not installed.
+    """
+    if not 1 <= ranks <= _MOST:
+        raise UsageError(f"--ranks must be from 1 to {_MOST}, got {ranks}")
+    if ranks == 1:
+        return
+    program = launcher()
+    check_mpi()
+    command = [str(program), "-n", str(ranks), sys.executable, "-m", "dnnstack.cli", *arguments]
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.execv(program, command)
+
+
+def launcher() -> Path:
+    """The ``mpiexec`` of this environment. Raises BackendUnavailableError."""
+    found = Path(sys.prefix) / "bin" / "mpiexec"
+    if not found.is_file():
+        raise BackendUnavailableError(
+            f"--ranks needs MPI, but there is no {found}; install it with {INSTALL}, or start the "
+            "ranks by your own launcher: mpiexec -n 2 dnnstack train ..."
+        )
+    return found
+
+
+def check_mpi() -> None:
+    """Raise BackendUnavailableError if mpi4py or the library of MPI is missing."""
+    from importlib.util import find_spec
+
+    if find_spec("mpi4py") is None:
+        raise BackendUnavailableError(
+            f"several ranks need mpi4py, which is not installed; install it with {INSTALL}"
+        )
