@@ -141,13 +141,17 @@ class Classifier:
         top: int = 3,
         invert: bool | None = None,
         raw: bool = False,
+        min_probability: float | None = None,
     ) -> Iterator[Prediction | DatasetError]:
         """For each file its likeliest classes and what the network saw, or why there is no answer.
 
         Pictures are read when their turn comes, and classified one by one, so a result never
-        depends on other pictures. Errors among the paths are passed on.
+        depends on other pictures. Errors among the paths are passed on. An answer of less than
+        ``min_probability``, by default 0.85 for digits and 0 for all else, has a ``doubt``.
         """
-        return predictions(self._forward, paths, top, invert=invert, raw=raw)
+        return predictions(
+            self._forward, paths, top, invert=invert, raw=raw, min_probability=min_probability
+        )
 
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:
         """The share of right answers, 0 to 1; ``labels``: (N,) names or indices of classes."""

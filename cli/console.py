@@ -142,6 +142,13 @@ def drop_output() -> None:
         os.close(nowhere)
 
 
+def has_true_colours(stream: TextIO) -> bool:
+    """Whether ``stream`` is a terminal that says that it has 24-bit colours, and may use them."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
+    deep = os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit")
+    return deep and not plain and stream.isatty()
+
+
 def coloured(text: str, colour: str, stream: TextIO) -> Coloured:
     """Colour the text if ``stream`` is a terminal, unless NO_COLOR or TERM=dumb is set."""
     # https://no-color.org: any value but the empty one.

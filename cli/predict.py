@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..backends.select import Device
     from ..training.predict import Prediction
 
+_UNREADABLE, _NOT_SURE = 1, 3
+"""Exit statuses: a picture could not be read; an answer is less likely than was asked for."""
+
 
 @click.command(
     short_help="Classify pictures.",
@@ -36,6 +39,13 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     metavar="K",
     help="Number of classes to print, the likeliest first; default: 3, in text all of up to 14.",
+)
+@click.option(
+    "--min-probability",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help="An answer of less than P is not sure, and the exit status is then 3; default: 0.85 for a "
+    "digit on its page, else 0, and no such exit status.",
 )
 @click.option(
     "--invert/--no-invert",
@@ -66,6 +76,7 @@ def predict(
     runs_dir: Path | None,
     plugin: tuple[Path, ...],
     top: int | None,
+    min_probability: float | None,
     invert: bool | None,
     raw: bool,
     inputs: Path | None,
@@ -79,13 +90,15 @@ def predict(
 
     PATH is a file, a folder (all pictures below it), a quoted pattern, or - for paths on standard
     input, one per line. For digit networks, the digit is located on its page, also on a photograph
-    of paper, and converted to MNIST's format. If a picture cannot be read, an error names it, the
-    others are still classified, and the exit status is 1.
+    of paper, and converted to MNIST's format. What is hardly one digit is answered "not sure". If a
+    picture cannot be read, an error names it, the others are still classified, and the exit status
+    is 1.
     """
     from ..classifier import open_classifier
     from ..common.errors import DatasetError, UsageError
+    from ..common.printable import printable
     from ..datasets import find_pictures
-    from ..reports.predict_text import csv_row, wanted
+    from ..reports.predict_text import as_colours, csv_row, wanted
     from ..training.predict import COLUMNS, InputFolder
 
     if as_json and as_csv:
@@ -104,15 +117,26 @@ def predict(
     write = _write_bytes if as_csv and not sys.stdout.isatty() else console.say
     if as_csv:
         write(csv_row(COLUMNS))
+    as_text = not (as_json or as_csv)
+    colours = as_text and _has_blocks() and console.has_true_colours(sys.stdout)
     status = 0
     found = find_pictures(_names(paths))
-    for answer in model.predict_each(found, top=count, invert=invert, raw=raw):
+    answers = model.predict_each(
+        found, top=count, invert=invert, raw=raw, min_probability=min_probability
+    )
+    for answer in answers:
         if isinstance(answer, DatasetError):
             console.error(str(answer))
-            status = 1
+            status = _UNREADABLE
             continue
         notes.tell()
-        write(_shown(answer, as_json, as_csv, best_first))
+        if min_probability is not None and not answer.sure:
+            status = status or _NOT_SURE
+        if colours:
+            parts = as_colours(answer, printable(answer.path), best_first)
+            console.say(*(console.Coloured(text) if ours else text for text, ours in parts))
+        else:
+            write(_shown(answer, as_json, as_csv, best_first))
         if folder is not None:
             folder.save(answer)
     return status

@@ -112,6 +112,8 @@ def _only_digit(ink: Ink, steps: list[str]) -> NDArray[np.float32] | None:
         return None
     if ink.inverted:
         steps.append("invert")
+    if ink.ruled:
+        steps.append("remove_lines")
     if int(kept.sum()) < count:
         steps.append("remove_specks")
     steps.append("crop_to_ink")

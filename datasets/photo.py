@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .components import bounds, label_regions
+from .ruling import without_lines
 
 Plane = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -39,13 +40,14 @@ class Ink:
     """level: (H, W), 0 on paper, 1 in the core of a stroke; smooth: the same with less noise.
 
     ``noise`` is the standard deviation of ``smooth`` on paper, ``inverted``: the ink is darker than
-    the paper.
+    the paper, ``ruled``: the paper had lines, which are removed.
     """
 
     level: Plane
     smooth: Plane
     noise: float
     inverted: bool
+    ruled: bool = False
 
 
 def find_ink(grey: NDArray[np.uint8], invert: bool | None = None) -> Ink | None:
@@ -68,13 +70,18 @@ def find_ink(grey: NDArray[np.uint8], invert: bool | None = None) -> Ink | None:
     scale = np.float32(sign * 255.0) / np.maximum(paper, 16.0) if invert else np.float32(sign)
     level, smooth = darker * scale, smooth * scale
     noise *= float(np.median(np.abs(scale)))
+    cleaned, ruled = without_lines(level / np.float32(255.0), noise / 255.0)
+    if ruled:
+        level = cleaned * np.float32(255.0)
+        smooth = _mean3(level) if min(grey.shape) > 40 else level
+        noise = 1.4826 * float(np.median(np.abs(smooth)))
     contrast = float(smooth.max())
     if contrast < max(_LEAST_CONTRAST, _NOISES * noise):
         return None
     strong = level[(smooth > 0.5 * contrast) & (level > 0.5 * contrast)]
     core = float(np.median(strong)) if strong.size else contrast
     level, smooth = (np.clip(plane / core, 0.0, 1.0) for plane in (level, smooth))
-    return Ink(level, smooth, noise / core, invert)
+    return Ink(level, smooth, noise / core, invert, ruled)
 
 
 def find_sheet(grey: NDArray[np.uint8]) -> tuple[slice, slice] | None:

@@ -6,6 +6,7 @@ import csv
 import io
 import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from ..common.printable import paragraph
 from ..common.text import cut
 from ..datasets import as_image
 from ..training.predict import Answer, Prediction
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PilImage
 
 _WIDTH = 80
 _LABEL = 16
@@ -39,24 +43,57 @@ def as_text(
 
     Answers are in the order of the classes, or ``best_first``. ``plain``: ASCII only.
     """
+    left = blocks(prediction.picture.image)
+    width = max(map(len, left))
+    lines = _lines(prediction, name, best_first, width, len(left))
+    headline, *rest = lines
+    rows = [f"{row:<{width}}" for row in left] + [" " * width] * (len(rest) - len(left))
+    beside = [f"{row}{text}".rstrip() for row, text in zip(rows, rest, strict=True)]
+    text = paragraph(_stripped([headline, *beside]))
+    return _to_ascii(text) if plain else text
+
+
+def as_colours(
+    prediction: Prediction, name: str, best_first: bool = False
+) -> list[tuple[str, bool]]:
+    """The same with the picture in its colours, for a terminal that has 24 bits of them.
+
+    Texts in order, each with whether it is ours and may hold escape sequences.
+    """
+    left, width = colour_blocks(prediction.picture.image)
+    headline, *rest = _lines(prediction, name, best_first, width, len(left))
+    parts = [(paragraph([headline, ""]), False)]
+    for at, text in enumerate(rest):
+        row = left[at] if at < len(left) else " " * width
+        parts += [(row, True), (paragraph([text.rstrip(), ""]), False)]
+    return parts
+
+
+def _lines(
+    prediction: Prediction, name: str, best_first: bool, width: int, height: int
+) -> list[str]:
+    """The headline, then what stands beside a picture of so many columns, on at least so many
+    lines."""
     best = prediction.best
     answers = list(prediction.top)
     if not best_first:
         answers.sort(key=lambda answer: answer.index)
-    left = blocks(prediction.picture.image)
-    width = max(map(len, left))
     room = _WIDTH - width - len(_GAP)
     steps = ", ".join(prediction.preprocessing).replace("_", " ") or "used as it is"
     right = [*_chart(answers, best, room), "", *textwrap.wrap(steps, room)]
-    lines = [f"{name}: {best.label}  {best.probability:.1%}"]
-    for i in range(max(len(left), len(right))):
-        picture = left[i] if i < len(left) else ""
-        text = right[i] if i < len(right) else ""
-        lines.append(f"{picture:<{width}}{_GAP}{text}".rstrip())
-    while not lines[-1]:
-        lines.pop()
-    text = paragraph([*lines, ""])
-    return _to_ascii(text) if plain else text
+    headline = f"{best.label}  {best.probability:.1%}"
+    if prediction.doubt:
+        headline = f"not sure ({prediction.doubt}); likeliest: {headline}"
+    right += [""] * (height - len(right))
+    return [f"{name}: {headline}", *(f"{_GAP}{text}" for text in right)]
+
+
+def _stripped(lines: Sequence[str]) -> list[str]:
+    """Without empty lines at the end, but for one."""
+    kept = list(lines)
+    while not kept[-1]:
+        kept.pop()
+    return [*kept, ""]
 
 
 def csv_row(cells: Sequence[str]) -> str:
@@ -72,12 +109,7 @@ def blocks(image: NDArray[np.uint8]) -> list[str]:
 
     Light pixels are drawn. All but two-tone pictures are dithered, to show grey by density.
     """
-    from PIL import Image
-
-    picture = as_image(image).convert("L")
-    if picture.width > _COLUMNS:
-        height = max(round(picture.height * _COLUMNS / picture.width), 1)
-        picture = picture.resize((_COLUMNS, height), Image.Resampling.BOX)
+    picture = _reduced(image).convert("L")
     grey = np.asarray(picture)
     if float(np.mean((grey > 64) & (grey < 192))) < 0.15:
         dots = grey >= 112
@@ -86,6 +118,33 @@ def blocks(image: NDArray[np.uint8]) -> list[str]:
     dots = np.pad(dots, ((0, len(dots) % 2), (0, 0)))
     codes = dots[0::2].astype(int) + 2 * dots[1::2]
     return ["".join(_HALVES[code] for code in row) for row in codes.tolist()]
+
+
+def colour_blocks(image: NDArray[np.uint8]) -> tuple[list[str], int]:
+    """A picture in half blocks with 24-bit colours, and its columns. image: (C, H, W) uint8."""
+    pixels = np.asarray(_reduced(image).convert("RGB"))
+    rows = []
+    for top in range(0, len(pixels), 2):
+        cells = []
+        for x in range(pixels.shape[1]):
+            upper = ";".join(map(str, pixels[top, x]))
+            below = ""
+            if top + 1 < len(pixels):
+                below = f";48;2;{';'.join(map(str, pixels[top + 1, x]))}"
+            cells.append(f"\x1b[38;2;{upper}{below}m▀")
+        rows.append("".join(cells) + "\x1b[0m")
+    return rows, pixels.shape[1]
+
+
+def _reduced(image: NDArray[np.uint8]) -> PilImage:
+    """The picture, scaled down if it is too wide."""
+    from PIL import Image
+
+    picture = as_image(image)
+    if picture.width <= _COLUMNS:
+        return picture
+    height = max(round(picture.height * _COLUMNS / picture.width), 1)
+    return picture.resize((_COLUMNS, height), Image.Resampling.BOX)
 
 
 def _chart(answers: Sequence[Answer], best: Answer, width: int) -> list[str]:

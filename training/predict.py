@@ -13,14 +13,18 @@ import numpy as np
 from ..common.errors import DatasetError
 from ..common.files import atomic_write
 from ..common.printable import printable
-from ..datasets import Picture, Preparation, as_image, read_picture
+from ..datasets import Picture, Preparation, as_image, one_digit, read_picture
+from ..datasets.centring import FIELD
 from .forward import Forward
 from .records.trained import Trained
 
 _DIGITS = tuple("0123456789")
 # How a formula begins in one spreadsheet or another, also in full width.
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing")
+COLUMNS = ("path", "label", "index", "probability", "top", "preprocessing", "doubt")
+# A digit network answers with a digit whatever it sees; docs/pictures.md says how often it is wrong
+# with this probability or less.
+LEAST_OF_DIGITS = 0.85
 
 
 @dataclass(frozen=True)
@@ -34,15 +38,24 @@ class Answer:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest classes of one picture, best first, and what the network saw of it."""
+    """The likeliest classes of one picture, best first, and what the network saw of it.
+
+    ``doubt``: why the answer is not sure, or "".
+    """
 
     path: Path
     top: tuple[Answer, ...]
     picture: Picture
+    doubt: str = ""
 
     @property
     def best(self) -> Answer:
         return self.top[0]
+
+    @property
+    def sure(self) -> bool:
+        """Whether nothing speaks against the answer."""
+        return not self.doubt
 
     @property
     def preprocessing(self) -> tuple[str, ...]:
@@ -55,6 +68,8 @@ class Prediction:
             **vars(self.best),
             "top": [dict(vars(answer)) for answer in self.top],
             "preprocessing": list(self.preprocessing),
+            "sure": self.sure,
+            "doubt": self.doubt or None,
         }
 
     def to_row(self) -> tuple[str, ...]:
@@ -75,7 +90,7 @@ class Prediction:
         label, top = (
             f"'{text}" if text.startswith(_FORMULA) else text for text in (labels[0], top)
         )
-        return (path, label, *figures, top, " ".join(self.preprocessing))
+        return (path, label, *figures, top, " ".join(self.preprocessing), self.doubt)
 
 
 def predict(
@@ -85,14 +100,21 @@ def predict(
     *,
     invert: bool | None = None,
     raw: bool = False,
+    min_probability: float | None = None,
 ) -> Iterator[Prediction | DatasetError]:
     """Yield for each path a prediction, or the error that explains why there is none.
 
-    Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``. Pictures are
-    classified one by one, so a result never depends on other pictures.
+    Errors among the paths are passed on. ``invert`` and ``raw``: see ``Preparation``. An answer of
+    less than ``min_probability``, by default 0.85 for digits and 0 for all else, is not sure; nor
+    is that for a digit on its page whose shape is none. Pictures are classified one by one, so a
+    result never depends on other pictures.
     """
     trained = forward.trained
     how = preparation(trained, invert, raw)
+    located = how.digits and not how.raw and trained.input_shape == (1, FIELD, FIELD)
+    least = min_probability
+    if least is None:
+        least = LEAST_OF_DIGITS if located else 0.0
     for path in paths:
         if isinstance(path, DatasetError):
             yield path
@@ -105,7 +127,10 @@ def predict(
         probabilities = forward(picture.image[None])[0].astype(np.float64)
         best = np.argsort(-probabilities, kind="stable")[:top]
         answers = tuple(Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best)
-        yield Prediction(path, answers, picture)
+        doubt = one_digit.doubt(picture.image[0]) if located else ""
+        if not doubt and float(probabilities[best[0]]) < least:
+            doubt = f"less than {least:.1%}".replace(".0%", "%")
+        yield Prediction(path, answers, picture, doubt)
 
 
 def preparation(trained: Trained, invert: bool | None, raw: bool) -> Preparation:

@@ -17,7 +17,7 @@ from dnnstack.datasets import load
 from PIL import Image
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-KEYS = ["path", "label", "index", "probability", "top", "preprocessing"]
+KEYS = ["path", "label", "index", "probability", "top", "preprocessing", "sure", "doubt"]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,9 @@ def test_text_shows_the_picture_beside_a_chart(
     found = run_in(trained, "predict", "--json", "--device", "numpy", "--top", "10", *pictures)
     for start, line in zip(heads, found.stdout.splitlines(), strict=True):
         answer = json.loads(line)
-        assert lines[start] == f"{answer['path']}: {answer['label']}  {answer['probability']:.1%}"
+        doubt = "" if answer["sure"] else f"not sure ({answer['doubt']}); likeliest: "
+        said = f"{doubt}{answer['label']}  {answer['probability']:.1%}"
+        assert lines[start] == f"{answer['path']}: {said}"
         # Ten bars beside the picture, in the order of the classes.
         shares = {entry["label"]: entry["probability"] for entry in answer["top"]}
         for k, row in enumerate(lines[start + 1 : start + 11]):
@@ -120,7 +122,7 @@ def test_csv(run_in: Run, trained: Path, pictures: list[str]) -> None:
     done = run_in(trained, "predict", "--csv", "--device", "numpy", *pictures)
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert list(rows[0]) == KEYS
+    assert list(rows[0]) == [key for key in KEYS if key != "sure"]
     found = run_in(trained, "predict", "--json", "--device", "numpy", *pictures).stdout
     for row, answer in zip(rows, map(json.loads, found.splitlines()), strict=True):
         assert row["path"] == answer["path"]
@@ -296,3 +298,42 @@ def test_a_bad_picture_does_not_stop_the_rest(
     assert wrong[0].startswith("dnnstack: error: words.png: is not a picture of a known format")
     assert wrong[1] == "dnnstack: error: missing.png: no such file"
     assert len(wrong) == 2
+
+
+def test_an_answer_that_is_not_likely_enough_is_not_sure(
+    run_in: Run, trained: Path, pictures: list[str]
+) -> None:
+    """Its classes are given all the same; the exit status is 3 if a limit was asked for."""
+    line = ("predict", "--device", "numpy", pictures[0])
+    found = json.loads(run_in(trained, *line, "--json").stdout)
+    limit = (found["probability"] + 1) / 2
+    done = run_in(trained, *line, "--json", "--min-probability", str(limit))
+    assert done.returncode == 3
+    answer = json.loads(done.stdout)
+    assert (answer["label"], answer["sure"]) == (found["label"], False)
+    assert answer["doubt"].startswith("less than ")
+    done = run_in(trained, *line, "--min-probability", str(limit))
+    assert done.returncode == 3
+    assert done.stdout.startswith(f"{pictures[0]}: not sure (less than ")
+    done = run_in(trained, *line, "--json", "--min-probability", "0")
+    assert (done.returncode, json.loads(done.stdout)["sure"]) == (0, True)
+    # A picture that cannot be read says more.
+    done = run_in(trained, *line, "none.png", "--min-probability", str(limit))
+    assert done.returncode == 1
+    assert run_in(trained, *line, "--min-probability", "1.5").returncode == 2
+
+
+def test_two_digits_are_not_answered_plainly(
+    run_in: Run, trained: Path, pictures: list[str], tmp_path: Path
+) -> None:
+    with Image.open(trained / pictures[0]) as one, Image.open(trained / pictures[1]) as other:
+        page = Image.new("L", (80, 40))
+        page.paste(one, (6, 6))
+        page.paste(other, (44, 6))
+    page.resize((320, 160)).save(tmp_path / "two.png")
+    line = ("predict", "--device", "numpy", str(tmp_path / "two.png"))
+    done = run_in(trained, *line)
+    assert done.returncode == 0
+    assert ": not sure (several digits?); likeliest: " in done.stdout
+    # The whole picture as it is: nothing was located, and nothing is doubted.
+    assert json.loads(run_in(trained, *line, "--json", "--raw").stdout)["sure"]

@@ -140,9 +140,15 @@ def test_the_activation_has_the_gradient_of_its_value() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("layers.1={swish: {beta: -1}}", "layers.1.swish.beta: expected a number above 0 (got -1)"),
-        ("layers.1=swisch", "layers.1: unknown layer 'swisch'; did you mean 'swish'?"),
-        ("layers.1={swish: {betta: 1}}", "layers.1.swish.betta: unknown key; did you mean 'beta'?"),
+        (
+            "layers.1={swish: {beta: -1}}",
+            "layer 2 'swish_1' (swish): beta: expected a number above 0 (got -1)",
+        ),
+        ("layers.1=swisch", "layer 2: unknown layer 'swisch'; did you mean 'swish'?"),
+        (
+            "layers.1={swish: {betta: 1}}",
+            "layer 2 'swish_1' (swish): betta: unknown key; did you mean 'beta'?",
+        ),
         ("loss=log_cos", "loss: unknown loss 'log_cos'; did you mean 'log_cosh'?"),
         ("optimizer.momentum=1", "optimizer.momentum: expected a number below 1 (got 1)"),
         ("schedule={type: triangle}", "schedule.period: required key is missing"),

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import csv
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import Picture
-from dnnstack.reports.predict_text import as_text, blocks, wanted
+from dnnstack.reports.predict_text import as_colours, as_text, blocks, colour_blocks, wanted
 from dnnstack.training.predict import COLUMNS, Answer, InputFolder, Prediction
 from numpy.typing import NDArray
 from PIL import Image
@@ -20,6 +22,41 @@ def prediction(
     answers.sort(key=lambda answer: -answer.probability)
     pixels = np.zeros((1, 28, 28), np.uint8) if image is None else image
     return Prediction(Path(path), tuple(answers), Picture(pixels, ("grey", "crop_to_ink")))
+
+
+def test_colours_are_half_blocks_of_24_bits() -> None:
+    """The upper pixel is the sign's colour, the lower one that behind it."""
+    image = np.zeros((3, 3, 2), np.uint8)
+    image[:, 0, 0], image[:, 1, 0], image[:, 2, 0] = (255, 0, 1), (2, 3, 4), (5, 6, 7)
+    rows, width = colour_blocks(image)
+    assert width == 2
+    assert rows == [
+        "\x1b[38;2;255;0;1;48;2;2;3;4m▀\x1b[38;2;0;0;0;48;2;0;0;0m▀\x1b[0m",
+        "\x1b[38;2;5;6;7m▀\x1b[38;2;0;0;0m▀\x1b[0m",
+    ]
+
+
+def test_in_colours_the_same_words_stand_at_the_same_places() -> None:
+    """What is not ours holds no escape sequence, whatever the names are."""
+    image = np.random.default_rng(1).integers(0, 256, (3, 20, 24), np.uint8)
+    found = prediction({"a\x1b[2Jcat": 0.25, "dog": 0.75}, image)
+    parts = as_colours(found, "a/5.png")
+    assert all("\x1b" not in text for text, ours in parts if not ours)
+    plain = as_text(found, "a/5.png").splitlines()
+    bare = "".join(re.sub(r"\x1b\[[0-9;]*m", "", text) for text, _ in parts).splitlines()
+    assert [line[24:] for line in bare[1 : len(plain)]] == [line[24:] for line in plain[1:]]
+    assert bare[0] == plain[0]
+
+
+def test_a_doubt_is_in_the_headline_and_in_every_format() -> None:
+    found = replace(prediction({"cat": 0.25, "dog": 0.75}), doubt="less than 80%")
+    assert as_text(found, "5.png").splitlines()[0] == (
+        "5.png: not sure (less than 80%); likeliest: dog  75.0%"
+    )
+    assert found.to_row()[-1] == "less than 80%"
+    assert (found.to_json()["sure"], found.to_json()["doubt"]) == (False, "less than 80%")
+    sure = prediction({"dog": 1.0})
+    assert (sure.to_json()["sure"], sure.to_json()["doubt"]) == (True, None)
 
 
 def test_two_pixels_are_one_half_block() -> None:
@@ -95,8 +132,8 @@ def test_how_many_classes_are_shown(classes: int, top: int | None, count: int) -
 def test_a_row_of_csv_can_be_read_back() -> None:
     row = prediction({"cat": 0.25, "dog": 0.75}).to_row()
     assert len(row) == len(COLUMNS)
-    assert row == ("a/5.png", "dog", "1", "0.750000", "dog=0.750000 cat=0.250000", row[-1])
-    assert row[-1] == "grey crop_to_ink"
+    assert row[:5] == ("a/5.png", "dog", "1", "0.750000", "dog=0.750000 cat=0.250000")
+    assert row[5:] == ("grey crop_to_ink", "")
     assert csv.list_dialects()
 
 
