@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...common.printable import printable
+
 # Seconds between two looks.
 TICK = 0.1
 STATUS = 1
@@ -53,7 +55,7 @@ class Watchdog:
 def end(message: str, status: int = STATUS) -> None:
     """Print a message and end the process at once; the launcher then ends the other ranks."""
     with suppress(OSError):
-        os.write(2, f"dnnstack: error: {message}\n".encode())
+        os.write(2, f"dnnstack: error: {printable(message)}\n".encode())
     os._exit(status)
 
 

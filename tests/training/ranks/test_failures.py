@@ -226,12 +226,12 @@ def test_missing_data_is_named(folder: Path, lacking: int) -> None:
     for number, part in enumerate(("train", "test") if lacking else ()):
         for label in "abcdefghij":
             for i in range(3):
-                paint(folder / "pictures" / part / label / f"{i}.png", 10 * number + i)
+                paint(folder / "full" / "pictures" / part / label / f"{i}.png", 10 * number + i)
     (folder / "empty").mkdir()
     folders = "{train: pictures/train, test: pictures/test, size: 4}"
     pictures = f"data={{dataset: {{image_folder: {folders}}}, batch_size: 4}}"
     given = ("--config", "mlp.yaml", "--set", pictures, "--set", "train.epochs=1")
-    first = command(1, *given, "--data-dir", str(folder))
+    first = command(1, *given, "--data-dir", str(folder / "full"))
     second = command(1, *given, "--data-dir", str(folder / "empty"))
     done = beside(folder, first if lacking else second, second)
     assert done.returncode == 1, done.stderr
