@@ -25,8 +25,12 @@ PYTORCH = json.loads((FOLDER / "errors.json").read_text(encoding="utf-8"))["erro
 # What only moves or draws numbers, counts, or has no counterpart in PyTorch.
 WITHOUT = {
     "Accumulate",
+    "AddMetrics",
+    "AllGather",
+    "AllReduce",
     "AverageViews",
     "BiasAdd",
+    "ChangePixels",
     "Col2im",
     "Concat",
     "ConnectFilters",
@@ -38,7 +42,10 @@ WITHOUT = {
     "GatherBatch",
     "Heaviside",
     "Im2col",
+    "KeepMetrics",
+    "KeepStatistics",
     "Metrics",
+    "MoveStatistics",
     "MuonUpdate",
     "Pad2d",
     "Pad2dBackward",
@@ -46,6 +53,7 @@ WITHOUT = {
     "Rbf",
     "RbfBackward",
     "Reshape",
+    "SkipParts",
     "Slice",
     "Views",
 }

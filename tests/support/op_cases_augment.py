@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from dnnstack.graph.augmentations import (
     AlternatingFlip,
     Augmentation,
     Cutout,
     Elastic,
+    OwnAugmentation,
     RandomCrop,
     RandomFlip,
     Recolour,
@@ -17,7 +20,8 @@ from dnnstack.graph.augmentations import (
     augmentation_keys,
 )
 from dnnstack.graph.graph import Shape
-from dnnstack.graph.ops import AverageViews, GatherAugmented, View, Views
+from dnnstack.graph.ops import AverageViews, ChangePixels, GatherAugmented, View, Views
+from numpy.typing import NDArray
 
 from .op_draft import Draft, case
 
@@ -78,6 +82,34 @@ for name, augment in LISTS.items():
         case(f"gather_augmented-{name}-{picture[0]}", gather_augmented, augment, picture, 4)
 case("gather_augmented-first_epoch", gather_augmented, LISTS["cutout_flip_crop"], COLOUR, 1)
 case("gather_augmented-missing", gather_augmented, LISTS["crop_flip_cutout"], COLOUR, 5, True)
+
+
+class Invert(OwnAugmentation):
+    """As a plugin's: every second picture is inverted, by what is drawn."""
+
+    kind = "invert"
+
+    def apply(self, pixels: NDArray[np.float32], words: NDArray[np.uint32]) -> NDArray[Any]:
+        chosen = (words[:, 0] % 2 == 0).reshape(-1, 1, 1, 1)
+        return np.where(chosen, 255 - pixels, pixels)
+
+
+def change_pixels(d: Draft, *shape: int) -> None:
+    d.graph.add(
+        ChangePixels(
+            x=d.floats("x", *shape),
+            step=d.given("step", np.array([3], np.int64), "state"),
+            y=d.out("y", *shape),
+            augment=Invert(),
+            key=augmentation_keys((Invert(),), 7)[0],
+            scale=tuple(0.25 + 0.5 * c for c in range(shape[1])),
+            shift=tuple(0.5 * c - 0.4 for c in range(shape[1])),
+        )
+    )
+
+
+case("change_pixels-colour", change_pixels, 6, 3, 4, 5)
+case("change_pixels-grey", change_pixels, 5, 1, 2, 2)
 
 
 def views(d: Draft, *shape: int) -> None:

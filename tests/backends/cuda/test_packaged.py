@@ -74,8 +74,10 @@ def cuda():
         pytest.skip(str(error))
 
 
-# Until a rate of 0 is passed and lookahead has looked; VGG-16 without batch norm is soon chaos.
-STEPS = {"vgg16.yaml": 1, "cifar10-airbench.yaml": 6}
+# Until a rate of 0 is passed and lookahead has looked. VGG-16 without batch norm is soon chaos, and
+# so is ResNet-18 with statistics of four pictures: the last bits of its weights decide 1% of what
+# one step changes, and 9% of what two do.
+STEPS = {"vgg16.yaml": 1, "resnet18.yaml": 1, "cifar10-airbench.yaml": 6}
 
 
 @pytest.mark.cuda

@@ -142,5 +142,5 @@ def test_a_streamed_epoch_is_as_long_as_the_data_set(bound, graphs, monkeypatch)
             made, "tf32", {"layout": "nhwc", "pad": "8", "streams": "1"}, streamed
         )
         executable.close()
-        frame = next(values for values in seen if len(values) == 13)
+        frame = next(values for values in seen if len(values) == 14)
         np.testing.assert_array_equal(frame[:9], (64, 3, 32, 32, EPOCH, placed, 4, 1, 3))

@@ -45,7 +45,9 @@ def drawn(formula, law, n, k):
     x = rng.standard_normal((n, k)) * 3 if law == "normal" else rng.integers(-1, 2, (n, k)) * 1.0
     p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     x = {"scores": x, "p": p, "log_p": np.log(p)}[formula.of]
-    return np.asarray(x, np.float32), rng.integers(-1, k, n).astype(np.int32)
+    # Class weights are those of the first classes.
+    classes = min(k, len(getattr(formula, "weights", range(k))))
+    return np.asarray(x, np.float32), rng.integers(-1, classes, n).astype(np.int32)
 
 
 def pointer(array):
