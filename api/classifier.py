@@ -48,7 +48,7 @@ def load(
     Of a run the best checkpoint is taken, or the newest if it has no validation. ``device`` and
     ``threads`` are those of the command line. Raises CheckpointError, BackendUnavailableError.
     """
-    file = None if run is None or not Path(run).is_file() else Path(run)
+    file = None if run is None or not os.path.isfile(run) else Path(run)
     name = None if run is None or file is not None else os.fspath(run)
     notice = LOG.info
     return open_classifier(name, file, Path(runs_dir), device, threads, notice=notice)

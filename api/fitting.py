@@ -145,7 +145,7 @@ def find_resume(
     if wanted == LATEST:
         path = latest_run_of(loaded.config.name, runs)
     else:
-        path = Path(wanted) if Path(wanted).is_file() else find_run(wanted, runs)
+        path = Path(wanted) if os.path.isfile(wanted) else find_run(wanted, runs)
     return open_resume(path, notice)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,12 +59,12 @@ def _beside(path: Path, sha256: str | None) -> Plugin:
     from ..plugins.loading import PluginError, read_plugin, run_plugin
     from ..plugins.trust import is_trusted
 
-    if any((path.parent / name).exists() for name in _RUN_FILES):
+    if any(os.path.exists(path.parent / name) for name in _RUN_FILES):
         raise PluginError(
             f"{path}: plugins are not taken from the folder of a run; name the file that you "
             f"trust: --plugin {path.name}"
         )
-    if not path.exists():
+    if not os.path.exists(path):
         raise PluginError(
             f"{path}: the config needs this plugin, which is not in its folder; name the file: "
             f"--plugin PATH/{path.name}"

@@ -7,6 +7,7 @@ The parser's events are turned into nodes by the core schema of YAML 1.2. What c
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def load_config(
     name, folder = safe_name(found.path.stem), found.path.parent
     config, root = _parse(text, found.label, name, overrides, folder, plugins)
     # One of the package, or one that comes from a pipe, has no folder of the user's.
-    own = None if found.packaged or not found.path.is_file() else folder.absolute()
+    own = None if found.packaged or not os.path.isfile(found.path) else folder.absolute()
     config = with_folders(config, root, own)
     return LoadedConfig(config, found.path, found.packaged, text, root)
 

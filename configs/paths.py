@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def _counted(beside: Path, folder: str) -> str:
         return ""
     absolute = str(beside / path)
     # The config of an earlier run names a folder that was counted from the working directory.
-    elsewhere = path.is_dir() and not (beside / path).is_dir()
+    elsewhere = os.path.isdir(path) and not os.path.isdir(beside / path)
     return absolute if absolute.isprintable() and not elsewhere else ""
 
 
@@ -73,4 +74,4 @@ def _there(beside: Path, folder: str) -> str:
     if path.is_absolute() or folder.startswith("~"):
         return ""
     absolute = beside / path
-    return str(absolute) if absolute.is_dir() and str(absolute).isprintable() else ""
+    return str(absolute) if os.path.isdir(absolute) and str(absolute).isprintable() else ""

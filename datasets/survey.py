@@ -72,9 +72,9 @@ def survey(folder: Path, test_fraction: float, most: int = EXAMINED) -> Survey:
     A folder in which there is only one folder stands for that one. At most ``most`` pictures are
     decoded, as many of each class as its share. Raises DatasetError for what cannot be trained on.
     """
-    if not folder.exists():
+    if not os.path.exists(folder):
         raise DatasetError(f"{folder}: no such folder")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise DatasetError(
             f"{folder}: is not a folder; name a folder with a folder of pictures for each class"
         )

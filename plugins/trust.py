@@ -38,7 +38,7 @@ def is_trusted(code: Code) -> bool:
 def remember(code: Code) -> None:
     """Note that the user allows this file from now on. Raises OSError."""
     folder = state_dir()
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         make_folder(folder.parent)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)

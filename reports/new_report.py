@@ -75,7 +75,7 @@ def report(folder: Path, output: Path | None, overwrite: bool = False) -> NewRep
 
 
 def _check_free(file: Path, overwrite: bool) -> None:
-    if file.is_dir():
+    if os.path.isdir(file):
         raise ConfigError(f"{file}: is a folder; --output needs the name of a file")
     if os.path.lexists(file) and not overwrite:
         raise ConfigError(

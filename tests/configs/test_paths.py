@@ -82,3 +82,8 @@ def test_a_config_of_the_package_has_no_folder(project: Path) -> None:
     assert load_config("lenet.yaml").config.data.root is None
     relative = load_config("lenet.yaml", ["data.root=gone"]).config.data.root
     assert relative == str(Path.cwd() / "gone")
+
+
+def test_a_name_that_is_too_long_is_no_folder(project: Path) -> None:
+    (project / "net.yaml").write_text(CONFIG.replace("train: set", f"train: {'x' * 5000}"))
+    assert loaded().config.data.root is None

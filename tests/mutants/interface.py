@@ -162,7 +162,7 @@ INTERFACE = (
     Mutant(
         "commands: one bad picture does not show in the status",
         "cli/predict.py",
-        "            status = 1\n",
+        "            status = _UNREADABLE\n",
         "            pass\n",
         ("cli/test_predict.py::test_a_bad_picture_does_not_stop_the_rest",),
     ),
