@@ -109,7 +109,8 @@ def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bo
         inverse_std[:] = 1.0 / np.sqrt(variance.astype(np.float64) + op.eps)
         leave()
 
-    written = op.writes()
+    ends = (op.inverse_std, op.var, op.running_mean, op.running_var)
+    written = tuple(tensor for tensor in ends if tensor is not None)
     details = {"channels": str(len(mean))}
     b.host(op, run, "multiply, sqrt", details, written if late else None)
 
