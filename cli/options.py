@@ -52,7 +52,8 @@ overrides = click.option(
     multiple=True,
     metavar="KEY.PATH=VALUE",
     shell_complete=completion.keys,
-    help="Change one key of the config, as in optimizer.lr=0.05; repeatable.",
+    help="Change one key of the config, as in optimizer.lr=0.05 or layers.dense_1.units=64; "
+    "repeatable.",
 )
 
 

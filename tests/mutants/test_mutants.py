@@ -14,6 +14,7 @@ from .data import DATA
 from .devices import DEVICES
 from .interface import INTERFACE
 from .mutant import LONG, TESTS, Copy, Mutant, installed, ran
+from .plugins import PLUGINS
 from .ranks import RANKS
 from .records import RECORDS
 from .training import TRAINING
@@ -28,6 +29,7 @@ LISTS = {
     "devices": DEVICES,
     "weights": WEIGHTS,
     "ranks": RANKS,
+    "plugins": PLUGINS,
 }
 MUTANTS = tuple(mutant for each in LISTS.values() for mutant in each)
 _ALWAYS = (
