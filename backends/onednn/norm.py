@@ -231,7 +231,11 @@ def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     y = _input(b, op.y, layout) if op.activation and op.y is not None else None
 
     def target() -> Memory:
-        return _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout)
+        over_y = None
+        if y is not None and op.y is not None and known is not None and known.mask is not None:
+            # The gradient that the ReLU passes is written past the caches: slow where dy lies.
+            over_y = _over(b, op.y, y, op.dx)
+        return over_y or _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout)
 
     backward(b, op, x, dy, y, target)
 

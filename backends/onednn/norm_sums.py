@@ -55,7 +55,9 @@ def _measure(
         results = {"mean": means[at], "variance": variances[at]}
         ends = {"src": runs.of(x, at), "dst": runs.discarded(runs.piece)}
         b.primitive(op, measure, {**ends, **results})
-    mean, variance = halves(runs.averages(found, variance=True), channels)
+    averages, terms = runs.averages(found, variance=True)
+    runs.add(averages, terms)
+    mean, variance = halves(averages, channels)
     b.alias(op.mean, mean)
     return mean, variance
 
@@ -206,7 +208,7 @@ def backward(
         b.primitive(op, gradient, {**given, "diff_dst": passed, "diff_src": result, **results})
     totals = runs.averages(found)
     mean, (slope, offset) = _moves(b, op, runs, known, totals)
-    _gradients(b, op, runs, known, totals.array((2, -1)))
+    _gradients(b, op, runs, known, totals)
     thin = [memory.view(runs.thin) for memory in (mean, slope, offset, known.scale)]
     g = (dy if y is None else dx).view(runs.wide)
     links = {0: thin[1], 1: g, 2: thin[2], 3: thin[3]}
@@ -216,13 +218,14 @@ def backward(
 
 
 def _moves(
-    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: Memory
+    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: tuple[Memory, Memory]
 ) -> tuple[Memory, tuple[Memory, Memory]]:
     """Append slope and offset; with the mean, by channel or by run as the correction takes them."""
-    pair, channels = totals.descriptor, Descriptor.of(op.mean.shape)
-    moves, factors = b.scratch(pair), known.factors
-    multiply = PrimitiveDesc("binary", BINARY["mul"], pair, pair, pair, None)
-    b.primitive(op, multiply, {"src": totals, "src_1": factors, "dst": moves})
+    pair, channels = known.factors.descriptor, Descriptor.of(op.mean.shape)
+    moves, multiplied = b.scratch(pair), Attributes(chain=((BINARY["mul"], pair),))
+    sums = {"src": totals[0], "src_1": totals[1], "dst": moves}
+    desc = PrimitiveDesc("binary", BINARY["add"], pair, pair, pair, multiplied)
+    b.primitive(op, desc, {**sums, "post_op_0_src_1": known.factors})
     if runs.by_channel:
         return b.plain(op.mean), halves(moves, channels)
     (slope, offset), numbers, fill = runs.by_run(2)
@@ -237,16 +240,18 @@ def _moves(
 
 
 def _gradients(
-    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: Array
+    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: tuple[Memory, Memory]
 ) -> None:
     """Append dw and db, if they are needed."""
     channels = Descriptor.of(op.mean.shape)
     dw = b.output(op.dw, channels).array() if op.dw is not None else None
     db = b.output(op.db, channels).array() if op.db is not None else None
     written = tuple(tensor for tensor in (op.dw, op.db) if tensor is not None)
-    inverse_std, (products, sums), number = known.inverse_std, totals, float(runs.number)
+    inverse_std, number = known.inverse_std, float(runs.number)
+    averages, terms = (memory.array((2, -1)) for memory in totals)
 
     def run() -> None:
+        products, sums = averages + terms
         if dw is not None:
             dw[:] = inverse_std * products * number
         if db is not None:
