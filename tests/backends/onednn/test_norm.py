@@ -21,6 +21,7 @@ from dnnstack.graph.ops import (
     Conv2d,
     Lrn,
     LrnBackward,
+    SgdUpdate,
     Softmax,
 )
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -204,7 +205,7 @@ def test_batch_norm_of_any_size_and_layout(
         np.testing.assert_allclose(ends[0][name], want, 0, bound, err_msg=name)
 
 
-def test_small_work_of_all_batch_norms_stands_together(onednn: OneDnnBackend) -> None:
+def test_small_work_of_all_batch_norms_is_one_call(onednn: OneDnnBackend) -> None:
     """Statistics before the first gradient, gradients before the updates."""
     specs = [spec for _ in range(3) for spec in STACK[:3]] + STACK[5:]
     network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
@@ -212,15 +213,19 @@ def test_small_work_of_all_batch_norms_stands_together(onednn: OneDnnBackend) ->
     graph = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
     executable = onednn.compile({"train": graph}, Options(tune=False))
     made = executable.calls("train")
-    for kind, function in ((BatchNorm, "multiply, sqrt"), (BatchNormBackward, "multiply")):
-        places = [
-            at
-            for at, call in enumerate(made)
-            if isinstance(call.op, kind) and call.function == function
-        ]
-        assert len(places) == 3
-        between = {type(call.op) for call in made[places[0] : places[-1]]}
-        assert between == {kind}
+    small = [at for at, call in enumerate(made) if "operations" in call.arguments]
+    assert [(type(made[at].op), made[at].function) for at in small] == [
+        (BatchNorm, "multiply, sqrt"),
+        (BatchNorm, "multiply"),
+        (BatchNormBackward, "multiply"),
+    ]
+    assert {made[at].arguments["operations"] for at in small} == {"3"}
+    forward, backward, updates = (
+        [at for at, call in enumerate(made) if isinstance(call.op, kind) and at not in small]
+        for kind in (BatchNorm, BatchNormBackward, SgdUpdate)
+    )
+    assert forward[-1] < small[0] < small[1] < backward[0]
+    assert backward[-1] < small[2] < updates[0]
     executable.close()
 
 
