@@ -78,7 +78,12 @@ class Runs:
         whole = self.layout == "nhwc" and c % library().lanes() == 0 and pixels > 1
         self.even = self.by_channel or whole
         apart = Descriptor.of((self.count, self.runs, length, 1), name)
-        self.wide = layout if self.by_channel else apart
+        self.wide, self.parts = layout if self.by_channel else apart, 1
+        if self.by_channel and library().threads() > 1:
+            # In pieces again, so that each thread writes what it has read: in place of what another
+            # has in its cache takes up to four times as long.
+            several = (self.shape[0], *layout.shape[1:])
+            self.wide, self.parts = Descriptor.of(several, self.layout), self.count
         self.normal = layout if self.even else apart
         self.thin = Descriptor.of((1, self.wide.shape[1], 1, 1), name)
         # How runs of a channel are averaged: in groups of rows, then all that are left.
@@ -97,6 +102,10 @@ class Runs:
         """Piece number ``at`` of a memory in the layout."""
         size = self.piece.nbytes
         return Memory(self.piece, memory.buffer[at * size : (at + 1) * size])
+
+    def part(self, memory: Memory, at: int) -> Memory:
+        """Part number ``at``, of ``parts``, of a memory in the layout."""
+        return Memory(self.wide, memory.buffer[at * self.wide.nbytes :])
 
     @property
     def number(self) -> int:

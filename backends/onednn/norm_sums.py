@@ -193,11 +193,12 @@ def backward(
     mean, (slope, offset) = _moves(b, op, runs, known, totals)
     _gradients(b, op, runs, known, totals)
     thin = [memory.view(runs.thin) for memory in (mean, slope, offset, known.scale)]
-    g = (dy if y is None else dx).view(runs.wide)
-    links = {0: thin[1], 1: g, 2: thin[2], 3: thin[3]}
+    g = dy if y is None else dx
+    links = {0: thin[1], 2: thin[2], 3: thin[3]}
     rest = {f"post_op_{link}_src_1": memory for link, memory in links.items()}
-    ends = {"src": x.view(runs.wide), "src_1": thin[0], "dst": dx.view(runs.wide)}
-    b.primitive(op, correct, {**ends, **rest})
+    for at in range(runs.parts):
+        ends = {"src": runs.part(x, at), "src_1": thin[0], "dst": runs.part(dx, at)}
+        b.primitive(op, correct, {**ends, **rest, "post_op_1_src_1": runs.part(g, at)})
 
 
 def _moves(
