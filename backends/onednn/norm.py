@@ -252,16 +252,15 @@ def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     y = _input(b, op.y, layout) if op.activation and op.y is not None else None
 
     def target() -> Memory:
-        over_y = None
+        written = None
         if y is not None and op.y is not None and known is not None and known.mask is not None:
             # The gradient that the ReLU passes is written past the caches: slow where dy lies.
-            over_y = _over(b, op.y, y, op.dx)
-        return (
-            over_y
-            or _over(b, op.dy, dy, op.dx)
-            or _over(b, op.x, x, op.dx)
-            or _output(b, op.dx, layout)
-        )
+            written = _over(b, op.y, y, op.dx)
+        written = written or _over(b, op.dy, dy, op.dx)
+        if y is None:
+            # Otherwise that gradient is written before the last time that x is read.
+            written = written or _over(b, op.x, x, op.dx)
+        return written or _output(b, op.dx, layout)
 
     backward(b, op, x, dy, y, target)
 
