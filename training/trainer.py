@@ -87,6 +87,7 @@ def train(
                 backend.precision(config.run.precision)
             info = describe_data(config, data_root)
             network = build_network(config, info, file)
+            network.check_ranks(company.share.ranks)
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)

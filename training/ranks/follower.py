@@ -22,7 +22,7 @@ from ..preprocessing import Preprocessing
 from ..session import Session, Snapshot
 from ..setup import Setup
 from ..share import Share
-from .leader import SAME, checksum, dealt_out, marks, put
+from .leader import SAME, dealt_out, gathered, marks, put
 from .team import Team
 from .world import RanksError
 
@@ -76,7 +76,7 @@ def _obey(team: Team, session: Session, backend: Backend) -> None:
         "set_rate_factor": session.set_rate_factor,
         "run": run,
         "validate": lambda first, count: dealt_out(session, team, first, count),
-        "check": lambda: team.collect(np.array([checksum(session.arrays())], np.float64)),
+        "check": lambda: gathered(session, team, session.arrays()),
     }
     while (told := json.loads(team.hear()))["do"] != "close":
         done[told.pop("do")](**told)

@@ -104,7 +104,7 @@ class Leader(Session):
         """Also compares the state of all ranks. Raises RanksError where one has another."""
         found = super().snapshot()
         with self._told("check"):
-            every = self.team.collect(np.array([checksum(found.arrays)], np.float64))
+            every, arrays = gathered(self, self.team, found.arrays)
         for rank, (mark,) in enumerate(every):
             if mark != every[0][0]:
                 raise RanksError(
@@ -112,7 +112,17 @@ class Leader(Session):
                     "those of rank 0; nothing was saved since they were equal, so resume from the "
                     "last checkpoint, without this machine if it recurs"
                 )
-        return found
+        return replace(found, arrays=arrays)
+
+    def bad_evaluation_batch(self) -> int | None:
+        for first in range(0, self.evaluation_steps, self.team.size):
+            count = min(self.team.size, self.evaluation_steps - first)
+            with self._told("validate", first=first, count=count):
+                every = list(dealt_out(self, self.team, first, count))
+            for number, sums in enumerate(every):
+                if not np.isfinite(sums).all():
+                    return first + number
+        return None
 
     def close(self) -> None:
         if not self._broken:
@@ -155,10 +165,29 @@ def dealt_out(
 ) -> Iterator[NDArray[np.float64]]:
     """The sums of the evaluation's batches from ``first`` on, in order."""
     own = np.zeros((-(-count // team.size), 3))
-    for row, batch in enumerate(range(first + team.rank, first + count, team.size)):
-        own[row] = session.evaluated_batch(batch)
+    for row in range(len(own)):
+        batch = first + row * team.size + team.rank
+        # A rank that shares out a layer with others computes as many batches as they.
+        if batch < first + count or session.split():
+            own[row] = session.evaluated_batch(min(batch, first + count - 1))
     every = team.collect(own)
     return (every[i % team.size][i // team.size] for i in range(count))
+
+
+def gathered(
+    session: Session, team: Team, arrays: Mapping[str, NDArray[np.float32]]
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float32]]]:
+    """The checksums of all ranks, and the arrays with the rows of all where each has its own."""
+    split = session.split()
+    alike = {name: array for name, array in arrays.items() if name not in split}
+    every = team.collect(np.array([checksum(alike)], np.float64))
+    whole = dict(arrays)
+    for name in (name for name in arrays if name in split):
+        rows = np.empty((team.size, *arrays[name].shape), np.float32)
+        rows[team.rank] = arrays[name]
+        team.gather(rows)
+        whole[name] = rows.reshape(session.shapes()[name])
+    return every, whole
 
 
 def checksum(arrays: Mapping[str, NDArray[np.float32]]) -> int:

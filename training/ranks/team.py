@@ -54,7 +54,7 @@ class Team:
         self.host = socket.gethostname()
         self.parted = False
         summed = "MPI_Allreduce" if self.size == 2 else "MPI_Alltoallv, MPI_Allgatherv"
-        self.calls = {"sum": summed, "gather": "MPI_Allgather"}
+        self.calls = {"sum": summed, "gather": "MPI_Allgather", "swap": "MPI_Alltoall"}
         self._watchdog = Watchdog(deadline, self._no_answer)
         self._stopped_since: dict[int, int] = {}
         self._near: list[int] = []
@@ -108,6 +108,10 @@ class Team:
         if self.size > 1:
             with self._watchdog.armed():
                 self._world.Allgather(self._mpi.IN_PLACE, rows.reshape(-1))
+
+    def swap(self, sent: Array, received: Array) -> None:
+        with self._watchdog.armed():
+            self._world.Alltoall(sent.reshape(-1), received.reshape(-1))
 
     # ------------------------------------------------------------ between the steps
 
