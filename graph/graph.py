@@ -170,7 +170,7 @@ class Graph:
     as in training. ``seed`` is what the random numbers drawn in this section are keyed by;
     ``parts``: how many batches of the section make up one batch of the training. ``moved``: the
     running statistics that move when all of these are computed. ``ranks``: how many processes run
-    it together, each on a batch of its own.
+    it together, each on a batch of its own. ``apart``: the update is a section of its own.
     """
 
     def __init__(
@@ -182,6 +182,7 @@ class Graph:
         seed: int = 0,
         parts: int = 1,
         ranks: int = 1,
+        apart: bool = False,
     ) -> None:
         self.name = name
         self.batch_size = batch_size
@@ -189,6 +190,7 @@ class Graph:
         self.seed = seed
         self.parts = parts
         self.ranks = ranks
+        self.apart = apart or parts > 1
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
         self.moved: list[Moved] = []
@@ -264,6 +266,7 @@ class Graph:
             seed=self.seed,
             parts=self.parts,
             ranks=self.ranks,
+            apart=self.apart,
         )
         graph.results = dict(self.results)
         for op in ops:

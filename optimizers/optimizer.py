@@ -32,7 +32,8 @@ class Optimizer:
 
     ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
     periodically replaces the parameters by another average. ``parts``: the number of parts in
-    which a batch is computed; ``ranks``: the number of processes that share them out.
+    which a batch is computed; ``ranks``: the number of processes that share them out. ``apart``:
+    the update is done elsewhere, by a server.
     """
 
     rule: Rule
@@ -41,6 +42,12 @@ class Optimizer:
     lookahead: bool = False
     parts: int = 1
     ranks: int = 1
+    apart: bool = False
+
+    @property
+    def separate(self) -> bool:
+        """Whether the update is a section of its own."""
+        return self.apart or self.parts > 1
 
     @property
     def name(self) -> str:
@@ -132,7 +139,7 @@ class Optimizer:
             if start <= first_step < stop:
                 self._check_split(one)
                 weight = one.parameter.tensor
-                gradient = state_of(weight, SUM) if self.parts > 1 else graph.gradient(weight)
+                gradient = state_of(weight, SUM) if self.separate else graph.gradient(weight)
                 member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
                 members.setdefault((one.rule, one.rates), []).append(member)
 

@@ -121,7 +121,8 @@ class Network:
         optimizer = as_optimizer(optimizer)
         parts, ranks = optimizer.parts, optimizer.ranks
         name, size = section_name("train", first_step), batch_size // parts
-        graph = Graph(name, size, training=True, seed=seed, parts=parts, ranks=ranks)
+        apart = optimizer.separate
+        graph = Graph(name, size, training=True, seed=seed, parts=parts, ranks=ranks, apart=apart)
         steps = steps_per_epoch * parts
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "step", augment=augment
@@ -132,7 +133,7 @@ class Network:
             dy = self.loss.backward(graph)
         backward_all(self._scoring(), graph, dy)
         with graph.at(optimizer.name, "update"):
-            if parts > 1:
+            if graph.apart:
                 keep_parts(graph, ranks)
                 scale = 1.0 / parts if self.loss.reduction == "mean" else 1.0
                 trained = self.parameters(ranks)
@@ -158,17 +159,20 @@ class Network:
         steps_per_epoch: int,
         first_step: int = 0,
         train: Graph | None = None,
+        parameters: Sequence[Parameter] | None = None,
     ) -> Graph:
         """The update alone, after all parts of a batch. Results: update.step, rates.
 
         train: the section of a part, that of ``train_graph``, which leaves statistics to it, and
-        what other ranks computed. None: it leaves nothing.
+        what other ranks computed. None: it leaves nothing. ``parameters``: what to update in place
+        of all parameters and running statistics.
         """
         graph = Graph(section_name("update", first_step), 1, training=True)
         step = graph.tensor("update.step", (1,), "int64", "state")
         graph.results["update.step"] = step
         with graph.at(optimizer.name, "update"):
-            parameters, statistics = self.parameters(optimizer.ranks), self.running()
+            statistics = self.running() if parameters is None or train is not None else ()
+            parameters = self.parameters(optimizer.ranks) if parameters is None else parameters
             if train is not None:
                 add_parts(graph, train, optimizer.ranks)
             optimizer.update(

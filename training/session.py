@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,11 @@ class Session:
         options = replace(_options(setup.config), tuning=tuning, interrupt=interrupt, notice=notice)
         self.executable = _compiled(backend, sections.graphs(), options)
         self._feed(self.executable, sections.graphs())
+
+    @property
+    def ranks(self) -> int:
+        """How many processes train."""
+        return self.setup.share.ranks
 
     def begin(self, checkpoint: Checkpoint | None) -> None:
         """From a checkpoint, or from step 0."""
@@ -181,6 +186,10 @@ class Session:
     def split(self) -> frozenset[str]:
         """The names of the arrays of which this rank has a share of the rows."""
         return frozenset(t.name for t in self._saved if self._own[t.name].shape != t.shape)
+
+    def remarks(self) -> dict[str, Any]:
+        """What the next line of the log says besides: nothing here."""
+        return {}
 
     def set_rate_factor(self, factor: float) -> None:
         """Multiply the rates of the schedule by ``factor`` from now on."""

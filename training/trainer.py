@@ -79,6 +79,7 @@ def train(
             stack.callback(resume.close)
 
         def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
+            company.check(asked)
             begun = asked if resume is None else as_begun(resume, asked, heard.notice)
             config, parts = shared_out(begun, company.share.ranks, checkpoint)
             if checkpoint is not None:

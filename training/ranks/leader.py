@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from ...backends.base import Backend
 from ...backends.collectives import join
-from ...configs import effective_yaml
+from ...configs import RunConfig, effective_yaml
+from ..alone import check_synchronous
 from ..metrics import Metrics
 from ..pace import next_chunk
 from ..sections import Sections
@@ -29,6 +31,14 @@ T = TypeVar("T")
 SAME = "start all ranks with the same program, on machines that compute alike"
 
 
+class Leading(Session, ABC):
+    """A session of rank 0."""
+
+    @abstractmethod
+    def lead(self, team: Team) -> None:
+        """From now on the others do what this session does."""
+
+
 class Lead:
     """What rank 0 does before its session can run: everything together with the others."""
 
@@ -36,6 +46,15 @@ class Lead:
         self.team = team
         self.share = Share(team.rank, team.size)
         join(team)
+
+    @property
+    def kind(self) -> type[Leading]:
+        """The class of the session that leads."""
+        return Leader
+
+    def check(self, config: RunConfig) -> None:
+        """Raise ConfigError for a config that these ranks do not train."""
+        check_synchronous(config)
 
     def do(self, work: Callable[[], T]) -> T:
         """Work that, if it fails on one rank, ends all of them."""
@@ -49,17 +68,17 @@ class Lead:
 
     def compiled(self, make: Callable[[type[Session]], Session]) -> Session:
         """The session; the others compile it with its choices."""
-        session = self.do(lambda: make(Leader))
-        assert isinstance(session, Leader)
-        session.team = self.team
+        session = self.do(lambda: make(self.kind))
         tell(self.team, "compile", **_compiled(session))
         with self.team.together():
             pass
         self.team.agree(marks(session), SAME)
+        assert isinstance(session, self.kind)
+        session.lead(self.team)
         return session
 
 
-class Leader(Session):
+class Leader(Leading):
     """A session of rank 0, whose ``team`` does what changes the state with it."""
 
     team: Team
@@ -68,6 +87,9 @@ class Leader(Session):
     def __init__(self, setup: Setup, backend: Backend, *more: Any, **options: Any) -> None:
         super().__init__(setup, backend, *more, **options)
         self._backend = backend
+
+    def lead(self, team: Team) -> None:
+        self.team = team
 
     def put(self, snapshot: Snapshot) -> None:
         with self._told("put", step=snapshot.step):
