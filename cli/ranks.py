@@ -110,7 +110,7 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
 def _hide_a_death() -> None:
     """Go on in a child, whose death the launcher does not see: it would end all ranks.
 
-    This process ends as the child does or, if that is killed, with the launcher.
+    This process ends with the child or, if that does not end well, with the launcher.
     """
     child = os.fork()
     if not child:
@@ -119,8 +119,8 @@ def _hide_a_death() -> None:
         signal.signal(number, signal.SIG_IGN)
     launcher = os.getppid()
     _, status = os.waitpid(child, 0)
-    if os.WIFEXITED(status):
-        os._exit(os.WEXITSTATUS(status))
+    if status == 0:
+        os._exit(0)
     while os.getppid() == launcher:
         time.sleep(0.2)
     os._exit(1)
@@ -156,11 +156,16 @@ def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
     }
 
 
-def described(team: Team) -> str:
-    """How many ranks there are, and where."""
+def described(team: Team, config: RunConfig) -> str:
+    """How many ranks there are, where, and what they do."""
     nodes = len(set(team.hosts))
     machines = "this machine" if nodes == 1 else f"{nodes} machines"
-    return f"ranks       {team.size} on {machines}"
+    text = f"ranks       {team.size} on {machines}"
+    if config.parallel is None or not config.is_asynchronous:
+        return text
+    servers = config.parallel.servers
+    held, left = "s" if servers > 1 else "", team.size - servers
+    return f"{text}, {servers} server{held} and {left} worker{'s' if left > 1 else ''}"
 
 
 def company(

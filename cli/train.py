@@ -144,7 +144,7 @@ def train(
                 progress.remark(f"config      {loaded.config.name} ({found})")
                 progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
                 if team is not None:
-                    progress.remark(several.described(team))
+                    progress.remark(several.described(team, loaded.config))
                 if advice:
                     console.note(advice)
 

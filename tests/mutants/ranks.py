@@ -6,6 +6,7 @@ from .mutant import Mutant
 
 _SHARE = "training/test_share.py"
 _COLLECTIVES = "backends/cuda/operations/test_collectives.py"
+_ASYNC = "training/ranks/test_asynchronous.py"
 _SPLIT = "training/ranks/test_split.py"
 _WATCHDOG = "training/ranks/test_watchdog.py"
 
@@ -101,6 +102,27 @@ RANKS = (
         "        blocks[...] = received.swapaxes(0, 1)\n",
         "        blocks[...] = received.reshape(blocks.shape)\n",
         (f"{_SPLIT}::test_units_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "async: two servers hold the same number",
+        "training/ranks/shard.py",
+        "total * (server + 1) // servers",
+        "min(total, total * (server + 1) // servers + 1)",
+        (f"{_ASYNC}::test_every_number_is_held_by_one_server",),
+    ),
+    Mutant(
+        "async: running statistics stay as they are",
+        "training/ranks/shard.py",
+        "        if self._kept is not None:\n",
+        "        if self._kept is None:\n",
+        (f"{_ASYNC}::test_servers_update_as_a_session_does",),
+    ),
+    Mutant(
+        "async: any momentum is let in",
+        "training/ranks/servers.py",
+        "momentum > MOST_MOMENTUM and",
+        "momentum > 1.0 and",
+        (f"{_ASYNC}::test_what_cannot_be_asynchronous_is_refused",),
     ),
     Mutant(
         "split: every rank begins with the first rows",

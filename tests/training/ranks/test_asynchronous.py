@@ -115,14 +115,16 @@ def test_it_must_be_started_as_such(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @needs_launcher
-def test_one_worker_trains_as_a_process_alone(tmp_path: Path) -> None:
+def test_one_worker_trains_as_a_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody else changes the parameters, so no gradient is stale."""
     (tmp_path / "net.yaml").write_text(WHOLE.replace("  - batch_norm\n", "") + SLOW)
     given = ("--config", "net.yaml", "--set", "train.max_steps=7")
     done = run(tmp_path, 2, *given, "--async")
     assert (done.returncode, done.stderr) == (0, "")
-    alone = run(tmp_path, 1, *given, "--set", "name=alone")
-    assert alone.returncode == 0, alone.stderr
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *given, "--set", "name=alone", "--quiet"]) == 0
     found, wanted = (
         read_checkpoint(tmp_path / "runs" / name / "checkpoints" / "step-7.safetensors").arrays
         for name in ("net", "alone")
@@ -150,8 +152,10 @@ def children(folder: Path) -> dict[int, int]:
 
 
 @needs_launcher
-def test_a_worker_that_dies_does_not_stop_the_others(tmp_path: Path) -> None:
-    """Two servers and two workers, of which one is killed; then the run goes on with one."""
+def test_a_worker_that_dies_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers and two workers, of which one is killed; then one process goes on alone."""
     (tmp_path / "net.yaml").write_text(WHOLE + SLOW + "schedule: fixed\n")
     steps = ("--set", "train.max_steps=160", "--set", "parallel.servers=2")
     words = command(4, "--config", "net.yaml", "--async", *steps)
@@ -185,7 +189,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(tmp_path: Path) -> None:
     while children(tmp_path):
         assert time.monotonic() < end, "a rank goes on"
         time.sleep(0.05)
-    more = ("--set", "train.max_steps=165", "--resume")
-    again = run(tmp_path, 2, "--config", "net.yaml", "--async", *more)
-    assert again.returncode == 0, again.stderr
+    monkeypatch.chdir(tmp_path)
+    more = ("--set", "train.max_steps=165", "--resume", "--quiet")
+    assert main(["train", "--config", "net.yaml", *more]) == 0
     assert events(record, "end")[-1]["step"] == 165
