@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from ..common.errors import ConfigError
 from ..graph.graph import Graph, Tensor
-from ..graph.ops import Accumulate, AllReduce, Average, ClipByNorm, GlobalNorm
+from ..graph.ops import (
+    Accumulate,
+    AllReduce,
+    Average,
+    ClipByNorm,
+    GatherRows,
+    GlobalNorm,
+    JoinNorms,
+)
 from ..layers.layer import Parameter
 from .groups import RATES, Assigned, Group, assign
 from .rules import Member, Rule, state_of
@@ -24,7 +32,8 @@ class Optimizer:
 
     ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
     periodically replaces the parameters by another average. ``parts``: the number of parts in
-    which a batch is computed; ``ranks``: the number of processes that share them out.
+    which a batch is computed; ``ranks``: the number of processes that share them out. ``apart``:
+    the update is done elsewhere, by a server.
     """
 
     rule: Rule
@@ -33,6 +42,12 @@ class Optimizer:
     lookahead: bool = False
     parts: int = 1
     ranks: int = 1
+    apart: bool = False
+
+    @property
+    def separate(self) -> bool:
+        """Whether the update is a section of its own."""
+        return self.apart or self.parts > 1
 
     @property
     def name(self) -> str:
@@ -119,10 +134,12 @@ class Optimizer:
         """
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
         members: dict[tuple[Rule, str], list[Member]] = {}
-        for one, (start, stop) in spans:
+        # What all ranks sum up lies side by side.
+        for one, (start, stop) in sorted(spans, key=lambda span: self._is_split(span[0])):
             if start <= first_step < stop:
+                self._check_split(one)
                 weight = one.parameter.tensor
-                gradient = state_of(weight, SUM) if self.parts > 1 else graph.gradient(weight)
+                gradient = state_of(weight, SUM) if self.separate else graph.gradient(weight)
                 member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
                 members.setdefault((one.rule, one.rates), []).append(member)
 
@@ -134,12 +151,15 @@ class Optimizer:
         # The rate that is reported is read from the main table, even if no parameter uses it.
         names = dict.fromkeys((RATES, *(rates for _, rates in members)))
         tables = {name: table(name) for name in names}
-        gradients = tuple(m.gradient for group in members.values() for m in group)
-        if self.ranks > 1 and members:
-            graph.add(AllReduce(values=gradients, ranks=self.ranks))
+        trained = [m for group in members.values() for m in group]
+        gradients = tuple(m.gradient for m in trained)
+        # Of what ranks have split, each has the gradient of the whole batch.
+        apart = tuple(m.gradient for m in trained if self.ranks > 1 and m.parameter.split)
+        alike = tuple(gradient for gradient in gradients if gradient not in apart)
+        if self.ranks > 1 and alike:
+            graph.add(AllReduce(values=alike, ranks=self.ranks))
         if self.rule.clip_norm is not None and members:
-            norm = graph.tensor("gradient_norm", (1,))
-            graph.add(GlobalNorm(gradients=gradients, norm=norm))
+            norm = self._norm(graph, alike, apart)
             limit = self.rule.clip_norm
             graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=limit))
         for (rule, rates), group in members.items():
@@ -157,6 +177,34 @@ class Optimizer:
                     pull=kind == LOOKAHEAD,
                 )
             )
+
+    def _is_split(self, one: Assigned) -> bool:
+        return self.ranks > 1 and one.parameter.split
+
+    def _check_split(self, one: Assigned) -> None:
+        """Raise ConfigError for a parameter that its rule must see whole."""
+        if self._is_split(one) and one.rule.needs_whole:
+            layer, _, name = one.parameter.tensor.name.rpartition(".")
+            raise ConfigError(
+                f"layer '{layer}': {one.rule.kind} updates its {name} as a whole, so ranks cannot "
+                "share it out; leave out 'parallel' of this layer, or use another optimizer"
+            )
+
+    def _norm(self, graph: Graph, alike: tuple[Tensor, ...], apart: tuple[Tensor, ...]) -> Tensor:
+        """The norm of all gradients; apart: those of which every rank has others."""
+        norm = graph.tensor("gradient_norm", (1,))
+        if not apart:
+            graph.add(GlobalNorm(gradients=alike, norm=norm))
+            return norm
+        own = graph.tensor("gradient_norm.own", (1,))
+        norms = graph.tensor("gradient_norm.ranks", (self.ranks,))
+        graph.add(GlobalNorm(gradients=apart, norm=own))
+        graph.add(GatherRows(x=own, y=norms, ranks=self.ranks))
+        common = None
+        if alike:
+            common = graph.tensor("gradient_norm.common", (1,))
+            graph.add(GlobalNorm(gradients=alike, norm=common))
+        return graph.add(JoinNorms(norms=norms, own=common, norm=norm))
 
     def sum_up(
         self,

@@ -148,6 +148,7 @@ def optimizer(config: RunConfig) -> Optimizer:
         ema=chosen.ema is not None,
         lookahead=chosen.lookahead is not None,
         parts=config.train.accumulate,
+        apart=config.is_asynchronous,
     )
 
 

@@ -30,6 +30,7 @@ from .init_from import InitFrom
 from .layer_base import LayerConfig
 from .layers import Layer, stack_of
 from .optimizer import Optimizer, Patterns
+from .parallel import ParallelConfig
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .plugins import Plugins
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
@@ -259,5 +260,12 @@ class RunConfig(Model):
     schedule: Annotated[Schedule, "How the learning rate changes."] = FIXED
     train: Annotated[TrainConfig, "How long to train."]
     evaluate: Annotated[EvaluateConfig, "How to evaluate."] = EvaluateConfig()
+    parallel: Annotated[
+        ParallelConfig | None, "How several processes train together; default: mode sync."
+    ] = None
     run: Annotated[MachineConfig, "Where and how to compute."] = MachineConfig()
     checkpoint: Annotated[CheckpointConfig, "When to save."] = CheckpointConfig()
+
+    @property
+    def is_asynchronous(self) -> bool:
+        return self.parallel is not None and self.parallel.mode == "async"
