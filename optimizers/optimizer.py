@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from ..common.errors import ConfigError
 from ..graph.graph import Graph, Tensor
-from ..graph.ops import Accumulate, AllReduce, Average, ClipByNorm, GlobalNorm
+from ..graph.ops import Accumulate, AllReduce, Average, ClipByNorm, GlobalNorm, Mask
 from ..layers.layer import Parameter
 from .groups import RATES, Assigned, Group, assign
+from .pruning import MASK, is_pruned
 from .rules import Member, Rule, state_of
 
 EMA, LOOKAHEAD, SUM = "ema", "lookahead", "accumulated"
@@ -24,7 +25,8 @@ class Optimizer:
 
     ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
     periodically replaces the parameters by another average. ``parts``: the number of parts in
-    which a batch is computed; ``ranks``: the number of processes that share them out.
+    which a batch is computed; ``ranks``: the number of processes that share them out. ``pruned``:
+    globs of the parameters that have masks, whose zeros are weights that stay 0.
     """
 
     rule: Rule
@@ -33,6 +35,7 @@ class Optimizer:
     lookahead: bool = False
     parts: int = 1
     ranks: int = 1
+    pruned: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -51,13 +54,18 @@ class Optimizer:
     def state(
         self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """The rules' state ``<family>/<parameter>``, then the averages."""
+        """The rules' state ``<family>/<parameter>``, then masks and averages."""
         kept = [
             state_of(one.parameter.tensor, family)
             for one in self.assigned(parameters)
             for family in one.rule.families()
         ]
-        return (*kept, *self.averages(parameters, statistics))
+        return (*kept, *self.masks(parameters), *self.averages(parameters, statistics))
+
+    def masks(self, parameters: Sequence[Parameter]) -> dict[Tensor, Tensor]:
+        """The mask of every pruned parameter that is trained, with the parameter."""
+        every = [one.parameter.tensor for one in self.assigned(parameters)]
+        return {state_of(t, MASK): t for t in every if is_pruned(t, self.pruned)}
 
     def averages(
         self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
@@ -137,6 +145,11 @@ class Optimizer:
         gradients = tuple(m.gradient for group in members.values() for m in group)
         if self.ranks > 1 and members:
             graph.add(AllReduce(values=gradients, ranks=self.ranks))
+        trained = [m for group in members.values() for m in group]
+        pruned = [m for m in trained if is_pruned(m.tensor, self.pruned)]
+        masks = tuple(state_of(m.tensor, MASK) for m in pruned)
+        if pruned:
+            graph.add(Mask(masks=masks, values=tuple(m.gradient for m in pruned)))
         if self.rule.clip_norm is not None and members:
             norm = graph.tensor("gradient_norm", (1,))
             graph.add(GlobalNorm(gradients=gradients, norm=norm))
@@ -144,6 +157,8 @@ class Optimizer:
             graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=limit))
         for (rule, rates), group in members.items():
             rule.add(graph, group, tables[rates], step)
+        if pruned:
+            graph.add(Mask(masks=masks, values=tuple(m.tensor for m in pruned)))
         # Parameters that have not begun to train keep every bit.
         begun = {one.parameter.tensor for one, (start, _) in spans if start <= first_step}
         values = (*(p.tensor for p in parameters if p.tensor in begun), *statistics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from ..backends.select import available_threads
 from ..configs import RunConfig
 from ..datasets import ImageSet
-from .assemble import optimizer, saved_tensors
+from ..graph.graph import Tensor
+from ..optimizers.pruning import magnitude_mask
+from .assemble import kept_shares, optimizer, saved_tensors
 from .class_weights import class_weights
 from .network import Network
 from .plan import Plan
@@ -45,7 +48,8 @@ class Setup:
     def fresh(self) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.
 
-        Averages are equal to what they are of; the other state of the optimizer is zero.
+        Averages are equal to what they are of; the other state of the optimizer is zero. Weights
+        that are pruned are 0, and so are their masks.
         """
         network, config = self.network, self.config
         threads = config.run.threads or available_threads()
@@ -53,12 +57,24 @@ class Setup:
         if self.start is not None:
             taken = self.start.values
             learned |= {t: taken[t.name] for t in network.learned() if t.name in taken}
-        averages = optimizer(config).averages(network.parameters(), network.running())
+        pruned = self._masks(learned)
+        learned |= {tensor: learned[tensor] * mask + 0 for tensor, mask in pruned.items()}
+        rule = optimizer(config)
+        averages = rule.averages(network.parameters(), network.running())
         values = {}
         for tensor in saved_tensors(config, network):
             start = learned.get(averages.get(tensor, tensor))
             values[tensor.name] = np.zeros(tensor.shape, np.float32) if start is None else start
+        for tensor, value in rule.masks(network.parameters()).items():
+            values[tensor.name] = pruned[value]
         return values
+
+    def _masks(
+        self, learned: Mapping[Tensor, NDArray[np.float32]]
+    ) -> dict[Tensor, NDArray[np.float32]]:
+        """The masks of pruned parameters, of those that are not trained too."""
+        kept = kept_shares(self.config, self.network)
+        return {tensor: magnitude_mask(learned[tensor], share) for tensor, share in kept.items()}
 
     def _first_pictures(self, count: int) -> Prepared:
         """The first pictures to train on, normalised."""

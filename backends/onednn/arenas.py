@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import product
 
 from ...graph.graph import SHARED, Graph, Tensor
-from ...graph.ops import Accumulate, Average, Conv2dBackwardFilter, MatMul
+from ...graph.ops import Accumulate, Average, Conv2dBackwardFilter, Mask, MatMul
 from ...graph.ops.updates import ParameterUpdate
 from .convolution import filter_gradient_desc
 from .linear import weight_gradient_desc
@@ -60,6 +60,9 @@ def plan_arenas(
         elif isinstance(op, Average):
             kind = op.averages[0].name.partition("/")[0]
             averages[kind].update(zip(op.averages, op.values, strict=True))
+        elif isinstance(op, Mask):
+            owners_of = (own.get(value, value) for value in op.values)
+            families["mask"].update(zip(op.masks, owners_of, strict=True))
     for name, members in families.items():
         add(name, members)
     for name, values in averages.items():

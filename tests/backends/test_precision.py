@@ -44,6 +44,7 @@ WITHOUT = {
     "Im2col",
     "KeepMetrics",
     "KeepStatistics",
+    "Mask",
     "Metrics",
     "MoveStatistics",
     "MuonUpdate",

@@ -32,6 +32,7 @@ _FIXED = (
     "data.balance",
     "data.normalize",
     "layers",
+    "prune",
 )
 # The keys that may change without a note.
 _FREE = (
