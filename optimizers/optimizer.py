@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError
 from ..graph.graph import Graph, Tensor
-from ..graph.ops import Accumulate, AllReduce, Average, ClipByNorm, GlobalNorm, Mask
+from ..graph.ops import (
+    Accumulate,
+    AllReduce,
+    Average,
+    ClipByNorm,
+    GlobalNorm,
+    Mask,
+    ShareWeights,
+    SumShared,
+)
 from ..layers.layer import Parameter
 from .groups import RATES, Assigned, Group, assign
 from .pruning import MASK, is_pruned
 from .rules import Member, Rule, state_of
+from .sharing import code_of, moved, shared_parameter
 
 EMA, LOOKAHEAD, SUM = "ema", "lookahead", "accumulated"
 
@@ -26,7 +36,8 @@ class Optimizer:
     ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
     periodically replaces the parameters by another average. ``parts``: the number of parts in
     which a batch is computed; ``ranks``: the number of processes that share them out. ``pruned``:
-    globs of the parameters that have masks, whose zeros are weights that stay 0.
+    globs of the parameters that have masks, whose zeros are weights that stay 0. ``shared``: bits,
+    by globs of the parameters whose weights share their values.
     """
 
     rule: Rule
@@ -36,6 +47,7 @@ class Optimizer:
     parts: int = 1
     ranks: int = 1
     pruned: tuple[str, ...] = ()
+    shared: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -54,18 +66,28 @@ class Optimizer:
     def state(
         self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """The rules' state ``<family>/<parameter>``, then masks and averages."""
+        """The rules' state ``<family>/<parameter>``, masks, codes and centroids, averages."""
         kept = [
             state_of(one.parameter.tensor, family)
-            for one in self.assigned(parameters)
+            for one in (moved(each, self.rule, self.shared) for each in self.assigned(parameters))
             for family in one.rule.families()
         ]
-        return (*kept, *self.masks(parameters), *self.averages(parameters, statistics))
+        shared = [tensor for pair in self.shares(parameters).values() for tensor in pair]
+        averages = self.averages(parameters, statistics)
+        return (*kept, *self.masks(parameters), *shared, *averages)
 
     def masks(self, parameters: Sequence[Parameter]) -> dict[Tensor, Tensor]:
-        """The mask of every pruned parameter that is trained, with the parameter."""
-        every = [one.parameter.tensor for one in self.assigned(parameters)]
-        return {state_of(t, MASK): t for t in every if is_pruned(t, self.pruned)}
+        """The mask of every pruned parameter that is trained, unless its codes say it."""
+        shared = self.shares(parameters)
+        every = (one.parameter.tensor for one in self.assigned(parameters))
+        pruned = [t for t in every if is_pruned(t, self.pruned) and t not in shared]
+        return {state_of(tensor, MASK): tensor for tensor in pruned}
+
+    def shares(self, parameters: Sequence[Parameter]) -> dict[Tensor, tuple[Tensor, Tensor]]:
+        """The codes and centroids of every trained parameter whose weights share their values."""
+        every = [one.parameter for one in self.assigned(parameters)]
+        pairs = [(one.tensor, shared_parameter(one, self.shared)) for one in every]
+        return {t: (code_of(t), own.tensor) for t, own in pairs if own is not None}
 
     def averages(
         self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
@@ -126,13 +148,30 @@ class Optimizer:
         step: (1,) the step to take now. Results: the tables of rates and ``<average>.decays``.
         """
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
+        now = [(one, start) for one, (start, stop) in spans if start <= first_step < stop]
+        weights = [one.parameter.tensor for one, _ in now]
+        gradients = {
+            weight: state_of(weight, SUM) if self.parts > 1 else graph.gradient(weight)
+            for weight in weights
+        }
+        if self.ranks > 1 and gradients:
+            graph.add(AllReduce(values=tuple(gradients.values()), ranks=self.ranks))
+        masks = {m: weight for m, weight in self.masks(parameters).items() if weight in gradients}
+        if masks:
+            masked = tuple(gradients[weight] for weight in masks.values())
+            graph.add(Mask(masks=tuple(masks), values=masked))
+        shares = {w: pair for w, pair in self.shares(parameters).items() if w in gradients}
+        codes, centroids = (tuple(pair[i] for pair in shares.values()) for i in (0, 1))
+        if shares:
+            summed = tuple(gradients[weight] for weight in shares)
+            sums = tuple(graph.gradient(each) for each in centroids)
+            graph.add(SumShared(gradients=summed, codes=codes, sums=sums))
+            gradients |= dict(zip(shares, sums, strict=True))
         members: dict[tuple[Rule, str], list[Member]] = {}
-        for one, (start, stop) in spans:
-            if start <= first_step < stop:
-                weight = one.parameter.tensor
-                gradient = state_of(weight, SUM) if self.parts > 1 else graph.gradient(weight)
-                member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
-                members.setdefault((one.rule, one.rates), []).append(member)
+        for each, start in now:
+            one, gradient = moved(each, self.rule, self.shared), gradients[each.parameter.tensor]
+            member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
+            members.setdefault((one.rule, one.rates), []).append(member)
 
         def table(name: str) -> Tensor:
             """A number for every step."""
@@ -142,23 +181,16 @@ class Optimizer:
         # The rate that is reported is read from the main table, even if no parameter uses it.
         names = dict.fromkeys((RATES, *(rates for _, rates in members)))
         tables = {name: table(name) for name in names}
-        gradients = tuple(m.gradient for group in members.values() for m in group)
-        if self.ranks > 1 and members:
-            graph.add(AllReduce(values=gradients, ranks=self.ranks))
-        trained = [m for group in members.values() for m in group]
-        pruned = [m for m in trained if is_pruned(m.tensor, self.pruned)]
-        masks = tuple(state_of(m.tensor, MASK) for m in pruned)
-        if pruned:
-            graph.add(Mask(masks=masks, values=tuple(m.gradient for m in pruned)))
         if self.rule.clip_norm is not None and members:
-            norm = graph.tensor("gradient_norm", (1,))
-            graph.add(GlobalNorm(gradients=gradients, norm=norm))
-            limit = self.rule.clip_norm
-            graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=limit))
+            norm, every = graph.tensor("gradient_norm", (1,)), tuple(gradients.values())
+            graph.add(GlobalNorm(gradients=every, norm=norm))
+            graph.add(ClipByNorm(norm=norm, gradients=every, max_norm=self.rule.clip_norm))
         for (rule, rates), group in members.items():
             rule.add(graph, group, tables[rates], step)
-        if pruned:
-            graph.add(Mask(masks=masks, values=tuple(m.tensor for m in pruned)))
+        if masks:
+            graph.add(Mask(masks=tuple(masks), values=tuple(masks.values())))
+        if shares:
+            graph.add(ShareWeights(codes=codes, centroids=centroids, parameters=tuple(shares)))
         # Parameters that have not begun to train keep every bit.
         begun = {one.parameter.tensor for one, (start, _) in spans if start <= first_step}
         values = (*(p.tensor for p in parameters if p.tensor in begun), *statistics)

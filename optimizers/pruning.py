@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from ..common.text import listed
 from ..graph.graph import Tensor
 from ..layers.layer import Parameter
 
+T = TypeVar("T")
 MASK = "mask"
 _NAMED = 12
 
@@ -23,13 +25,13 @@ def is_pruned(tensor: Tensor, patterns: Sequence[str]) -> bool:
 
 
 def settings_of(
-    key: str, settings: Mapping[str, float], parameters: Sequence[Parameter]
-) -> dict[Tensor, float]:
+    key: str, settings: Mapping[str, T], parameters: Sequence[Parameter]
+) -> dict[Tensor, T]:
     """The setting of each parameter that a pattern matches: that of the first one.
 
     Raises ConfigError for a pattern of ``key`` that is the first for no parameter.
     """
-    found: dict[Tensor, float] = {}
+    found: dict[Tensor, T] = {}
     used = set()
     for parameter in parameters:
         name = parameter.tensor.name

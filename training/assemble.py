@@ -102,6 +102,7 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
         place = place or layer_place(config.layers, str(error))
         raise error.after(f"{place}: " if place else where) from None
     kept_shares(config, network)
+    shared_bits(config, network)
     return network
 
 
@@ -110,6 +111,20 @@ def kept_shares(config: RunConfig, network: Network) -> dict[Tensor, float]:
     if config.prune is None:
         return {}
     return settings_of("prune.keep", config.prune.keep, network.parameters())
+
+
+def shared_bits(config: RunConfig, network: Network) -> dict[Tensor, int]:
+    """The bits of each parameter whose weights share their values. Raises ConfigError."""
+    if config.share is None:
+        return {}
+    averages = config.optimizer.ema or config.optimizer.lookahead
+    if averages is not None:
+        key = "ema" if config.optimizer.ema else "lookahead"
+        raise ConfigError(
+            f"optimizer.{key}: averages of weights that share their values do not share them; "
+            "remove it, or share"
+        )
+    return settings_of("share.bits", config.share.bits, network.parameters())
 
 
 def preprocessing(
@@ -159,6 +174,7 @@ def optimizer(config: RunConfig) -> Optimizer:
         lookahead=chosen.lookahead is not None,
         parts=config.train.accumulate,
         pruned=() if config.prune is None else tuple(config.prune.keep),
+        shared={} if config.share is None else config.share.bits,
     )
 
 

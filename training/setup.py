@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.select import available_threads
+from ..common import random
 from ..configs import RunConfig
 from ..datasets import ImageSet
 from ..graph.graph import Tensor
 from ..optimizers.pruning import magnitude_mask
-from .assemble import kept_shares, optimizer, saved_tensors
+from ..optimizers.sharing import cluster, shared_values
+from .assemble import kept_shares, optimizer, saved_tensors, shared_bits
 from .class_weights import class_weights
 from .network import Network
 from .plan import Plan
@@ -59,6 +61,8 @@ class Setup:
             learned |= {t: taken[t.name] for t in network.learned() if t.name in taken}
         pruned = self._masks(learned)
         learned |= {tensor: learned[tensor] * mask + 0 for tensor, mask in pruned.items()}
+        clustered = self._clustered(learned)
+        learned |= {tensor: shared_values(*parts) for tensor, parts in clustered.items()}
         rule = optimizer(config)
         averages = rule.averages(network.parameters(), network.running())
         values = {}
@@ -67,7 +71,21 @@ class Setup:
             values[tensor.name] = np.zeros(tensor.shape, np.float32) if start is None else start
         for tensor, value in rule.masks(network.parameters()).items():
             values[tensor.name] = pruned[value]
+        for tensor, parts in rule.shares(network.parameters()).items():
+            values |= dict(zip((part.name for part in parts), clustered[tensor], strict=True))
         return values
+
+    def _clustered(
+        self, learned: Mapping[Tensor, NDArray[np.float32]]
+    ) -> dict[Tensor, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Codes and centroids of the parameters whose weights share their values."""
+        config = self.config
+        found = {}
+        for tensor, bits in shared_bits(config, self.network).items():
+            assert config.share is not None
+            key = random.key(config.seed, "share", tensor.name)
+            found[tensor] = cluster(learned[tensor], 1 << bits, config.share.start, key)
+        return found
 
     def _masks(
         self, learned: Mapping[Tensor, NDArray[np.float32]]

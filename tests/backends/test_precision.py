@@ -54,8 +54,10 @@ WITHOUT = {
     "Rbf",
     "RbfBackward",
     "Reshape",
+    "ShareWeights",
     "SkipParts",
     "Slice",
+    "SumShared",
     "Views",
 }
 

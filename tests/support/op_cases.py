@@ -36,6 +36,7 @@ from . import (
     op_cases_combine,
     op_cases_losses,
     op_cases_norm,
+    op_cases_sharing,
     op_cases_updates,
     op_cases_windows,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "op_cases_combine",
     "op_cases_losses",
     "op_cases_norm",
+    "op_cases_sharing",
     "op_cases_updates",
     "op_cases_windows",
 ]

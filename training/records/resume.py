@@ -33,6 +33,7 @@ _FIXED = (
     "data.normalize",
     "layers",
     "prune",
+    "share",
 )
 # The keys that may change without a note.
 _FREE = (
