@@ -18,8 +18,8 @@ from dnnstack.common.errors import ConfigError, UsageError
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COMMANDS = [
-    *("train", "eval", "predict", "new", "runs", "weights", "data", "summary", "explain", "config"),
-    "doctor",
+    *("train", "eval", "predict", "compress", "new", "runs", "weights", "data", "summary"),
+    *("explain", "config", "doctor"),
 ]
 
 _HELP = """

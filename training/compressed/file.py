@@ -84,7 +84,7 @@ def compressed_bytes(trained: Checkpoint, widths: tuple[int, ...] = ()) -> bytes
 
     widths: of gaps, see ``encode_array``.
     """
-    arrays, origin = trained.learned(), trained.provenance
+    arrays, origin = dict(sorted(trained.learned().items())), trained.provenance
     described = {
         "arrays": [[name, array.shape] for name, array in arrays.items()],
         "step": trained.state.step,
