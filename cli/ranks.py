@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
@@ -113,6 +112,7 @@ def threads(wanted: int | None, team: Team | None) -> int | None:
 
 def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
     """What must be the same on all ranks, by name."""
+    import hashlib
     from importlib.metadata import version
 
     from ..backends.tuning import code_digest

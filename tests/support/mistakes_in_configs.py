@@ -2,64 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import SimpleNamespace
-
-import pytest
-from dnnstack.training.records import disk_space
-
-from .mistakes import TINY, TRAIN, USAGE, Mistake, Prepare, changed, config
+from .machines import cupy_as, disk_full, no_devices, without_bfloat16, without_cupy
+from .mistakes import TINY, TRAIN, USAGE, Mistake, changed, config
 
 CHECKPOINT = "runs/tiny/checkpoints/step-26.safetensors"
 SEVERAL_CONFIGS = "(configs in the package: "
-
-
-def cupy_as(found: Callable[[], object]) -> Prepare:
-    """What the CUDA backend finds in the place of CuPy, whatever this machine has."""
-
-    def prepare(patch: pytest.MonkeyPatch) -> None:
-        import dnnstack.backends.cuda.backend  # noqa: F401
-        from dnnstack.backends.cuda.libraries import runtime
-
-        opened = runtime.device
-        for name, module in list(sys.modules.items()):
-            if name.startswith("dnnstack.backends.cuda."):
-                if hasattr(module, "cupy"):
-                    patch.setattr(module, "cupy", found)
-                # An earlier test may have opened this machine's GPU, which is kept.
-                if getattr(module, "device", None) is opened:
-                    patch.setattr(module, "device", opened.__wrapped__)
-
-    return prepare
-
-
-def without_cupy(patch: pytest.MonkeyPatch) -> None:
-    from dnnstack.backends.cuda.libraries import runtime
-
-    patch.setitem(sys.modules, "cupy", None)
-    # Imported afresh, even where an earlier test had it.
-    cupy_as(runtime.cupy.__wrapped__)(patch)
-
-
-def without_bfloat16(patch: pytest.MonkeyPatch) -> None:
-    from dnnstack.backends.onednn.library import library
-
-    avx2 = 7
-    patch.setattr(library(), "_isa", lambda: avx2)
-
-
-def no_devices() -> object:
-    return SimpleNamespace(
-        cuda=SimpleNamespace(
-            runtime=SimpleNamespace(getDeviceCount=lambda: 0, CUDARuntimeError=ValueError)
-        )
-    )
-
-
-def disk_full(patch: pytest.MonkeyPatch) -> None:
-    full = SimpleNamespace(f_bavail=10, f_frsize=4096)
-    patch.setattr(disk_space.os, "statvfs", lambda place: full)
 
 
 BLOCK = """\
