@@ -148,13 +148,18 @@ class Optimizer:
         step: (1,) the step to take now. Results: the tables of rates and ``<average>.decays``.
         """
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
-        now = [(one, start) for one, (start, stop) in spans if start <= first_step < stop]
-        weights = [one.parameter.tensor for one, _ in now]
+        groups: dict[tuple[Rule, str], list[tuple[Tensor, Assigned, int]]] = {}
+        for each, (start, stop) in spans:
+            if start <= first_step < stop:
+                one = moved(each, self.rule, self.shared)
+                place = groups.setdefault((one.rule, one.rates), [])
+                place.append((each.parameter.tensor, one, start))
+        weights = [weight for group in groups.values() for weight, _, _ in group]
         gradients = {
             weight: state_of(weight, SUM) if self.parts > 1 else graph.gradient(weight)
             for weight in weights
         }
-        if self.ranks > 1 and gradients:
+        if self.ranks > 1 and weights:
             graph.add(AllReduce(values=tuple(gradients.values()), ranks=self.ranks))
         masks = {m: weight for m, weight in self.masks(parameters).items() if weight in gradients}
         if masks:
@@ -167,11 +172,6 @@ class Optimizer:
             sums = tuple(graph.gradient(each) for each in centroids)
             graph.add(SumShared(gradients=summed, codes=codes, sums=sums))
             gradients |= dict(zip(shares, sums, strict=True))
-        members: dict[tuple[Rule, str], list[Member]] = {}
-        for each, start in now:
-            one, gradient = moved(each, self.rule, self.shared), gradients[each.parameter.tensor]
-            member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
-            members.setdefault((one.rule, one.rates), []).append(member)
 
         def table(name: str) -> Tensor:
             """A number for every step."""
@@ -179,14 +179,18 @@ class Optimizer:
             return graph.results[name]
 
         # The rate that is reported is read from the main table, even if no parameter uses it.
-        names = dict.fromkeys((RATES, *(rates for _, rates in members)))
+        names = dict.fromkeys((RATES, *(rates for _, rates in groups)))
         tables = {name: table(name) for name in names}
-        if self.rule.clip_norm is not None and members:
+        if self.rule.clip_norm is not None and weights:
             norm, every = graph.tensor("gradient_norm", (1,)), tuple(gradients.values())
             graph.add(GlobalNorm(gradients=every, norm=norm))
             graph.add(ClipByNorm(norm=norm, gradients=every, max_norm=self.rule.clip_norm))
-        for (rule, rates), group in members.items():
-            rule.add(graph, group, tables[rates], step)
+        for (rule, rates), group in groups.items():
+            members = [
+                Member(one.parameter, gradients[weight], one.lr_factor, one.weight_decay, start)
+                for weight, one, start in group
+            ]
+            rule.add(graph, members, tables[rates], step)
         if masks:
             graph.add(Mask(masks=tuple(masks), values=tuple(masks.values())))
         if shares:

@@ -12,8 +12,8 @@ RANKS = (
     Mutant(
         "ranks: gradients are not summed",
         "optimizers/optimizer.py",
-        "        if self.ranks > 1 and members:\n",
-        "        if self.ranks > 2 and members:\n",
+        "        if self.ranks > 1 and weights:\n",
+        "        if self.ranks > 2 and weights:\n",
         (f"{_SHARE}::test_the_fastest_calls_are_the_same_for_all_ranks",),
     ),
     Mutant(

@@ -10,6 +10,7 @@ import os
 import pytest
 
 from .arithmetic import ARITHMETIC
+from .compression import COMPRESSION
 from .data import DATA
 from .devices import DEVICES
 from .interface import INTERFACE
@@ -28,6 +29,7 @@ LISTS = {
     "devices": DEVICES,
     "weights": WEIGHTS,
     "ranks": RANKS,
+    "compression": COMPRESSION,
 }
 MUTANTS = tuple(mutant for each in LISTS.values() for mutant in each)
 _ALWAYS = (
