@@ -11,7 +11,7 @@ from ..common.text import cut
 from ..training.compressed.arrays import Cost
 from ..training.compressed.file import Compressed
 from ..training.compressed.pipeline import Measured, Record
-from .units import table
+from .tables import table
 
 if TYPE_CHECKING:
     from ..configs.schema.stages import PaperConfig
