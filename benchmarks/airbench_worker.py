@@ -72,7 +72,7 @@ class Ours:
         return load_config(CONFIGS[self._options["recipe"]], changed).config
 
     def train(self, seed: int) -> dict[str, Any]:
-        from dnnstack.backends.select import available_threads
+        from dnnstack.common.machine import available_threads
         from dnnstack.datasets import describe
         from dnnstack.layers.whitening import Whiten
         from dnnstack.training.assemble import build_network, preprocessing

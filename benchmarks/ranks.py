@@ -20,7 +20,8 @@ from time import perf_counter
 import numpy as np
 from dnnstack.backends.base import Array
 from dnnstack.backends.collectives import join
-from dnnstack.backends.select import available_threads, open_backend
+from dnnstack.backends.select import open_backend
+from dnnstack.common.machine import available_threads
 from dnnstack.configs import load_config
 from dnnstack.datasets import ImageSet
 from dnnstack.training.assemble import build_network, describe_data

@@ -128,7 +128,7 @@ def _hide_a_death() -> None:
 
 def threads(wanted: int | None, team: Team | None) -> int | None:
     """The threads of a rank: by default its share of the cores of its node."""
-    from ..backends.select import available_threads
+    from ..common.machine import available_threads
 
     if team is None or wanted is not None:
         return wanted

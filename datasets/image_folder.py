@@ -19,10 +19,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..backends.select import available_threads
 from ..common.errors import DatasetError
 from ..common.files import sha256_bytes, sha256_file
-from ..common.machine import main_memory
+from ..common.machine import available_threads, main_memory
 from ..common.printable import printable
 from ..common.text import shape_text
 from .class_folders import PictureFile, class_names, held_out, list_pictures

@@ -126,7 +126,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _threads() -> Iterator[Finding]:
-    from ..backends.select import available_threads
+    from ..common.machine import available_threads
 
     usable, cores = available_threads(), os.cpu_count() or 1
     limited = "" if usable == cores else f" of {cores} cores (affinity, control group)"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.select import available_threads
 from ..common import random
+from ..common.machine import available_threads
 from ..configs import RunConfig
 from ..datasets import ImageSet
 from ..graph.graph import Tensor

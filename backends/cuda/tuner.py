@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from ...common.errors import CudnnError, LibraryError
+from ...common.machine import available_threads
 from ..base import Options
-from ..select import available_threads
 from .binding.launch_list import CHAINS, JOINS
 from .executable import ALLOCATION, CudaExecutable
 from .libraries.candidates import Candidates

@@ -6,8 +6,9 @@ import pytest
 from dnnstack.backends import select
 from dnnstack.backends.cuda import backend as cuda
 from dnnstack.backends.onednn import backend as onednn
-from dnnstack.backends.select import available_threads, open_backend
+from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import BackendUnavailableError, UsageError
+from dnnstack.common.machine import available_threads
 
 
 def test_numpy() -> None:
