@@ -59,7 +59,9 @@ def draw_curves(run: Path, notice: Callable[[str], None], durable: bool = True) 
             return None
         atomic_write(run / CURVES, _png(points, run.name), durable)
     except Exception as error:
-        reason = cut(f"{type(error).__name__}: {error}", _LONGEST_REASON)
+        # The message of the system would name the file again.
+        named = error.strerror if isinstance(error, OSError) else None
+        reason = cut(named or f"{type(error).__name__}: {error}", _LONGEST_REASON)
         notice(f"{run / CURVES}: the curves were not drawn ({reason})")
         return None
     return run / CURVES
@@ -114,6 +116,11 @@ def figure_of(points: Splits, title: str) -> Figure:
 
 
 def _png(points: Splits, title: str) -> bytes:
+    return drawn(lambda: figure_of(points, title))
+
+
+def drawn(draw: Callable[[], Figure]) -> bytes:
+    """A figure as PNG, in the style of this package."""
     # If the home folder is not writable, matplotlib warns about its font cache.
     log = logging.getLogger("matplotlib")
     with _DRAWING:
@@ -128,8 +135,7 @@ def _png(points: Splits, title: str) -> bytes:
                 matplotlib.rcParams.update(_STYLE)
                 buffer = io.BytesIO()
                 # Without date and version, so that equal runs draw equal files.
-                figure = figure_of(points, title)
-                figure.savefig(buffer, format="png", metadata={"Software": None})
+                draw().savefig(buffer, format="png", metadata={"Software": None})
                 return buffer.getvalue()
         finally:
             log.setLevel(level)
