@@ -71,21 +71,19 @@ def test_its_bytes_are_where_the_page_says(tmp_path: Path) -> None:
     version, unused, packed, length = struct.unpack_from("<HHII", data, 8)
     text = zlib.decompress(data[20 : 20 + packed])
     assert (version, unused, len(text)) == (1, 0, length)
-    assert json.loads(text)["arrays"] == [["dense_1.weight", [10, 784]], ["dense_1.bias", [10]]]
+    assert json.loads(text)["arrays"] == [["dense_1.bias", [10]], ["dense_1.weight", [10, 784]]]
     at = 20 + packed
+    assert data[at] == 0
+    plain = np.frombuffer(data, "<f4", 10, at + 1)
+    assert plain.tolist() == np.linspace(0, 1, 10, dtype="f4").tolist()
+    at += 41
     kind, width, values, listed, entries, gap_bytes, index_bytes = struct.unpack_from(
         "<BBHHIII", data, at
     )
     assert (kind, width, values, listed, entries) == (1, 5, 3, 19, 413)
     book = np.frombuffer(data, "<f4", 3, at + 18)
     assert sorted(book.tolist()) == [-0.25, 0.5, 1.5]
-    at += 18 + 12 + 10 + 2 + gap_bytes + index_bytes
-    assert data[at] == 0
-    assert (
-        np.frombuffer(data, "<f4", 10, at + 1).tolist()
-        == np.linspace(0, 1, 10, dtype="f4").tolist()
-    )
-    assert at + 41 + 32 == len(data)
+    assert at + 18 + 12 + 10 + 2 + gap_bytes + index_bytes + 32 == len(data)
     assert hashlib.sha256(data[:-32]).digest() == data[-32:]
 
 
