@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 import click
 
+from ..common.cells import columns, wrapped_lines
 from ..common.printable import printable, printable_lines
 
 _quiet = False
@@ -114,6 +115,16 @@ def say(*parts: str) -> None:
     click.echo(clean(parts))
 
 
+def tell(*parts: str) -> None:
+    """The same for text that people read: lines too long for a terminal are broken at spaces."""
+    click.echo(wrapped_lines(clean(parts), columns(sys.stdout)))
+
+
+def width() -> int | None:
+    """The columns of standard output if that is a terminal; what goes elsewhere has no limit."""
+    return columns(sys.stdout)
+
+
 def quote_foreign_text() -> None:
     """Make printable what Python itself prints: warnings, and the tracebacks of bugs."""
 
@@ -162,7 +173,7 @@ def clean(parts: Iterable[str]) -> str:
 
 
 def _stderr(*parts: str) -> None:
-    line = clean(parts)
+    line = wrapped_lines(clean(parts), columns(sys.stderr))
     # If the terminal was closed, notes are lost and the work continues.
     with suppress(OSError):
         if "tqdm" in sys.modules:

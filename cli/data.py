@@ -66,7 +66,10 @@ def data(
     with placed(loaded):
         root = data_folder(config, data_dir, config.data.root)
         found = report(config, root, downloading.policy(offline))
-    console.say(json.dumps(found.to_json(), indent=1) if as_json else as_text(found))
+    if as_json:
+        console.say(json.dumps(found.to_json(), indent=1))
+    else:
+        console.tell(as_text(found, console.width()))
     # The rows of a table are no pictures.
     if no_sheet or (save is None and config.data.dataset.type == "table"):
         return

@@ -49,7 +49,7 @@ def doctor(as_json: bool, data_dir: Path | None, runs_dir: Path | None) -> int:
 
     def say(*parts: str) -> None:
         try:
-            console.say(*parts)
+            console.tell(*parts)
         except BrokenPipeError:
             # The reader has closed the pipe; the exit status still says if something is missing.
             console.drop_output()

@@ -85,7 +85,7 @@ def evaluate(
     import json
 
     from ..classifier import open_classifier
-    from ..reports.evaluate_text import as_text
+    from ..reports.evaluate_text import WIDTH, as_text
     from . import downloading
 
     plugins.load(plugin)
@@ -96,7 +96,10 @@ def evaluate(
     images, index = model.load_part(part, dataset, data_dir, downloading.policy(offline))
     with console.bar(len(index), "images") as advance:
         result = model.evaluate_part(images, index, part, advance, tta)
-    console.say(json.dumps(result.to_json()) if as_json else as_text(result))
+    if as_json:
+        console.say(json.dumps(result.to_json()))
+    else:
+        console.tell(as_text(result, console.width() or WIDTH))
     if not no_plots:
         _draw(result, images, plots_dir or _plots_dir(model.trained, result), as_json)
 
@@ -129,7 +132,7 @@ def _draw(result: Evaluation, images: ImageSet, folder: Path | None, as_json: bo
             if as_json:
                 console.note(f"drawn: {path}")
             else:
-                console.say(f"drawn     {printable(path)}")
+                console.tell(f"drawn     {printable(path)}")
     except BrokenPipeError:
         # The reader of the output is gone; the plots themselves did not fail.
         raise

@@ -58,7 +58,7 @@ def explain(
     from ..backends.select import open_backend
     from ..configs import load_config, placed
     from ..reports import explain as explaining
-    from ..reports.explain_text import as_text
+    from ..reports.explain_text import WIDTH, as_text
 
     team = several.joined(ranks)
     with nullcontext() if team is None else team.together():
@@ -78,4 +78,5 @@ def explain(
     if as_json:
         console.say(json.dumps(explanation.to_json(), indent=1))
     else:
-        console.say(as_text(replace(explanation, config=loaded.title)))
+        width = console.width() or WIDTH
+        console.tell(as_text(replace(explanation, config=loaded.title), width))

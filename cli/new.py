@@ -41,4 +41,7 @@ def new(folder: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
 
     found = report(folder, output, overwrite)
     write(found, overwrite)
-    console.say(json.dumps(found.to_json()) if as_json else as_text(found))
+    if as_json:
+        console.say(json.dumps(found.to_json()))
+    else:
+        console.tell(as_text(found, console.width()))

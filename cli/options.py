@@ -52,7 +52,8 @@ overrides = click.option(
     multiple=True,
     metavar="KEY.PATH=VALUE",
     shell_complete=completion.keys,
-    help="Change one key of the config, as in optimizer.lr=0.05; repeatable.",
+    help="Change one key of the config, as in optimizer.lr=0.05 or layers.dense_1.units=64; "
+    "repeatable.",
 )
 
 
@@ -147,7 +148,8 @@ trained = _all(
         type=Named(),
         metavar="FILE",
         callback=_either,
-        help="Use this checkpoint, a .safetensors file of a run folder.",
+        help="Use this checkpoint, a .safetensors file of a run folder, or this compressed "
+        "network, a .dnnz file.",
     ),
     runs_dir("runs"),
 )

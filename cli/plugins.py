@@ -98,6 +98,6 @@ def _ask(code: Code) -> None:
         remember(code)
     except OSError as error:
         console.note(
-            f"{state_dir()}: the answer cannot be remembered: {error.strerror}; you will be asked "
+            f"{state_dir()}: the answer cannot be remembered: {error.strerror}; you may be asked "
             "again"
         )

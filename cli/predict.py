@@ -98,7 +98,7 @@ def predict(
     from ..common.errors import DatasetError, UsageError
     from ..common.printable import printable
     from ..datasets import find_pictures
-    from ..reports.predict_text import as_colours, csv_row, wanted
+    from ..reports.predict_text import WIDTH, as_colours, csv_row, wanted
     from ..training.predict import COLUMNS, InputFolder
 
     if as_json and as_csv:
@@ -133,7 +133,7 @@ def predict(
         if min_probability is not None and not answer.sure:
             status = status or _NOT_SURE
         if colours:
-            parts = as_colours(answer, printable(answer.path), best_first)
+            parts = as_colours(answer, printable(answer.path), best_first, console.width() or WIDTH)
             console.say(*(console.Coloured(text) if ours else text for text, ours in parts))
         else:
             write(_shown(answer, as_json, as_csv, best_first))
@@ -163,14 +163,15 @@ def _shown(answer: Prediction, as_json: bool, as_csv: bool, best_first: bool) ->
     import json
 
     from ..common.printable import printable
-    from ..reports.predict_text import as_text, csv_row
+    from ..reports.predict_text import WIDTH, as_text, csv_row
 
     if as_json:
         return json.dumps(answer.to_json())
     if as_csv:
         row = csv_row(answer.to_row())
         return printable(row) if sys.stdout.isatty() else row
-    return as_text(answer, printable(answer.path), best_first, plain=not _has_blocks())
+    width = console.width() or WIDTH
+    return as_text(answer, printable(answer.path), best_first, not _has_blocks(), width)
 
 
 def _write_bytes(line: str) -> None:

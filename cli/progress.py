@@ -14,6 +14,7 @@ from shutil import get_terminal_size
 from time import perf_counter
 from typing import Any
 
+from ..common.cells import columns, wrapped_lines
 from ..common.printable import printable
 from ..reports import training_text
 from ..training.listener import Listener, Progress, Started
@@ -41,9 +42,9 @@ def check_output() -> None:
 
 
 def say(*parts: str) -> None:
-    """Print lines on standard output, as ``console.say`` does, if that can be written."""
+    """Print lines on standard output, as ``console.tell`` does, if that can be written."""
     with _heard_or_not():
-        console.say(*parts)
+        console.tell(*parts)
 
 
 def remark(text: str) -> None:
@@ -176,7 +177,8 @@ class Bar(Lines):
         if self._bar is None:
             return super()._print(*parts)
         with _heard_or_not():
-            self._bar.write(console.clean(parts), file=sys.stdout)
+            text = wrapped_lines(console.clean(parts), columns(sys.stdout))
+            self._bar.write(text, file=sys.stdout)
 
 
 class Quiet(Lines):

@@ -40,9 +40,9 @@ def runs(runs_dir: Path | None, as_json: bool) -> int:
     if as_json:
         console.say(json.dumps([one.to_json() for one in reports]))
     elif reports or faults:
-        console.say(as_text(reports, get_terminal_size().columns))
+        console.tell(as_text(reports, get_terminal_size().columns))
     else:
-        console.say(
+        console.tell(
             f"no run in {printable(folder)} yet; dnnstack train --config digits.yaml creates one"
         )
     return 1 if faults else 0

@@ -61,4 +61,4 @@ def summary(
     if as_json:
         console.say(json.dumps(result.to_json(), indent=1))
     else:
-        console.say(as_text(replace(result, config=loaded.title)))
+        console.tell(as_text(replace(result, config=loaded.title), console.width()))

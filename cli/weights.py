@@ -68,4 +68,7 @@ def weights(
         save_weights(found, save)
         console.note(f"weights written to {save}")
     report = WeightsReport(found, start)
-    console.say(json.dumps(report.to_json(), indent=1) if as_json else report.as_text())
+    if as_json:
+        console.say(json.dumps(report.to_json(), indent=1))
+    else:
+        console.tell(report.as_text(console.width()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+from .cells import cells
 from .printable import printable
 
 
@@ -14,9 +15,22 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The text, made printable; its end is an ellipsis if it is longer than ``width``."""
+    """The text, made printable; its end is an ellipsis if it takes more than ``width`` columns."""
     text = printable(text)
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    if cells(text) <= width:
+        return text
+    if text.isascii():
+        return f"{text[: width - 1]}…"
+    from wcwidth import iter_graphemes
+
+    kept, room = "", width - 1
+    # What is shown as one sign is not cut in two.
+    for sign in iter_graphemes(text):
+        room -= cells(sign)
+        if room < 0:
+            break
+        kept += sign
+    return f"{kept}…"
 
 
 def listed(names: Sequence[str], most: int) -> str:

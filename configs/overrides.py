@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from ..common.text import listed
 from .document import Node, Place, Problem
 from .schema.base import Model, NamedModel, TypedModel
 from .schema.extended import config_model
@@ -27,6 +28,8 @@ _EXCLUSIVE = (
     {"milestones", "milestones_epochs"},
 )
 """Mutually exclusive keys: setting one removes the other of the file."""
+_MOST = 12
+"""Items that a message names."""
 
 
 class _Refused(Exception):
@@ -44,9 +47,17 @@ def is_of_plugins(assignment: str) -> bool:
 
 
 def apply_override(
-    root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
+    root: Node,
+    assignment: str,
+    place: Place,
+    problems: list[Problem],
+    compose: Compose,
+    model: type[Model] | None = None,
 ) -> None:
-    """Apply one ``key.path=value`` to ``root``; append mistakes to ``problems``."""
+    """Apply one ``key.path=value`` to ``root``; append mistakes to ``problems``.
+
+    model: of the document, by default that of a config.
+    """
     key, equals, text = assignment.partition("=")
     *above, last = (part.strip() for part in key.split("."))
     of_block = is_of_block(assignment)
@@ -58,7 +69,7 @@ def apply_override(
         return
     value.key_place = place
     node, whole = root, ".".join(above)
-    models: list[type[Model]] = [config_model()]
+    models: list[type[Model]] = [model or config_model()]
     try:
         for depth, part in enumerate(above):
             if of_block:
@@ -166,10 +177,9 @@ def _default(model: type[Model], key: str, place: Place) -> Node:
 
 
 def _index(items: list[Node], part: str, above: str) -> int:
-    if part.isascii() and part.isdigit():
-        if int(part) < len(items):
-            return int(part)
-        raise _Refused(f"'{above}' has the items 0 to {len(items) - 1}")
+    index = int(part) if part.isascii() and part.isdigit() else None
+    if index is not None and index < len(items):
+        return index
     types = [item.only_key() or item.text for item in items]
     seen: Counter[str] = Counter()
     names = []
@@ -178,6 +188,13 @@ def _index(items: list[Node], part: str, above: str) -> int:
         options = item.child(kind)
         own = options.child("name") if options else None
         names.append(item.label or (own.text if own else f"{kind}_{seen[kind]}"))
+    if index is not None:
+        raise _Refused(
+            f"'{above}' has {len(items)} items, whose index counts from 0; by name they are "
+            f"{listed(names, _MOST)}"
+            if items
+            else f"'{above}' has no items"
+        )
     if part in names:
         return names.index(part)
     if types.count(part) == 1:

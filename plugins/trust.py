@@ -31,12 +31,18 @@ def state_dir() -> Path:
 
 
 def is_trusted(code: Code) -> bool:
-    """Whether the user has allowed this file before."""
-    return _line(code) in _lines()
+    """Whether the user has allowed this file before; not if the record cannot be read."""
+    try:
+        return _line(code) in _lines()
+    except OSError:
+        return False
 
 
 def remember(code: Code) -> None:
-    """Note that the user allows this file from now on. Raises OSError."""
+    """Note that the user allows this file from now on. Raises OSError.
+
+    A record that cannot be read is not replaced: what it allows would be forgotten.
+    """
     folder = state_dir()
     if not os.path.isdir(folder):
         make_folder(folder.parent)
@@ -48,7 +54,10 @@ def remember(code: Code) -> None:
 
 
 def _lines() -> list[str]:
-    """The record; nothing if there is none, or one that others could have written."""
+    """The record; nothing if there is none, or one that others could have written.
+
+    Raises OSError.
+    """
     folder = state_dir()
     try:
         for path in (folder, folder / _RECORD):
@@ -56,7 +65,7 @@ def _lines() -> list[str]:
             if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
                 return []
         return read_regular(folder / _RECORD, _LONGEST).decode("ascii").splitlines()
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return []
 
 

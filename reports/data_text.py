@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..common.printable import paragraph
 from ..common.text import shape_text
 from .data_report import DataReport
-from .units import table
+from .tables import table
 
 _STATES = {
     "verified": "the original, by its SHA-256",
@@ -17,8 +17,11 @@ _STATES = {
 }
 
 
-def as_text(report: DataReport) -> str:
-    """Files, a table of classes, and the pixels' mean and deviation, ready for a config."""
+def as_text(report: DataReport, width: int | None = None) -> str:
+    """Files, a table of classes, and the pixels' mean and deviation, ready for a config.
+
+    Longer names of classes than fit ``width`` are cut.
+    """
     classes = report.images.classes
     lines = [
         f"data set    {report.dataset}: pictures {shape_text(report.shape)}, {len(classes)} classes"
@@ -30,7 +33,7 @@ def as_text(report: DataReport) -> str:
     for at, file in enumerate(report.files):
         title = "files" if at == 0 else ""
         lines.append(f"{title:<11} {file.path.name}: {_STATES[file.state]}")
-    lines += ["", *_table(report), ""]
+    lines += ["", *_table(report, width), ""]
     unit = "pixel / 255" if report.about.scale is None else "value"
     lines += table(
         [
@@ -57,10 +60,10 @@ def _is_standard(report: DataReport) -> bool:
     return seen == ({"0.0000"}, {"1.0000"})
 
 
-def _table(report: DataReport) -> list[str]:
+def _table(report: DataReport, width: int | None) -> list[str]:
     counts = [part.tolist() for part in report.counts.values()]
     rows = zip(report.images.classes, *counts, strict=True)
-    return table([("class", *report.counts), *rows, ("total", *map(sum, counts))])
+    return table([("class", *report.counts), *rows, ("total", *map(sum, counts))], "<>", width)
 
 
 def _numbers(values: Sequence[float]) -> str:

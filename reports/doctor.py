@@ -34,6 +34,7 @@ _PACKAGES = (
     "pyyaml",
     "safetensors",
     "tqdm",
+    "wcwidth",
 )
 
 

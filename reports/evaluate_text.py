@@ -1,61 +1,70 @@
-"""An evaluation as text of at most 80 columns."""
+"""An evaluation as text, in 80 columns or the width of a narrower terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..common.cells import cells, padded
 from ..common.printable import paragraph
 from ..common.text import cut
 from ..training.augmentation import TEST_TIME
 from ..training.evaluate import Evaluation
-from .units import table
+from ..training.intervals import wilson
+from .tables import table
 
-_WIDTH = 80
+WIDTH = 80
 _NAME = 12
 _LONG_NAME = 36
 _CONFUSED = 5
 
 
-def as_text(result: Evaluation) -> str:
+def as_text(result: Evaluation, width: int = WIDTH) -> str:
     """Accuracy and loss, then classes, the most common mistakes, and the confusion matrix.
 
     The matrix is left out if it is too wide.
     """
-    ranks = [f"{k}: {right / result.count:.2%}" for k, right in result.top_k.items() if k > 1]
+    width = min(width, WIDTH)
+    top = {k: right for k, right in result.top_k.items() if k > 1}
+    ranks = [f"{k}: {right / result.count:.2%}" for k, right in top.items()]
+    spans = [f"{k}: {_span(wilson(right, result.count))}" for k, right in top.items()]
     lines = [
         f"{result.checkpoint}",
         f"on {result.dataset}, split {result.part}: {result.count} pictures",
         "",
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
+        f"          {_span(result.interval)}  (95% confidence interval)",
     ]
     if result.tta != "none":
         count = len(TEST_TIME[result.tta].views)
         lines.append(f"tta       {result.tta}: scores averaged over {count} views of each picture")
     if ranks:
         lines.append(f"top-k     {', '.join(ranks)}  (true class among the k likeliest)")
-    lines += [f"loss      {result.loss:.4f}", "", *_classes(result)]
-    matrix = _matrix(result)
+        lines.append(f"          {', '.join(spans)}")
+    lines += [f"loss      {result.loss:.4f}", "", *_classes(result, width)]
+    matrix = _matrix(result, width)
     if matrix is None:
         lines += ["", "(--json has the confusion matrix)"]
     return paragraph([*lines, *_confused(result), *(matrix or [])])
 
 
-def _classes(result: Evaluation) -> list[str]:
+def _classes(result: Evaluation, width: int) -> list[str]:
     rows: list[Sequence[object]] = [
-        ("class", "pictures", "  right", "precision", " recall", "     F1")
+        ("class", "pictures", "right", "precision", "recall", "95% interval", "F1")
     ]
     rates: list[list[float]] = [[], [], []]
     for entry in result.per_class():
         own = [entry[key] for key in ("precision", "recall", "f1")]
         name = cut(entry["label"], _LONG_NAME)
-        rows.append((name, entry["count"], entry["correct"], *map(_share, own)))
+        span = entry["recall_interval"]
+        shares = [_share(own[0]), _share(own[1]), _span(span) if span else "-", _share(own[2])]
+        rows.append((name, entry["count"], entry["correct"], *shares))
         for known, rate in zip(rates, own, strict=True):
             known += [] if rate is None else [rate]
     if all(rates):
-        means = [_share(sum(known) / len(known)) for known in rates]
-        rows.append(("mean", result.count, result.correct, *means))
-    return table(rows)
+        precision, recall, f1 = (_share(sum(known) / len(known)) for known in rates)
+        rows.append(("mean", result.count, result.correct, precision, recall, "", f1))
+    return table(rows, "<>", width)
 
 
 def _confused(result: Evaluation) -> list[str]:
@@ -64,17 +73,17 @@ def _confused(result: Evaluation) -> list[str]:
         return []
     lines = ["", "most confused"]
     names = [cut(name, 16) for name in result.classes]
-    width = max(len(str(count)) for _, _, count in pairs)
+    digits = max(len(str(count)) for _, _, count in pairs)
     for label, answer, count in pairs:
         share = count / int(result.confusion[label].sum())
         lines.append(
-            f"  {count:>{width}} x  {names[label]} taken for {names[answer]}  "
+            f"  {count:>{digits}} x  {names[label]} taken for {names[answer]}  "
             f"({share:.1%} of {names[label]})"
         )
     return lines
 
 
-def _matrix(result: Evaluation) -> list[str] | None:
+def _matrix(result: Evaluation, width: int) -> list[str] | None:
     """The matrix, with the classes' names above its columns, or their numbers if it is too wide."""
     names = [cut(name, _NAME) for name in result.classes]
     numbers = [str(index) for index in range(len(names))]
@@ -84,19 +93,23 @@ def _matrix(result: Evaluation) -> list[str] | None:
         if heads is numbers and names != numbers:
             names = [f"{name} {number}" for name, number in zip(names, numbers, strict=True)]
             note = ", by number"
-        left = max(map(len, names))
-        cell = 2 + max(digits, *map(len, heads))
-        if left + cell * len(names) <= _WIDTH:
+        left = max(map(cells, names))
+        cell = 2 + max(digits, *map(cells, heads))
+        if left + cell * len(names) <= width:
             break
     else:
         return None
     lines = ["", f"confusion: a row is a true class, a column what the network answered{note}", ""]
-    lines.append(" " * left + "".join(f"{head:>{cell}}" for head in heads))
+    lines.append(" " * left + "".join(padded(head, cell, ">") for head in heads))
     for name, row in zip(names, result.confusion.tolist(), strict=True):
         # Most cells are zero; with dots the mistakes stand out.
-        cells = "".join(f"{number or '.':>{cell}}" for number in row)
-        lines.append(f"{name:>{left}}{cells}")
+        numbered = "".join(f"{number or '.':>{cell}}" for number in row)
+        lines.append(padded(name, left, ">") + numbered)
     return lines
+
+
+def _span(interval: Sequence[float]) -> str:
+    return f"{interval[0]:.2%} to {interval[1]:.2%}"
 
 
 def _share(value: float | None) -> str:

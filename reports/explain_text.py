@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..common.cells import cells, padded
 from ..common.printable import paragraph, printable
 from ..common.text import shape_text, versions_text
 from ..graph.graph import Op
@@ -13,18 +14,20 @@ from ..layers.layer import Layer
 from .explain import Call, Explanation, Operation, WholeStep, ratio
 from .units import quantity
 
-_WIDTH = 79
+WIDTH = 79
 # Widths of FLOP, bytes, time, fraction of the limit.
 _COLUMNS = (8, 8, 11, 9)
 _GAINS = 5
+_NARROWEST = 60
 
 
 class _Page:
     """Rows with a text on the left and figures on the right, which have ``titles``."""
 
-    def __init__(self, *titles: str) -> None:
+    def __init__(self, width: int, *titles: str) -> None:
         self.titles = titles
-        self.left = _WIDTH - sum(_COLUMNS[: len(titles)])
+        self.width = width
+        self.left = width - sum(_COLUMNS[: len(titles)])
 
     def row(self, left: str, figures: Sequence[str] = ()) -> list[str]:
         """One line, or two if the text on the left leaves no room for the figures."""
@@ -33,17 +36,24 @@ class _Page:
         room = self.left + len(columns) - len(columns.lstrip())
         if not columns:
             return [left.rstrip()]
-        if len(left) < room:
-            return [f"{left:<{room}}{columns.lstrip()}"]
+        if cells(left) < room:
+            return [padded(left, room) + columns.lstrip()]
         return [left.rstrip(), " " * room + columns.lstrip()]
 
 
-def as_text(explanation: Explanation) -> str:
-    """The whole explanation, in 79 columns except for longer words; times only if measured."""
+def as_text(explanation: Explanation, width: int = WIDTH) -> str:
+    """The whole explanation; times only if measured.
+
+    It takes 79 columns, or those of a narrower terminal, except for longer words.
+    """
     measured = explanation.limits is not None
-    page = _Page("FLOP", "bytes", *(("time", "of limit") if measured else ()))
+    page = _Page(
+        max(min(width, WIDTH), _NARROWEST),
+        *("FLOP", "bytes"),
+        *(("time", "of limit") if measured else ()),
+    )
     layers = {layer.name: layer for layer in explanation.network.every_layer()}
-    lines = [*_introduction(explanation), ""]
+    lines = [*_introduction(explanation, page.width), ""]
     for at, (name, members) in enumerate(explanation.by_layer().items()):
         lines += page.row(_heading(name, layers), page.titles if at == 0 else ())
         lines += [*_body(members, page), ""]
@@ -77,23 +87,27 @@ def _closing(explanation: Explanation, step: WholeStep, page: _Page) -> list[str
     for member in gains:
         layers = ", ".join(dict.fromkeys(origin.layer for origin in member.op.origin))
         title = f"{member.op.name} of {layers}, {member.origin.phase}"
-        title = textwrap.shorten(title, _WIDTH - 2, placeholder=" ...")
+        title = textwrap.shorten(title, page.width - 2, placeholder=" ...")
         figures = ("", "", _time(member.seconds), _percent(member.limit_seconds, member.seconds))
         lines += page.row(f"  {title}", figures)
     return lines
 
 
-def _introduction(explanation: Explanation) -> list[str]:
+def _introduction(explanation: Explanation, width: int) -> list[str]:
     versions = versions_text(explanation.versions)
     lines = [
         *textwrap.wrap(
             f"A training step of {printable(explanation.config)}, batch {explanation.batch_size}",
-            _WIDTH,
+            width,
             break_long_words=False,
             break_on_hyphens=False,
         ),
         *textwrap.wrap(
-            f"backend {explanation.backend}: {versions}", _WIDTH, subsequent_indent="  "
+            f"backend {explanation.backend}: {versions}",
+            width,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
         ),
     ]
     limits = explanation.limits
@@ -123,13 +137,13 @@ def _body(members: Iterable[Operation], page: _Page) -> list[str]:
         if len(title) < page.left:
             lines += page.row(title, _figures(member))
         else:
-            lines += [*page.row(f"  {shown:<9} {name}", _figures(member)), *_indented(shapes)]
-        lines += _notes(member)
+            lines += [*page.row(f"  {shown:<9} {name}", _figures(member)), *_indented(shapes, page)]
+        lines += _notes(member, page)
         several = len(member.calls) > 1
         for call, times in _repeated(member.calls):
             lines += _call_lines(call, times, several, page)
         if not member.calls:
-            lines.append(_indented("no call: nothing to compute or move")[0])
+            lines.append(_indented("no call: nothing to compute or move", page)[0])
     return lines
 
 
@@ -145,19 +159,19 @@ def _shapes(op: Op) -> str:
     return f"{', '.join(shape_text(t.shape) for t in inputs)} -> {outputs}"
 
 
-def _notes(member: Operation) -> list[str]:
+def _notes(member: Operation, page: _Page) -> list[str]:
     updated = [t.name.rpartition(".")[0] for t in member.op.writes() if t.role == "parameter"]
     if updated:
-        return _indented(f"all at once: {', '.join(dict.fromkeys(updated))}")
+        return _indented(f"all at once: {', '.join(dict.fromkeys(updated))}", page)
     if len(member.replaced) > 1:
         parts = " + ".join(_part(member.op, source) for source in member.replaced)
-        return _indented(f"fused: {parts}")
+        return _indented(f"fused: {parts}", page)
     if member.replaced:
         was = member.replaced[0]
         before, after = was.writes()[0], member.op.writes()[0]
         if before.shape != after.shape:
-            return _indented(f"moved: without fusion it works on {shape_text(before.shape)}")
-        return _indented("moved: without fusion it is at another place in the list")
+            return _indented(f"moved: without fusion it works on {shape_text(before.shape)}", page)
+        return _indented("moved: without fusion it is at another place in the list", page)
     return []
 
 
@@ -195,17 +209,17 @@ def _call_lines(call: Call, times: int, several: bool, page: _Page) -> list[str]
     figures = ("", "", _time(call.seconds)) if several else ()
     whole = f"{head} {implementation}".rstrip()
     row = page.row(whole, figures)
-    if len(row) == 1 and len(whole) <= _WIDTH:
-        return [*row, *_filled(arguments, 14)]
-    rest = _indented(implementation, 14) if implementation else []
-    return [*page.row(head, figures), *rest, *_filled(arguments, 14)]
+    if len(row) == 1 and len(whole) <= page.width:
+        return [*row, *_filled(arguments, 14, page)]
+    rest = _indented(implementation, page, 14) if implementation else []
+    return [*page.row(head, figures), *rest, *_filled(arguments, 14, page)]
 
 
-def _filled(items: Sequence[str], margin: int) -> list[str]:
+def _filled(items: Sequence[str], margin: int, page: _Page) -> list[str]:
     """Items in lines; only an item longer than a line is broken."""
     lines: list[str] = []
     for item in items:
-        if lines and margin + len(lines[-1]) + len(item) + 3 <= _WIDTH:
+        if lines and margin + len(lines[-1]) + len(item) + 3 <= page.width:
             lines[-1] += f", {item}"
         else:
             lines.append(item)
@@ -213,10 +227,10 @@ def _filled(items: Sequence[str], margin: int) -> list[str]:
     return [" " * margin + line + end for line, end in zip(lines, ends, strict=True)]
 
 
-def _indented(text: str, margin: int = 12) -> list[str]:
+def _indented(text: str, page: _Page, margin: int = 12) -> list[str]:
     prefix = " " * margin
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_on_hyphens=False
+        text, page.width, initial_indent=prefix, subsequent_indent=prefix, break_on_hyphens=False
     )
 
 

@@ -17,7 +17,7 @@ from ..configs import parse_config
 from ..configs.validate import safe_name
 from ..datasets.survey import Survey, survey
 from .new_config import TEST_FRACTION, NewConfig, as_lines, new_config
-from .units import table
+from .tables import table
 
 _BROKEN, _CLASSES = 5, 30
 
@@ -99,8 +99,8 @@ def write(made: NewReport, overwrite: bool = False) -> None:
         ) from None
 
 
-def as_text(made: NewReport) -> str:
-    """What was found, what was chosen and why, and the next command."""
+def as_text(made: NewReport, width: int | None = None) -> str:
+    """What was found, what was chosen and why, and the next command; tables fit ``width``."""
     found, sizes = made.found, made.sizes
     looked = len(found.looks)
     of = "" if found.examined >= found.count else f", by {found.examined:,} of them"
@@ -126,9 +126,9 @@ def as_text(made: NewReport) -> str:
             f"few         the class {name} has {fewest} pictures; what is learned from fewer than "
             "20 says little"
         )
-    lines += ["", *_counts(found), ""]
+    lines += ["", *_counts(found, width), ""]
     chosen = as_lines(made.config.choices)
-    lines += table([("chosen", "", ""), *chosen], "<")
+    lines += table([("chosen", "", ""), *chosen], "<", width, prose=True)
     lines += [
         "",
         f"written     {made.output}",
@@ -137,11 +137,11 @@ def as_text(made: NewReport) -> str:
     return paragraph(lines)
 
 
-def _counts(found: Survey) -> list[str]:
+def _counts(found: Survey, width: int | None) -> list[str]:
     columns = [("class", *found.classes), ("pictures", *found.counts)]
     if found.test_counts is not None:
         columns = [*columns[:1], ("train", *found.counts), ("test", *found.test_counts)]
     rows = list(zip(*columns, strict=True))
-    shown = table(rows[: _CLASSES + 1])
+    shown = table(rows[: _CLASSES + 1], "<>", width)
     hidden = len(rows) - len(shown)
     return [*shown, f"and {hidden} more classes"] if hidden else shown

@@ -59,7 +59,9 @@ def draw_curves(run: Path, notice: Callable[[str], None], durable: bool = True) 
             return None
         atomic_write(run / CURVES, _png(points, run.name), durable)
     except Exception as error:
-        reason = cut(f"{type(error).__name__}: {error}", _LONGEST_REASON)
+        # The message of the system would name the file again.
+        named = error.strerror if isinstance(error, OSError) else None
+        reason = cut(named or f"{type(error).__name__}: {error}", _LONGEST_REASON)
         notice(f"{run / CURVES}: the curves were not drawn ({reason})")
         return None
     return run / CURVES

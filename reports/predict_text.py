@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.cells import cells, padded
 from ..common.printable import paragraph
 from ..common.text import cut
 from ..datasets import as_image
@@ -19,9 +20,11 @@ from ..training.predict import Answer, Prediction
 if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
-_WIDTH = 80
+WIDTH = 80
 _LABEL = 16
 _GAP = "  "
+# The least width of the chart; a narrower terminal breaks its lines.
+_LEAST = 24
 # The greatest width of a picture in characters.
 _COLUMNS = 32
 # Up to this number of classes, all are shown, in their own order.
@@ -37,48 +40,50 @@ def wanted(classes: int, top: int | None) -> int:
 
 
 def as_text(
-    prediction: Prediction, name: str, best_first: bool = False, plain: bool = False
+    prediction: Prediction,
+    name: str,
+    best_first: bool = False,
+    plain: bool = False,
+    width: int = WIDTH,
 ) -> str:
-    """A headline, then the picture and the chart of its answers side by side, 80 columns.
+    """A headline, then the picture and the chart of its answers side by side.
 
     Answers are in the order of the classes, or ``best_first``. ``plain``: ASCII only.
     """
     left = blocks(prediction.picture.image)
-    width = max(map(len, left))
-    lines = _lines(prediction, name, best_first, width, len(left))
-    headline, *rest = lines
-    rows = [f"{row:<{width}}" for row in left] + [" " * width] * (len(rest) - len(left))
+    taken = max(map(len, left))
+    headline, *rest = _lines(prediction, name, best_first, taken, len(left), width)
+    rows = [f"{row:<{taken}}" for row in left] + [" " * taken] * (len(rest) - len(left))
     beside = [f"{row}{text}".rstrip() for row, text in zip(rows, rest, strict=True)]
     text = paragraph(_stripped([headline, *beside]))
     return _to_ascii(text) if plain else text
 
 
 def as_colours(
-    prediction: Prediction, name: str, best_first: bool = False
+    prediction: Prediction, name: str, best_first: bool = False, width: int = WIDTH
 ) -> list[tuple[str, bool]]:
     """The same with the picture in its colours, for a terminal that has 24 bits of them.
 
     Texts in order, each with whether it is ours and may hold escape sequences.
     """
-    left, width = colour_blocks(prediction.picture.image)
-    headline, *rest = _lines(prediction, name, best_first, width, len(left))
+    left, taken = colour_blocks(prediction.picture.image)
+    headline, *rest = _lines(prediction, name, best_first, taken, len(left), width)
     parts = [(paragraph([headline, ""]), False)]
     for at, text in enumerate(rest):
-        row = left[at] if at < len(left) else " " * width
+        row = left[at] if at < len(left) else " " * taken
         parts += [(row, True), (paragraph([text.rstrip(), ""]), False)]
     return parts
 
 
 def _lines(
-    prediction: Prediction, name: str, best_first: bool, width: int, height: int
+    prediction: Prediction, name: str, best_first: bool, taken: int, height: int, width: int
 ) -> list[str]:
-    """The headline, then what stands beside a picture of so many columns, on at least so many
-    lines."""
+    """The headline, then what stands beside a picture that takes so many columns and lines."""
     best = prediction.best
     answers = list(prediction.top)
     if not best_first:
         answers.sort(key=lambda answer: answer.index)
-    room = _WIDTH - width - len(_GAP)
+    room = max(min(width, WIDTH) - taken - len(_GAP), _LEAST)
     steps = ", ".join(prediction.preprocessing).replace("_", " ") or "used as it is"
     right = [*_chart(answers, best, room), "", *textwrap.wrap(steps, room)]
     headline = f"{best.label}  {best.probability:.1%}"
@@ -150,13 +155,14 @@ def _reduced(image: NDArray[np.uint8]) -> PilImage:
 def _chart(answers: Sequence[Answer], best: Answer, width: int) -> list[str]:
     """A line for each answer: label, probability, bar; an arrow at the best."""
     labels = [cut(answer.label, _LABEL) for answer in answers]
-    column = max(map(len, labels))
+    column = max(map(cells, labels))
     room = width - column - len("  100.0%  ")
     lines = []
     for label, answer in zip(labels, answers, strict=True):
         arrow = ">" if answer == best else " "
         bar = _bar(answer.probability, room)
-        lines.append(f"{arrow} {label:>{column}} {answer.probability:6.1%} {bar}".rstrip())
+        named = f"{arrow} {padded(label, column, '>')}"
+        lines.append(f"{named} {answer.probability:6.1%} {bar}".rstrip())
     return lines
 
 

@@ -12,11 +12,10 @@ from ..common.errors import CheckpointError
 from ..common.files import read_regular
 from ..common.locks import is_locked
 from ..common.printable import paragraph
-from ..common.text import cut
 from ..common.typed_json import Count, Finite, Name, from_json
 from ..training.records.run_log import LOG, LONGEST
 from ..training.records.runs import LOCK, NO_RECORD, config_name, list_runs
-from .units import table
+from .tables import table
 
 # No training takes 100,000 hours.
 _NEVER = 3.6e8
@@ -133,13 +132,9 @@ def _entries(log: Path) -> Iterator[_Line]:
 def as_text(reports: list[RunReport], width: int = 80) -> str:
     """A table with one run per line; long names are cut to fit the width."""
     head = ("run", "state", "best", "step", "time", "config")
-    rows = [head, *(_row(one) for one in reports)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     # Run and config share the width that the other columns leave.
-    room = max(width - sum(widths[1:5]) - 2 * (len(head) - 1), 16)
-    widths[5] = min(widths[5], max(room - widths[0], room // 3))
-    widths[0] = min(widths[0], room - widths[5])
-    return paragraph(table([list(map(cut, row, widths)) for row in rows], "<<>>><"))
+    rows = table([head, *map(_row, reports)], "<<>>><", width, {0: 2, 5: 1})
+    return paragraph(rows)
 
 
 def _row(one: RunReport) -> tuple[str, ...]:

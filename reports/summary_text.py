@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..common.cells import cells
 from ..common.printable import paragraph
 from ..common.text import shape_text
 from .summary import Memory, NetworkSummary, Row
-from .units import bytes_text, digits, quantity, table
+from .tables import table
+from .units import bytes_text, digits, quantity
 
 if TYPE_CHECKING:
     from ..backends.cuda.memory_plan import MemoryPlan
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 _HEAD = ("layer", "output", "parameters", "MFLOP", "weights", "activation")
 
 
-def as_text(summary: NetworkSummary) -> str:
-    """The table, its totals and their meaning; within 80 columns for names of usual length."""
+def as_text(summary: NetworkSummary, width: int | None = None) -> str:
+    """The table, its totals and their meaning; longer names than fit ``width`` are cut."""
     loss = summary.rows[-1]
     rows = [
         (
@@ -38,8 +40,8 @@ def as_text(summary: NetworkSummary) -> str:
         bytes_text(summary.training.parameters),
         bytes_text(summary.training.activations),
     )
-    head, *body, foot = table([_HEAD, *rows, total], "<<>")
-    rule = "-" * len(head)
+    head, *body, foot = table([_HEAD, *rows, total], "<<>", width)
+    rule = "-" * cells(head)
     lines = [
         f"{summary.config}: {summary.dataset}, pictures {shape_text(summary.input_shape)}, "
         f"{len(summary.classes)} classes, {loss.type}",

@@ -1,10 +1,8 @@
-"""Human-readable numbers, and tables of them."""
+"""Human-readable numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from ..common.printable import printable
 
 
 def quantity(value: float) -> str:
@@ -27,19 +25,3 @@ def _scaled(value: float, step: int, units: Sequence[str]) -> str:
 def digits(value: float) -> int:
     """The number of decimals with which a number from 1 to 999 has three digits."""
     return 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-
-
-def table(rows: Sequence[Sequence[object]], align: str = "<>") -> list[str]:
-    """The rows as lines, each column as wide as its widest cell, with two spaces between.
-
-    Cells are made printable.
-
-    align: ``<`` or ``>`` for each column; the last sign holds for all columns that follow.
-    """
-    cells = [list(map(printable, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    signs = align.ljust(len(widths), align[-1])
-    return [
-        "  ".join(f"{c:{a}{w}}" for c, a, w in zip(row, signs, widths, strict=False)).rstrip()
-        for row in cells
-    ]

@@ -7,12 +7,10 @@ from math import prod
 from typing import Any
 
 from ..common.printable import paragraph
-from ..common.text import cut, shape_text
+from ..common.text import shape_text
 from ..training.weights.source import Source
 from ..training.weights.start import Start
-from .units import table
-
-_WIDEST = 44
+from .tables import table
 
 
 @dataclass(frozen=True)
@@ -40,12 +38,15 @@ class WeightsReport:
                 found[key] = [each.to_json() for each in differences]
         return found
 
-    def as_text(self) -> str:
-        """A line for each array, then, with a network, one for each difference."""
+    def as_text(self, width: int | None = None) -> str:
+        """A line for each array, then, with a network, one for each difference.
+
+        Longer names than fit ``width`` are cut.
+        """
         ours = self._ours()
         rows = [
             (
-                cut(name, _WIDEST),
+                name,
                 shape_text(each.shape) or "1",
                 each.dtype,
                 ours.get(name, "-") if self.start is not None else "",
@@ -58,7 +59,7 @@ class WeightsReport:
             str(self.source.path),
             f"SHA-256 {self.source.sha256}",
             "",
-            *table([heads, *rows], "<><"),
+            *table([heads, *rows], "<><", width, {0: 1, 3: 1}),
             "",
             f"{len(rows)} arrays, {numbers:,} numbers",
         ]

@@ -25,7 +25,7 @@ SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("
 PRINTS = {
     "api/fitting.py": 1,  # with verbose, made printable
     "cli/__init__.py": 3,  # constants, and the name of a package
-    "cli/console.py": 5,
+    "cli/console.py": 6,
     "cli/predict.py": 1,  # the bytes of CSV, not on a terminal
     "cli/progress.py": 1,  # above the bar, through console.clean
     "cli/signals.py": 1,  # a constant
@@ -37,6 +37,7 @@ OWN_LINES = {
     "backends/tuning.py": "hashed",
     "cli/console.py": "a warning: its parts are made printable",
     "cli/options.py": "help",
+    "common/cells.py": "a text that is made printable already",
     "common/locks.py": "a file",
     "common/printable.py": "itself",
     "configs/generated.py": "a file",

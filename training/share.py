@@ -23,9 +23,8 @@ def allowed_ranks(parts: int) -> tuple[int, ...]:
 
     A branch has as many parts as a power of two.
     """
-    branches = (parts // ranks for ranks in range(1, parts + 1) if parts % ranks == 0)
-    found = {parts // branch for branch in branches if branch.bit_count() == 1}
-    return tuple(sorted(found | {1}))
+    powers = (1 << exponent for exponent in range(parts.bit_length()))
+    return tuple(sorted({1, *(parts // branch for branch in powers if parts % branch == 0)}))
 
 
 def check_ranks(parts: int, ranks: int) -> None:

@@ -25,6 +25,7 @@ from ...common.options import (
     some_of,
 )
 from .base import Epochs, Model, Threads, checked, problem
+from .compression import PruneConfig, ShareConfig
 from .datasets import Dataset, Folder
 from .init_from import InitFrom
 from .layer_base import LayerConfig
@@ -255,6 +256,8 @@ class RunConfig(Model):
         Patterns | None,
         "Layers that stay as they are, by name; * and ? stand for any text.",
     ] = None
+    prune: Annotated[PruneConfig | None, "Weights that are 0 and stay 0; default: none."] = None
+    share: Annotated[ShareConfig | None, "Weights that share a few values; default: none."] = None
     loss: Annotated[Loss, "The function that training minimises."] = CROSS_ENTROPY
     optimizer: Annotated[Optimizer, "How the parameters are updated."]
     schedule: Annotated[Schedule, "How the learning rate changes."] = FIXED

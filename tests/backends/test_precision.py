@@ -49,6 +49,7 @@ WITHOUT = {
     "JoinNorms",
     "KeepMetrics",
     "KeepStatistics",
+    "Mask",
     "Metrics",
     "MoveStatistics",
     "MuonUpdate",
@@ -58,8 +59,10 @@ WITHOUT = {
     "Rbf",
     "RbfBackward",
     "Reshape",
+    "ShareWeights",
     "SkipParts",
     "Slice",
+    "SumShared",
     "Views",
 }
 

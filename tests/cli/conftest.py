@@ -7,13 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from ..support.forking import Commands
+
 Result = subprocess.CompletedProcess[str]
 Run = Callable[..., Result]
+SUPPORT = Path(__file__).parents[1] / "support"
 
 # An odd batch for evaluation leaves a partial last one in every split.
 TINY = """\
@@ -55,8 +59,8 @@ def command() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def run_in(environment: dict[str, str], command: list[str]) -> Run:
-    """Run the command in a folder."""
+def start_in(environment: dict[str, str], command: list[str]) -> Run:
+    """Run the command in a folder, as a process that imports what it needs."""
 
     def run(folder: Path, *arguments: str) -> Result:
         return subprocess.run(
@@ -69,6 +73,13 @@ def run_in(environment: dict[str, str], command: list[str]) -> Run:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def run_in(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Run the command in a folder, as a child of a process that has imported everything."""
+    with closing(Commands(environment, tmp_path_factory.mktemp("commands"))) as commands:
+        yield lambda folder, *arguments: commands.run(folder, arguments, environment)
 
 
 @pytest.fixture
@@ -99,7 +110,7 @@ def child(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
     """Run a command line in a forked child, numpy alone; options are those of ``children.py``."""
     out = tmp_path_factory.mktemp("child") / "out.txt"
     with subprocess.Popen(
-        [sys.executable, "-W", "error", str(Path(__file__).parents[1] / "support" / "children.py")],
+        [sys.executable, "-W", "error", str(SUPPORT / "children.py")],
         env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -122,11 +133,11 @@ def child(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def trained(run_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def trained(start_in: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with ``tiny.yaml`` and its finished run, to be read and not written."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    done = run_in(folder, "train", "--config", "tiny.yaml", "--device", "numpy")
+    done = start_in(folder, "train", "--config", "tiny.yaml", "--device", "numpy")
     assert done.returncode == 0, done.stderr
     yield folder
     assert [path.name for path in (folder / "runs").glob("tiny*")] == ["tiny"]

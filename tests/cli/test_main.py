@@ -15,11 +15,13 @@ from dnnstack import cli
 from dnnstack.cli import main as entrance
 from dnnstack.common.errors import ConfigError, UsageError
 
+from ..support.picture_folders import paint
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COMMANDS = [
-    *("train", "eval", "predict", "new", "runs", "weights", "data", "summary", "explain", "config"),
-    "doctor",
+    *("train", "eval", "predict", "compress", "new", "runs", "weights", "data", "summary"),
+    *("explain", "config", "doctor"),
 ]
 
 _HELP = """
@@ -114,6 +116,30 @@ def test_a_bug_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyP
     _raising(error, monkeypatch)
     with pytest.raises(type(error), match="a bug"):
         entrance.main(["fail"])
+
+
+def test_every_command_finds_what_it_needs(start_in: Run, trained: Path, tmp_path: Path) -> None:
+    """In a process of its own; other tests run commands where all modules are imported."""
+    for number in range(8):
+        paint(tmp_path / "pictures" / "ab"[number % 2] / f"{number}.png", number)
+    config, run = str(trained / "tiny.yaml"), str(trained / "runs" / "tiny")
+    source = ("--config", config)
+    for words in (
+        ("train", *source, "--device", "numpy", "--set", "train.max_steps=1"),
+        ("eval", "--run", run, "--plots-dir", "plots"),
+        ("predict", "--run", run, "--save-input", "seen", "pictures/a/0.png"),
+        ("new", "pictures"),
+        ("runs",),
+        ("weights", "tiny"),
+        ("data", *source, "--save", "sheet.png"),
+        ("summary", *source),
+        ("explain", *source),
+        ("config", *source),
+        ("doctor", "--data-dir", "pictures"),
+    ):
+        done = start_in(tmp_path, *words)
+        assert done.returncode == 0, (words, done.stderr)
+        assert done.stdout, words
 
 
 def test_a_reader_that_goes_away_is_no_error(

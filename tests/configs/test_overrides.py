@@ -106,7 +106,11 @@ def test_nothing_else_changes() -> None:
             "nesterov, weight_decay, weight_decay_on, clip_norm, groups, ema, lookahead",
         ),
         ("optimizer.lr=yes", "optimizer.lr: expected a number (got 'yes')"),
-        ("layers.6=relu", "layers.6: 'layers' has the items 0 to 5"),
+        (
+            "layers.6=relu",
+            "layers.6: 'layers' has 6 items, whose index counts from 0; by name they "
+            "are conv2d_1, relu_1, conv2d_2, leaky_relu_1, flatten_1, output",
+        ),
         (
             "layers.conv2d.filters=3",
             "layers.conv2d.filters: 'layers' has several of type 'conv2d': conv2d_1, conv2d_2",

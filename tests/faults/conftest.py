@@ -121,6 +121,7 @@ def player(shim: Path | None, home: Path) -> Iterator[Play]:
             fault: dict[str, int] | None = None,
             data: bool = False,
             out: Path | None = None,
+            answer: str = "",
         ) -> Ended:
             nothing = {"number": 0, "action": 0, "error": 0, "lasting": 0, "kinds": kinds(EVERY)}
             job = {
@@ -132,6 +133,7 @@ def player(shim: Path | None, home: Path) -> Iterator[Play]:
                 "trace": str(home / "trace"),
                 "fault": fault or nothing,
                 "data": data,
+                "answer": answer,
             }
             code = os.waitstatus_to_exitcode(ask(job))
             texts = (Path(job[name]).read_text("utf-8") for name in ("out", "err"))

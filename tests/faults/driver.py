@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import dnnstack.training.records.resume  # noqa: F401  # imported before the fork
+from consent import Typed  # beside this script
 from dnnstack.cli.main import main
 from dnnstack.reports import plots
-from layer import Layer  # beside this script
+from layer import Layer
 from tqdm import tqdm
 
 SHIM = ctypes.CDLL(None)
@@ -45,6 +46,12 @@ def enter(job: dict[str, Any]) -> None:
     """Take the job's folders and outputs."""
     os.chdir(job["cwd"])
     os.environ["DNNSTACK_CACHE"] = str(Path(job["root"]) / "cache")
+    os.environ["XDG_STATE_HOME"] = str(Path(job["root"]) / "state")
+    if job.get("answer"):
+        # As on a wide terminal without colours.
+        os.environ.update(TERM="dumb", COLUMNS="9999")
+        sys.stdin = Typed(job["answer"])
+        sys.stderr.isatty = lambda: True  # type: ignore[method-assign]
     for number, name in ((1, "out"), (2, "err")):
         opened = os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(opened, number)

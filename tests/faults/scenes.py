@@ -19,6 +19,7 @@ from dnnstack.training.records.state import State
 from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint, tensors_path
 from safetensors.numpy import save_file
 
+from . import consent
 from .calls import KILLS, WRITING, Call
 from .conftest import Ended, Play, make_root
 
@@ -48,6 +49,7 @@ class Scene:
     argv: tuple[str, ...]
     again: tuple[str, ...] = ()
     out: str = ""
+    answer: str = ""
     devices: tuple[str, ...] = ("numpy",)
 
     @property
@@ -85,6 +87,7 @@ SCENES = {
         Scene("runs", "kept", ("runs", "--json")),
         Scene("new", "warm", ("new", "photos", "--output", NEW)),
         Scene("weights", "kept", ("weights", "runs/net", "--save", WEIGHTS)),
+        Scene("consent", "asked", ("config", "--config", consent.CONFIG), answer="yes\n"),
     )
 }
 
@@ -162,8 +165,8 @@ class Stage:
     def run(self, scene: Scene, root: Path, again: bool = False, **options: Any) -> Ended:
         argv = scene.again if again else scene.argv
         out = root / scene.out if scene.out else None
-        given = () if scene.argv[0] in ("runs", "data", "new", "weights") else self._device
-        return self._play(root, *argv, *given, out=out, **options)
+        given = self._device if scene.trains or scene.argv[0] in ("eval", "predict") else ()
+        return self._play(root, *argv, *given, out=out, answer=scene.answer, **options)
 
     def fresh(self, scene: Scene) -> Path:
         """A new copy of a scene's starting folder; that of the last case is deleted."""
@@ -212,6 +215,8 @@ class Stage:
             return root
         if name == "bare":
             make_root(root)
+        elif name == "asked":
+            consent.prepare(self._copy(self._start("bare"), root.name), root / WORK)
         elif name == "begun":
             self._begin(root)
         elif name == "weights":
@@ -257,7 +262,8 @@ def reported(calls: list[Call]) -> int:
 def check_text(ended: Ended, name: str) -> None:
     """Every error is one line that names a file that failed, and there is one if it ends so."""
     assert "Traceback" not in ended.err, ended.err
-    lines = ended.err.splitlines()
+    # What is typed after the question ends its line.
+    lines = ended.err.replace(consent.QUESTION, "").splitlines()
     assert all(line.startswith(("dnnstack: ", "  ")) for line in lines), ended.err
     errors = [line for line in lines if _REPORTED.fullmatch(line)]
     assert bool(errors) == (ended.status != 0), ended.err
@@ -342,6 +348,11 @@ def check_reading(stage: Stage, scene: Scene, root: Path, ended: Ended) -> None:
     """After a fault: the run is untouched, every file written is whole or absent."""
     want = stage.undisturbed(scene)
     before, after = folder_content(stage._start(scene.start)), folder_content(root)
+    if scene.name == "consent":
+        # The record has the path of this folder.
+        consent.check_consent(root, root / WORK, ended.status, ended.err)
+        after[str(consent.RECORD)] = before[str(consent.RECORD)]
+        want.files[str(consent.RECORD)] = before[str(consent.RECORD)]
     if scene.name == "new" and "\nunreadable " in ended.out:
         # The config is for the pictures that could be read, and says what becomes of the others.
         assert "on_error: skip" in (root / WORK / NEW).read_text(encoding="utf-8")

@@ -10,10 +10,12 @@ import os
 import pytest
 
 from .arithmetic import ARITHMETIC
+from .compression import COMPRESSION
 from .data import DATA
 from .devices import DEVICES
 from .interface import INTERFACE
 from .mutant import LONG, TESTS, Copy, Mutant, installed, ran
+from .plugins import PLUGINS
 from .ranks import RANKS
 from .records import RECORDS
 from .training import TRAINING
@@ -28,6 +30,8 @@ LISTS = {
     "devices": DEVICES,
     "weights": WEIGHTS,
     "ranks": RANKS,
+    "plugins": PLUGINS,
+    "compression": COMPRESSION,
 }
 MUTANTS = tuple(mutant for each in LISTS.values() for mutant in each)
 _ALWAYS = (

@@ -57,6 +57,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def here(folder: Path, *arguments: str, answer: str | None = None, typed: str = "") -> Done:
         monkeypatch.chdir(folder)
+        # On a terminal no line of a message is broken.
+        monkeypatch.setenv("COLUMNS", "9999")
         keys = io.StringIO(typed if answer is None else f"{answer}\n")
         monkeypatch.setattr("sys.stdin", keys)
         if answer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import shutil
@@ -190,6 +191,24 @@ def test_a_record_that_others_could_have_written_is_not_used(folder: Path, mode:
         shutil.move(record, folder / "theirs")
         record.symlink_to(folder / "theirs")
     assert not is_trusted(code)
+
+
+def test_a_record_that_cannot_be_read_allows_nothing_and_is_not_replaced(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(path: Path) -> os.stat_result:
+        raise OSError(errno.EIO, "a bad sector")
+
+    other = shutil.copytree(folder, tmp_path / "other")
+    code, another = (read_plugin(path / "trap.py") for path in (folder, other))
+    remember(code)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "lstat", failing)
+        assert not is_trusted(code)
+        with pytest.raises(OSError, match="a bad sector"):
+            remember(another)
+    assert is_trusted(code)
+    assert not is_trusted(another)
 
 
 def test_a_record_is_private_and_has_a_line_for_a_file(folder: Path) -> None:

@@ -64,6 +64,12 @@ def check_config(config: RunConfig, ranks: int) -> None:
             f"parallel.servers: {parallel.servers} of {ranks} ranks are servers, so none is left "
             "to compute; start more by --ranks, or use fewer servers"
         )
+    for key in ("prune", "share"):
+        if getattr(config, key) is not None:
+            raise ConfigError(
+                f"{key}: servers update the parameters in pieces that do not know of it; leave it "
+                "out, or train without --async"
+            )
     momentum = getattr(optimizer(config).rule, "momentum", 0.0)
     if workers > 1 and momentum > MOST_MOMENTUM and not parallel.any_momentum:
         raise ConfigError(

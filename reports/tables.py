@@ -1,0 +1,57 @@
+"""Tables of text, aligned by the columns that a terminal shows and fitted into its width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..common.cells import cells, padded, wrapped
+from ..common.printable import printable
+from ..common.text import cut
+
+GAP = "  "
+_FIRST = {0: 1}
+_SHORTEST = 8
+
+
+def table(
+    rows: Sequence[Sequence[object]],
+    align: str = "<>",
+    width: int | None = None,
+    names: Mapping[int, int] = _FIRST,
+    prose: bool = False,
+) -> list[str]:
+    """The rows as lines, each column as wide as its widest cell, with two spaces between.
+
+    Cells are made printable. A table that is wider than ``width`` has the cells of its last
+    column continued on further lines if these are ``prose``, else its ``names`` cut, the longest
+    first.
+
+    align: ``<`` or ``>`` for each column; the last sign holds for all columns that follow.
+    names: the columns that may be cut, each with its share of the room; eight signs are left.
+    """
+    texts = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(cells, column)) for column in zip(*texts, strict=True)]
+    signs = align.ljust(len(widths), align[-1])
+    if width is not None and not prose:
+        _shorten(widths, width - len(GAP) * (len(widths) - 1) - sum(widths), names)
+    lines: list[str] = []
+    for row in texts:
+        shown = [
+            padded(cut(text, size), size, sign)
+            for text, size, sign in zip(row, widths, signs, strict=False)
+        ]
+        line = GAP.join(shown).rstrip()
+        if prose and width is not None:
+            lines += wrapped(line, width, cells(GAP.join([*shown[:-1], ""])))
+        else:
+            lines.append(line)
+    return lines
+
+
+def _shorten(widths: list[int], room: int, names: Mapping[int, int]) -> None:
+    """Take what ``room`` lacks, if it is below 0, from the columns ``names``, by their shares."""
+    for _ in range(-room):
+        widest = max(names, key=lambda column: widths[column] / names[column])
+        if widths[widest] <= _SHORTEST:
+            return
+        widths[widest] -= 1

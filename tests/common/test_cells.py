@@ -1,0 +1,86 @@
+"""Widths of text in a terminal, and lines that are broken at spaces."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import termios
+
+import pytest
+from dnnstack.common.cells import cells, columns, padded, wrapped
+from dnnstack.common.text import cut
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [
+        ("cat", 3),
+        ("猫", 2),
+        ("한국어", 6),
+        ("e\u0301te\u0301", 3),
+        ("\u2764\ufe0f", 2),
+        ("\U0001f468\u200d\U0001f469\u200d\U0001f467", 2),
+        ("\x1b[31mred\x1b[0m", 3),
+        ("", 0),
+    ],
+)
+def test_width_and_padding(text: str, width: int) -> None:
+    assert cells(text) == width
+    assert padded(text, width + 2) == f"{text}  "
+    assert padded(text, width + 2, ">") == f"  {text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("a cat", 5, "a cat"),
+        ("a cat!", 5, "a ca…"),
+        ("猫猫猫", 6, "猫猫猫"),
+        ("猫猫猫", 5, "猫猫…"),
+        ("猫猫猫", 4, "猫…"),
+        ("a\U0001f468\u200d\U0001f469\u200d\U0001f467b", 3, "a…"),
+        ("ne\u0301e", 2, "n…"),
+        ("a\nb", 4, r"a\nb"),
+    ],
+)
+def test_a_cut_text_fits(text: str, width: int, shown: str) -> None:
+    assert cut(text, width) == shown
+    assert cells(shown) <= width
+
+
+@pytest.mark.parametrize(
+    ("line", "pieces"),
+    [
+        ("the quick brown fox jumps", ["the quick brown fox", "  jumps"]),
+        ("  the quick brown fox", ["  the quick brown", "    fox"]),
+        ("猫猫猫 猫猫猫 猫猫猫 猫", ["猫猫猫 猫猫猫 猫猫猫", "  猫"]),
+        ("see /a/very/long/path/to/a.yaml now", ["see", "  /a/very/long/path/to/a.yaml", "  now"]),
+        ("short", ["short"]),
+        ("", [""]),
+    ],
+)
+def test_lines_are_broken_at_spaces(line: str, pieces: list[str]) -> None:
+    assert wrapped(line, 20) == pieces
+
+
+def test_what_follows_a_title_stays_beside_it() -> None:
+    line = "saved       one two three four five six seven"
+    assert wrapped(line, 36) == ["saved       one two three four five", "            six seven"]
+    # Where that would leave next to nothing, it does not.
+    assert wrapped(line, 24)[1].startswith("  three")
+
+
+def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    ends = pty.openpty()
+    with os.fdopen(ends[1], "w") as terminal:
+        assert columns(terminal) == 80
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 57, 0, 0))
+        assert columns(terminal) == 57
+        monkeypatch.setenv("COLUMNS", "44")
+        assert columns(terminal) == 44
+    os.close(ends[0])
+    with open(os.devnull, "w") as nowhere:
+        assert columns(nowhere) is None
