@@ -169,7 +169,7 @@ OTHER_VERSION = (
     "from dnnstack.cli.main import main; sys.exit(main())"
 )
 OTHER_PARAMETERS = (
-    "import sys, dnnstack.training.ranks.follower as f; f.checksum = lambda arrays: 1; "
+    "import sys, dnnstack.training.ranks.leader as f; f.checksum = lambda arrays: 1; "
     "from dnnstack.cli.main import main; sys.exit(main())"
 )
 WRONG = {
