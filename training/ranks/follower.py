@@ -64,6 +64,8 @@ def follow(
     try:
         if config.is_asynchronous:
             _serve_or_work(team, session, backend)
+            # MPI counts messages that a lost rank has left.
+            team.muted = True
         else:
             _obey(team, session, backend)
     except (DnnstackError, Lost) as error:

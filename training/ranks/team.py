@@ -60,6 +60,8 @@ class Team:
         self._near: list[int] = []
         # With which status the launcher ends, if ranks have been lost.
         self.status: int | None = None
+        # Whether nothing that MPI may print at its end is to be seen.
+        self.muted = False
         self._node = self._world.Split_type(mpi.COMM_TYPE_SHARED)
         self.node_rank: int = self._node.Get_rank()
         self.node_size: int = self._node.Get_size()
@@ -262,11 +264,12 @@ class Team:
         """End MPI with the others, or leave them to the launcher, which ends them."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        if self.status is not None:
-            # Of those that were lost nobody would come to the end.
+        if self.status is not None or self.muted:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             for descriptor in (1, 2):
                 os.dup2(nowhere, descriptor)
+        if self.status is not None:
+            # Of those that were lost nobody would come to the end.
             self._world.Abort(self.status)
         if not self.parted:
             os._exit(1)
