@@ -26,7 +26,7 @@ class Communicator(Protocol):
 
     @property
     def calls(self) -> Mapping[str, str]:
-        """The library's functions behind ``sum`` and ``gather``."""
+        """The library's functions behind ``sum``, ``gather`` and ``swap``."""
 
     def sum(self, values: Array) -> None:
         """Replace the contiguous values by their sum over the ranks; see AllReduce."""
@@ -36,6 +36,9 @@ class Communicator(Protocol):
 
     def gather(self, rows: Array) -> None:
         """Fill in, in contiguous rows, the shares of the other ranks; see AllGather."""
+
+    def swap(self, sent: Array, received: Array) -> None:
+        """Send every rank its share of contiguous rows, and receive this rank's of all."""
 
 
 _joined: list[Communicator] = []

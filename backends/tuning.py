@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
 from ..graph.graph import Graph, Op, Tensor
-from ..graph.ops import Accumulate
+from ..graph.ops import Accumulate, Exchange
 from ..graph.ops.formulas import Formula
 from ..graph.ops.updates import ParameterUpdate
 
@@ -71,8 +71,14 @@ def training_sections(sections: Mapping[str, Graph]) -> dict[str, Graph]:
 
 
 def _alone(graph: Graph) -> Graph:
-    alone = [op for op in graph.ops if not op.shared_out]
-    return graph if len(alone) == len(graph.ops) else graph.with_ops(alone)
+    if not any(op.shared_out for op in graph.ops):
+        return graph
+    alone = [_silent(op) for op in graph.ops if not op.shared_out or isinstance(op, Exchange)]
+    return graph.with_ops(alone)
+
+
+def _silent(op: Op) -> Op:
+    return replace(op, silent=True) if isinstance(op, Exchange) else op
 
 
 def fingerprint(sections: Mapping[str, Graph], *extra: object) -> str:

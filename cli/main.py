@@ -18,6 +18,7 @@ from click.exceptions import NoArgsIsHelpError
 from ..common.errors import DnnstackError, UsageError
 from ..common.printable import printable
 from . import console, options, usage
+from .compress import compress
 from .config import config
 from .data import data
 from .doctor import doctor
@@ -65,7 +66,8 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, evaluate, predict, new, runs, weights, data, summary, explain, config, doctor),
+    *(train, evaluate, predict, compress, new, runs, weights, data, summary, explain, config),
+    doctor,
 ):
     command.params.extend(options.loudness())
     dnnstack.add_command(command)

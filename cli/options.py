@@ -148,7 +148,8 @@ trained = _all(
         type=Named(),
         metavar="FILE",
         callback=_either,
-        help="Use this checkpoint, a .safetensors file of a run folder.",
+        help="Use this checkpoint, a .safetensors file of a run folder, or this compressed "
+        "network, a .dnnz file.",
     ),
     runs_dir("runs"),
 )

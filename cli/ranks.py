@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,10 +67,11 @@ def _take_own_gpu(team: Team) -> None:
         os.environ[VISIBLE] = seen[team.node_rank]
 
 
-def joined(ranks: int | None) -> Team | None:
+def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
     """This process as one of several; None if it trains alone.
 
     Where it is to be several and was not started as such, it becomes their launcher.
+    ``asynchronous``: the others go on if one of them dies.
     """
     from ..common.errors import UsageError
     from ..training.ranks import world
@@ -78,8 +80,12 @@ def joined(ranks: int | None) -> Team | None:
     if count == 1:
         if ranks is not None:
             world.launch(ranks, sys.argv[1:])
+        if asynchronous:
+            raise UsageError("--async needs several processes: --ranks 5, say")
         return None
     world.check_mpi()
+    if asynchronous and world.number():
+        _hide_a_death()
     from ..training.ranks.team import Team
 
     team = Team(world.deadline())
@@ -99,6 +105,25 @@ def joined(ranks: int | None) -> Team | None:
             signal.signal(number, signal.SIG_IGN)
         console.set_loudness(quiet=True)
     return team
+
+
+def _hide_a_death() -> None:
+    """Go on in a child, whose death the launcher does not see: it would end all ranks.
+
+    This process ends with the child or, if that does not end well, with the launcher.
+    """
+    child = os.fork()
+    if not child:
+        return
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    launcher = os.getppid()
+    _, status = os.waitpid(child, 0)
+    if status == 0:
+        os._exit(0)
+    while os.getppid() == launcher:
+        time.sleep(0.2)
+    os._exit(1)
 
 
 def threads(wanted: int | None, team: Team | None) -> int | None:
@@ -131,11 +156,16 @@ def facts(config: RunConfig, backend: Backend) -> Mapping[str, str]:
     }
 
 
-def described(team: Team) -> str:
-    """How many ranks there are, and where."""
+def described(team: Team, config: RunConfig) -> str:
+    """How many ranks there are, where, and what they do."""
     nodes = len(set(team.hosts))
     machines = "this machine" if nodes == 1 else f"{nodes} machines"
-    return f"ranks       {team.size} on {machines}"
+    text = f"ranks       {team.size} on {machines}"
+    if config.parallel is None or not config.is_asynchronous:
+        return text
+    servers = config.parallel.servers
+    held, left = "s" if servers > 1 else "", team.size - servers
+    return f"{text}, {servers} server{held} and {left} worker{'s' if left > 1 else ''}"
 
 
 def company(
@@ -145,11 +175,12 @@ def company(
     if team is None:
         return lambda trained_on: None
     from ..training.ranks.leader import Lead
+    from ..training.ranks.servers import AsyncLead
 
     def lead(trained_on: str) -> Company:
         team.agree(facts(config, backend), ADVICE)
         team.tell(trained_on)
-        return Lead(team)
+        return AsyncLead(team) if config.is_asynchronous else Lead(team)
 
     return lead
 

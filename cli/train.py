@@ -52,6 +52,13 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
 )
 @options.device("run.device of the config")
 @several.option
+@click.option(
+    "--async",
+    "asynchronous",
+    is_flag=True,
+    help="With --ranks: each worker computes batches of its own, and servers update the parameters "
+    "with every gradient as it comes; see docs/parallel.md.",
+)
 @options.no_graph
 @options.data_dir
 @options.runs_dir("run.dir of the config")
@@ -64,6 +71,7 @@ def train(
     device: str | None,
     threads: int | None,
     ranks: int | None,
+    asynchronous: bool,
     no_graph: bool,
     data_dir: Path | None,
     offline: bool,
@@ -82,11 +90,12 @@ def train(
     from ..configs import load_config
     from ..fitting import find_resume, fit, open_device
     from ..reports.plots import draw_curves
+    from ..reports.staleness import draw_staleness
     from ..reports.training_text import summary
     from ..training.interrupt import NOTHING_SAVED
     from . import downloading, progress
 
-    team = several.joined(ranks)
+    team = several.joined(ranks, asynchronous)
     others = Others()
     if resume is not None and init_from is not None:
         raise click.UsageError(
@@ -94,6 +103,7 @@ def train(
         )
     given = {
         "init_from.source": init_from and str(init_from),
+        "parallel.mode": "async" if asynchronous else None,
         "run.device": device,
         "run.threads": threads,
         "run.dir": runs_dir and str(runs_dir),
@@ -105,6 +115,7 @@ def train(
     later = where if os.environ.get("DNNSTACK_DATA") else []
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
     where += [] if ranks is None else ["--ranks", str(ranks)]
+    where += ["--async"] * asynchronous
     if team is not None and team.rank:
         changes = (*overrides, *flags)
         return several.follow(team, reference, changes, plugin, no_graph, data_dir, offline)
@@ -133,7 +144,7 @@ def train(
                 progress.remark(f"config      {loaded.config.name} ({found})")
                 progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
                 if team is not None:
-                    progress.remark(several.described(team))
+                    progress.remark(several.described(team, loaded.config))
                 if advice:
                     console.note(advice)
 
@@ -166,10 +177,14 @@ def train(
             progress.remark(_command("next", "eval", *run, *later))
         # Last: everything else is saved and printed by now.
         draw_curves(done.run, console.note)
+        if asynchronous:
+            draw_staleness(done.run, console.note)
         progress.check_output()
-    if done.state == "finished" and done.goal is False:
-        return _GOAL_MISSED
-    return stop.exit_status
+    missed = done.state == "finished" and done.goal is False
+    status = _GOAL_MISSED if missed else stop.exit_status
+    if team is not None and team.status is not None:
+        team.status = status
+    return status
 
 
 def _again(

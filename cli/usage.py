@@ -16,6 +16,7 @@ _COMMANDS_ELSEWHERE = {
     "eval": "test evaluate validate",
     "predict": "infer classify recognise recognize",
     "runs": "list ls status",
+    "compress": "prune quantize quantise",
     "data": "dataset datasets",
     "summary": "model",
     "explain --measure": "profile",

@@ -110,7 +110,7 @@ def _parse(
     plugins: Plugins = NONE,
 ) -> tuple[RunConfig, Node]:
     problems: list[Problem] = []
-    root = _Composer(label, problems).compose(text)
+    root = compose(text, label, problems)
     if root is None:
         raise_problems(label, problems)
     return _read(root, problems, label, name, overrides, folder, plugins)
@@ -134,18 +134,23 @@ def _read(
     numbered = [(Place.in_override(text, rank), text) for rank, text in enumerate(changes, 1)]
     for place, assignment in numbered:
         if is_of_block(assignment):
-            apply_override(root, assignment, place, problems, _compose_value)
+            apply_override(root, assignment, place, problems, compose_value)
     expander = Expander(root, problems)
     expander.write_out(root)
     for place, assignment in numbered:
         if not is_of_block(assignment):
-            apply_override(root, assignment, place, problems, _compose_value)
+            apply_override(root, assignment, place, problems, compose_value)
             expander.write_out(root)
     config = validate(root, problems, label, name)
     return config if folder is None else with_plugins(config, used), root
 
 
-def _compose_value(text: str, path: str, place: Place, problems: list[Problem]) -> Node | None:
+def compose(text: str, label: str, problems: list[Problem]) -> Node | None:
+    """The root of a document, which ``label`` stands for in messages; None if it has none."""
+    return _Composer(label, problems).compose(text)
+
+
+def compose_value(text: str, path: str, place: Place, problems: list[Problem]) -> Node | None:
     """The value of an override, by the same rules as a file's."""
     if not text.strip():
         return Node(None, place)

@@ -47,9 +47,17 @@ def is_of_plugins(assignment: str) -> bool:
 
 
 def apply_override(
-    root: Node, assignment: str, place: Place, problems: list[Problem], compose: Compose
+    root: Node,
+    assignment: str,
+    place: Place,
+    problems: list[Problem],
+    compose: Compose,
+    model: type[Model] | None = None,
 ) -> None:
-    """Apply one ``key.path=value`` to ``root``; append mistakes to ``problems``."""
+    """Apply one ``key.path=value`` to ``root``; append mistakes to ``problems``.
+
+    model: of the document, by default that of a config.
+    """
     key, equals, text = assignment.partition("=")
     *above, last = (part.strip() for part in key.split("."))
     of_block = is_of_block(assignment)
@@ -61,7 +69,7 @@ def apply_override(
         return
     value.key_place = place
     node, whole = root, ".".join(above)
-    models: list[type[Model]] = [config_model()]
+    models: list[type[Model]] = [model or config_model()]
     try:
         for depth, part in enumerate(above):
             if of_block:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -21,6 +21,7 @@ from .schema.run import RunConfig
 from .schema.shape import field_models, keys, kind_word, kinds
 from .suggest import did_you_mean, listed, nearest
 
+M = TypeVar("M", bound=Model)
 _MOST_LINES, _MOST_CHARACTERS = 50, 10_000
 # The number of characters of a wrong word that a message repeats.
 _LONGEST = 60
@@ -33,28 +34,40 @@ def validate(root: Node, problems: list[Problem], label: str, name: str) -> RunC
 
     Raises ConfigError with ``problems`` and all that the schema finds, in the order of the file.
     """
-    if not isinstance(root.value, dict):
-        if not root.broken:
-            expected = f"expected a mapping with the keys {', '.join(keys(config_model()))}"
-            problems.append(Problem(root.place, "", f"{expected} (got {root.described()})"))
-        raise_problems(label, problems)
-    config = None
-    try:
-        config = config_model().model_validate({"name": name, **root.plain()})
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        meant = _meant(root, errors)
-        for details in errors:
-            spot = _locate(root, details["loc"])
-            found = _at(spot, details)
-            if found and not (details["type"] == "missing" and found.path in meant):
-                problems.append(replace(found, note=spot.note))
-    if problems or config is None:
-        raise_problems(label, problems)
+    plain = {"name": name, **root.plain()} if isinstance(root.value, dict) else {}
+    config = validated(root, problems, label, config_model(), plain)
     _mark(config.layers, root.child("layers"))
     if _length_overridden(root):
         config.train.mark_length()
     return config
+
+
+def validated(
+    root: Node, problems: list[Problem], label: str, whole: type[M], plain: dict[str, Any]
+) -> M:
+    """The model ``whole`` of the document in ``root``, whose plain data are ``plain``.
+
+    Raises ConfigError as ``validate`` does.
+    """
+    if not isinstance(root.value, dict):
+        if not root.broken:
+            expected = f"expected a mapping with the keys {', '.join(keys(whole))}"
+            problems.append(Problem(root.place, "", f"{expected} (got {root.described()})"))
+        raise_problems(label, problems)
+    found = None
+    try:
+        found = whole.model_validate(plain)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        meant = _meant(root, errors, whole)
+        for details in errors:
+            spot = _locate(root, details["loc"], whole)
+            problem = _at(spot, details)
+            if problem and not (details["type"] == "missing" and problem.path in meant):
+                problems.append(replace(problem, note=spot.note))
+    if problems or found is None:
+        raise_problems(label, problems)
+    return found
 
 
 def _length_overridden(root: Node) -> bool:
@@ -110,6 +123,7 @@ class _Spot:
 
     node: Node
     models: list[type[Model]]
+    whole: type[Model]
     path: list[str] = field(default_factory=list)
     key_place: Place | None = None
     above: type[Model] | None = None
@@ -153,8 +167,8 @@ class _Spot:
         return True
 
 
-def _locate(root: Node, location: tuple[int | str, ...]) -> _Spot:
-    spot = _Spot(root, [config_model()], broken=root.broken)
+def _locate(root: Node, location: tuple[int | str, ...], whole: type[Model]) -> _Spot:
+    spot = _Spot(root, [whole], whole, broken=root.broken)
     for element in location:
         if isinstance(element, int):
             spot.descend(element)
@@ -167,9 +181,9 @@ def _locate(root: Node, location: tuple[int | str, ...]) -> _Spot:
     return spot
 
 
-def _meant(root: Node, errors: list[ErrorDetails]) -> set[str]:
+def _meant(root: Node, errors: list[ErrorDetails], whole: type[Model]) -> set[str]:
     """The paths of the keys that unknown keys beside them were probably meant to be."""
-    spots = [_locate(root, e["loc"]) for e in errors if e["type"] == "extra_forbidden"]
+    spots = [_locate(root, e["loc"], whole) for e in errors if e["type"] == "extra_forbidden"]
     return {
         shown_path([*spot.path[:-1], near], spot.label)
         for spot in spots
@@ -210,9 +224,9 @@ def _unknown_key(spot: _Spot) -> str:
     word = spot.path[-1]
     if ":" in word:
         return "unknown key; put a space after the ':'"
-    whole = model is config_model()
-    meant = [*known, "blocks"] if whole else known
-    near, elsewhere = nearest(word, meant), _in_a_section(word, spot.path[0])
+    whole = model is spot.whole
+    meant = [*known, "blocks"] if model is config_model() else known
+    near, elsewhere = nearest(word, meant), _in_a_section(word, spot.path[0], spot.whole)
     if found := elsewhere or near if whole else near or elsewhere:
         return f"unknown key; did you mean '{found}'?"
     owner = f"'{spot.kind}'" if spot.kind else "it"
@@ -222,9 +236,8 @@ def _unknown_key(spot: _Spot) -> str:
     return f"unknown key; {takes}"
 
 
-def _in_a_section(word: str, here: str) -> str | None:
+def _in_a_section(word: str, here: str, whole: type[Model]) -> str | None:
     """``optimizer.lr`` for ``lr``: the section, other than ``here``, that has this key."""
-    whole = config_model()
     for section in whole.model_fields:
         for model in field_models(whole, section):
             if section != here and word in keys(model) and not issubclass(model, NamedModel):

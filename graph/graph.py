@@ -169,17 +169,28 @@ class Graph:
     ``training``: whether layers that differ between the two, such as batch norm and dropout, behave
     as in training. ``seed`` is what the random numbers drawn in this section are keyed by;
     ``parts``: how many batches of the section make up one batch of the training. ``moved``: the
-    running statistics that move when all of these are computed.
+    running statistics that move when all of these are computed. ``ranks``: how many processes run
+    it together, each on a batch of its own. ``apart``: the update is a section of its own.
     """
 
     def __init__(
-        self, name: str, batch_size: int, *, training: bool = False, seed: int = 0, parts: int = 1
+        self,
+        name: str,
+        batch_size: int,
+        *,
+        training: bool = False,
+        seed: int = 0,
+        parts: int = 1,
+        ranks: int = 1,
+        apart: bool = False,
     ) -> None:
         self.name = name
         self.batch_size = batch_size
         self.training = training
         self.seed = seed
         self.parts = parts
+        self.ranks = ranks
+        self.apart = apart or parts > 1
         self.ops: list[Op] = []
         self.results: dict[str, Tensor] = {}
         self.moved: list[Moved] = []
@@ -249,7 +260,13 @@ class Graph:
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same section with another list, checked anew: what a rewrite returns."""
         graph = Graph(
-            self.name, self.batch_size, training=self.training, seed=self.seed, parts=self.parts
+            self.name,
+            self.batch_size,
+            training=self.training,
+            seed=self.seed,
+            parts=self.parts,
+            ranks=self.ranks,
+            apart=self.apart,
         )
         graph.results = dict(self.results)
         for op in ops:

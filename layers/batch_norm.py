@@ -87,7 +87,7 @@ class BatchNormLayer(Layer):
         parts, shape = ("mean", "inverse_std"), x.shape[1:2]
         batch: dict[str, Any] = {p: graph.tensor(f"{self.name}.{p}", shape) for p in parts}
         graph.keep(self.name, x=x, **batch)
-        if graph.parts > 1:
+        if graph.apart:
             running = {"var": self._moved(graph, x, batch["mean"])}
         return graph.add(BatchNorm(**fields, **batch, **running, momentum=self.momentum))
 

@@ -24,6 +24,7 @@ class Muon(Rule):
 
     kind = "muon"
     operation = MuonUpdate
+    needs_whole = True
     rest: Annotated[Decaying, "The rule for all parameters that are not filters."]
     momentum: Annotated[Share, "Share of the last update's direction that is kept."] = 0.95
     nesterov: Annotated[bool, "Nesterov's momentum: u = g + momentum * buf."] = True

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import ConfigError
 from ..graph.graph import Graph, Tensor
-from ..graph.ops import Accumulate, AllReduce, Average, ClipByNorm, GlobalNorm
+from ..graph.ops import (
+    Accumulate,
+    AllReduce,
+    Average,
+    ClipByNorm,
+    GatherRows,
+    GlobalNorm,
+    JoinNorms,
+    Mask,
+    ShareWeights,
+    SumShared,
+)
 from ..layers.layer import Parameter
 from .groups import RATES, Assigned, Group, assign
+from .pruning import MASK, is_pruned
 from .rules import Member, Rule, state_of
+from .sharing import code_of, moved, shared_parameter
 
 EMA, LOOKAHEAD, SUM = "ema", "lookahead", "accumulated"
 
@@ -24,7 +37,10 @@ class Optimizer:
 
     ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
     periodically replaces the parameters by another average. ``parts``: the number of parts in
-    which a batch is computed; ``ranks``: the number of processes that share them out.
+    which a batch is computed; ``ranks``: the number of processes that share them out. ``apart``:
+    the update is done elsewhere, by a server. ``pruned``: globs of the parameters that have masks,
+    whose zeros are weights that stay 0. ``shared``: bits, by globs of the parameters whose weights
+    share their values.
     """
 
     rule: Rule
@@ -33,6 +49,14 @@ class Optimizer:
     lookahead: bool = False
     parts: int = 1
     ranks: int = 1
+    apart: bool = False
+    pruned: tuple[str, ...] = ()
+    shared: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def separate(self) -> bool:
+        """Whether the update is a section of its own."""
+        return self.apart or self.parts > 1
 
     @property
     def name(self) -> str:
@@ -51,13 +75,28 @@ class Optimizer:
     def state(
         self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """The rules' state ``<family>/<parameter>``, then the averages."""
+        """The rules' state ``<family>/<parameter>``, masks, codes and centroids, averages."""
         kept = [
             state_of(one.parameter.tensor, family)
-            for one in self.assigned(parameters)
+            for one in (moved(each, self.rule, self.shared) for each in self.assigned(parameters))
             for family in one.rule.families()
         ]
-        return (*kept, *self.averages(parameters, statistics))
+        shared = [tensor for pair in self.shares(parameters).values() for tensor in pair]
+        averages = self.averages(parameters, statistics)
+        return (*kept, *self.masks(parameters), *shared, *averages)
+
+    def masks(self, parameters: Sequence[Parameter]) -> dict[Tensor, Tensor]:
+        """The mask of every pruned parameter that is trained, unless its codes say it."""
+        shared = self.shares(parameters)
+        every = (one.parameter.tensor for one in self.assigned(parameters))
+        pruned = [t for t in every if is_pruned(t, self.pruned) and t not in shared]
+        return {state_of(tensor, MASK): tensor for tensor in pruned}
+
+    def shares(self, parameters: Sequence[Parameter]) -> dict[Tensor, tuple[Tensor, Tensor]]:
+        """The codes and centroids of every trained parameter whose weights share their values."""
+        every = [one.parameter for one in self.assigned(parameters)]
+        pairs = [(one.tensor, shared_parameter(one, self.shared)) for one in every]
+        return {t: (code_of(t), own.tensor) for t, own in pairs if own is not None}
 
     def averages(
         self, parameters: Sequence[Parameter], statistics: Sequence[Tensor] = ()
@@ -118,13 +157,35 @@ class Optimizer:
         step: (1,) the step to take now. Results: the tables of rates and ``<average>.decays``.
         """
         spans = [(one, one.group.span(steps_per_epoch)) for one in self.assigned(parameters)]
-        members: dict[tuple[Rule, str], list[Member]] = {}
-        for one, (start, stop) in spans:
+        groups: dict[tuple[Rule, str], list[tuple[Tensor, Assigned, int]]] = {}
+        # What all ranks sum up lies side by side.
+        for each, (start, stop) in sorted(spans, key=lambda span: self._is_split(span[0])):
             if start <= first_step < stop:
-                weight = one.parameter.tensor
-                gradient = state_of(weight, SUM) if self.parts > 1 else graph.gradient(weight)
-                member = Member(one.parameter, gradient, one.lr_factor, one.weight_decay, start)
-                members.setdefault((one.rule, one.rates), []).append(member)
+                self._check_split(each)
+                one = moved(each, self.rule, self.shared)
+                place = groups.setdefault((one.rule, one.rates), [])
+                place.append((each.parameter.tensor, one, start))
+        weights = [weight for group in groups.values() for weight, _, _ in group]
+        gradients = {
+            weight: state_of(weight, SUM) if self.separate else graph.gradient(weight)
+            for weight in weights
+        }
+        # Of what ranks have split, each has the gradient of the whole batch.
+        split = {one.parameter.tensor for one, _ in spans if self._is_split(one)}
+        alike = tuple(gradients[weight] for weight in weights if weight not in split)
+        if self.ranks > 1 and alike:
+            graph.add(AllReduce(values=alike, ranks=self.ranks))
+        masks = {m: weight for m, weight in self.masks(parameters).items() if weight in gradients}
+        if masks:
+            masked = tuple(gradients[weight] for weight in masks.values())
+            graph.add(Mask(masks=tuple(masks), values=masked))
+        shares = {w: pair for w, pair in self.shares(parameters).items() if w in gradients}
+        codes, centroids = (tuple(pair[i] for pair in shares.values()) for i in (0, 1))
+        if shares:
+            summed = tuple(gradients[weight] for weight in shares)
+            sums = tuple(graph.gradient(each) for each in centroids)
+            graph.add(SumShared(gradients=summed, codes=codes, sums=sums))
+            gradients |= dict(zip(shares, sums, strict=True))
 
         def table(name: str) -> Tensor:
             """A number for every step."""
@@ -132,18 +193,23 @@ class Optimizer:
             return graph.results[name]
 
         # The rate that is reported is read from the main table, even if no parameter uses it.
-        names = dict.fromkeys((RATES, *(rates for _, rates in members)))
+        names = dict.fromkeys((RATES, *(rates for _, rates in groups)))
         tables = {name: table(name) for name in names}
-        gradients = tuple(m.gradient for group in members.values() for m in group)
-        if self.ranks > 1 and members:
-            graph.add(AllReduce(values=gradients, ranks=self.ranks))
-        if self.rule.clip_norm is not None and members:
-            norm = graph.tensor("gradient_norm", (1,))
-            graph.add(GlobalNorm(gradients=gradients, norm=norm))
-            limit = self.rule.clip_norm
-            graph.add(ClipByNorm(norm=norm, gradients=gradients, max_norm=limit))
-        for (rule, rates), group in members.items():
-            rule.add(graph, group, tables[rates], step)
+        if self.rule.clip_norm is not None and weights:
+            alike = tuple(gradients[weight] for weight in weights if weight not in split)
+            apart = tuple(gradients[weight] for weight in weights if weight in split)
+            norm, every = self._norm(graph, alike, apart), tuple(gradients.values())
+            graph.add(ClipByNorm(norm=norm, gradients=every, max_norm=self.rule.clip_norm))
+        for (rule, rates), group in groups.items():
+            members = [
+                Member(one.parameter, gradients[weight], one.lr_factor, one.weight_decay, start)
+                for weight, one, start in group
+            ]
+            rule.add(graph, members, tables[rates], step)
+        if masks:
+            graph.add(Mask(masks=tuple(masks), values=tuple(masks.values())))
+        if shares:
+            graph.add(ShareWeights(codes=codes, centroids=centroids, parameters=tuple(shares)))
         # Parameters that have not begun to train keep every bit.
         begun = {one.parameter.tensor for one, (start, _) in spans if start <= first_step}
         values = (*(p.tensor for p in parameters if p.tensor in begun), *statistics)
@@ -157,6 +223,42 @@ class Optimizer:
                     pull=kind == LOOKAHEAD,
                 )
             )
+
+    def _is_split(self, one: Assigned) -> bool:
+        return self.ranks > 1 and one.parameter.split
+
+    def _check_split(self, one: Assigned) -> None:
+        """Raise ConfigError for a parameter that its rule must see whole."""
+        if not self._is_split(one):
+            return
+        layer, _, name = one.parameter.tensor.name.rpartition(".")
+        pruned = is_pruned(one.parameter.tensor, self.pruned)
+        if pruned or shared_parameter(one.parameter, self.shared) is not None:
+            raise ConfigError(
+                f"layer '{layer}': its {name} is {'pruned' if pruned else 'shared'}, so ranks "
+                "cannot share it out; leave out 'parallel' of this layer"
+            )
+        if one.rule.needs_whole:
+            raise ConfigError(
+                f"layer '{layer}': {one.rule.kind} updates its {name} as a whole, so ranks cannot "
+                "share it out; leave out 'parallel' of this layer, or use another optimizer"
+            )
+
+    def _norm(self, graph: Graph, alike: tuple[Tensor, ...], apart: tuple[Tensor, ...]) -> Tensor:
+        """The norm of all gradients; apart: those of which every rank has others."""
+        norm = graph.tensor("gradient_norm", (1,))
+        if not apart:
+            graph.add(GlobalNorm(gradients=alike, norm=norm))
+            return norm
+        own = graph.tensor("gradient_norm.own", (1,))
+        norms = graph.tensor("gradient_norm.ranks", (self.ranks,))
+        graph.add(GlobalNorm(gradients=apart, norm=own))
+        graph.add(GatherRows(x=own, y=norms, ranks=self.ranks))
+        common = None
+        if alike:
+            common = graph.tensor("gradient_norm.common", (1,))
+            graph.add(GlobalNorm(gradients=alike, norm=common))
+        return graph.add(JoinNorms(norms=norms, own=common, norm=norm))
 
     def sum_up(
         self,

@@ -36,11 +36,13 @@ class Rule(ABC):
     """How a gradient moves a parameter.
 
     ``weight_decay_on``: "weights" lets only kernels decay. ``clip_norm``: the norm that
-    all gradients together are scaled down to; None does not clip.
+    all gradients together are scaled down to; None does not clip. One that ``needs_whole``
+    parameters cannot update the rows that one of several ranks has.
     """
 
     kind: ClassVar[str]
     operation: ClassVar[type[ParameterUpdate]]
+    needs_whole: ClassVar[bool] = False
     weight_decay: float = 0.0
     weight_decay_on: DecayOn = "all"
     clip_norm: float | None = None

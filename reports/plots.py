@@ -116,6 +116,11 @@ def figure_of(points: Splits, title: str) -> Figure:
 
 
 def _png(points: Splits, title: str) -> bytes:
+    return drawn(lambda: figure_of(points, title))
+
+
+def drawn(draw: Callable[[], Figure]) -> bytes:
+    """A figure as PNG, in the style of this package."""
     # If the home folder is not writable, matplotlib warns about its font cache.
     log = logging.getLogger("matplotlib")
     with _DRAWING:
@@ -130,8 +135,7 @@ def _png(points: Splits, title: str) -> bytes:
                 matplotlib.rcParams.update(_STYLE)
                 buffer = io.BytesIO()
                 # Without date and version, so that equal runs draw equal files.
-                figure = figure_of(points, title)
-                figure.savefig(buffer, format="png", metadata={"Software": None})
+                draw().savefig(buffer, format="png", metadata={"Software": None})
                 return buffer.getvalue()
         finally:
             log.setLevel(level)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import ConfigError
 from ..configs import RunConfig
 from ..graph.graph import Graph, Op, Shape, Tensor
-from ..graph.ops import AllGather, AllReduce, Reshape
+from ..graph.ops import AllGather, AllReduce, Exchange, Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
 from ..layers.layer import Layer
 from ..training.assemble import build_network, describe_data, preprocessing
@@ -77,7 +77,8 @@ class NetworkSummary:
     If parameters are frozen for a while, the step is one of those that need the most memory.
 
     ``parts``: the number of parts in which a batch is computed.
-    ``ranks`` processes share these out, and each sends ``sent_bytes`` in a step.
+    ``ranks`` processes share these out, and each sends ``sent_bytes`` in a step, of which
+    ``sent_by_phase`` says in which phases.
     ``gpu``: the most memory that training on a GPU takes, with data set, padding and workspaces;
     None where a tensor has too many elements for one.
     """
@@ -96,6 +97,7 @@ class NetworkSummary:
     gpu: MemoryPlan | None
     ranks: int = 1
     sent_bytes: int = 0
+    sent_by_phase: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
@@ -123,8 +125,12 @@ class NetworkSummary:
             "training_step_bytes": {**vars(self.training), "total": self.training.total},
             "evaluation_bytes": {**vars(self.evaluation), "total": self.evaluation.total},
             "gpu_training_bytes": None if self.gpu is None else self.gpu.to_json(),
-            **({} if self.ranks == 1 else {"ranks": self.ranks, "sent_bytes": self.sent_bytes}),
+            **({} if self.ranks == 1 else self._sent()),
         }
+
+    def _sent(self) -> dict[str, Any]:
+        phases = dict(self.sent_by_phase)
+        return {"ranks": self.ranks, "sent_bytes": self.sent_bytes, "sent_by_phase": phases}
 
 
 def summarize(
@@ -158,6 +164,8 @@ def summarize(
     # The state of what is frozen for a while is held all the time.
     optimizer = _memory(list(chain.from_iterable(stretches)), network).optimizer
     needs = [replace(_memory(graphs, network), optimizer=optimizer) for graphs in stretches]
+    each = [_sent(graphs, first.own) for graphs in stretches]
+    sent = max(each, key=lambda phases: sum(phases.values()))
     return NetworkSummary(
         config=str(file),
         dataset=info.name,
@@ -172,17 +180,19 @@ def summarize(
         evaluation=_memory([rewritten(test, usual)], network),
         gpu=_gpu_memory(config, sections),
         ranks=ranks,
-        sent_bytes=max(sum(map(_sent, chain.from_iterable(s))) for s in map(_ops, stretches)),
+        sent_bytes=sum(sent.values()),
+        sent_by_phase=sent,
     )
 
 
-def _ops(graphs: Sequence[Graph]) -> list[list[Op]]:
-    return [graph.ops for graph in graphs]
-
-
-def _sent(op: Op) -> int:
-    """The bytes that a rank sends."""
-    return op.bytes() if isinstance(op, AllReduce | AllGather) else 0
+def _sent(graphs: Sequence[Graph], own: int) -> dict[str, int]:
+    """The bytes that a rank sends in a step, by phase; the first section runs ``own`` times."""
+    found: Counter[str] = Counter()
+    for number, graph in enumerate(graphs):
+        for op in graph.ops:
+            if isinstance(op, AllReduce | AllGather | Exchange):
+                found[op.origin[0].phase] += op.bytes() * (1 if number else own)
+    return dict(found)
 
 
 def _rows(network: Network, plain: Graph, train: Graph) -> tuple[Row, ...]:

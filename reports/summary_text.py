@@ -77,7 +77,11 @@ def _sent(summary: NetworkSummary) -> list[str]:
     if summary.ranks == 1:
         return []
     sent = bytes_text(summary.sent_bytes)
-    return [f"in a step each of {summary.ranks} ranks sends {sent}; the figures above are of one"]
+    lines = [f"in a step each of {summary.ranks} ranks sends {sent}; the figures above are of one"]
+    if len(summary.sent_by_phase) > 1:
+        each = (f"{bytes_text(n)} {phase}" for phase, n in summary.sent_by_phase.items())
+        lines.append(f"of these {', '.join(each)}")
+    return lines
 
 
 def _pictures(count: int) -> str:

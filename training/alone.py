@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from ..common.errors import ConfigError
+from ..configs import RunConfig
 from .session import Session
 from .share import ALONE, Share
 
@@ -16,6 +18,9 @@ class Company(Protocol):
 
     @property
     def share(self) -> Share: ...
+
+    def check(self, config: RunConfig) -> None:
+        """Raise ConfigError for a config that these processes do not train."""
 
     def do(self, work: Callable[[], T]) -> T:
         """Do what every process does."""
@@ -32,6 +37,9 @@ class Alone:
 
     share = ALONE
 
+    def check(self, config: RunConfig) -> None:
+        check_synchronous(config)
+
     def do(self, work: Callable[[], T]) -> T:
         return work()
 
@@ -40,3 +48,12 @@ class Alone:
 
     def compiled(self, make: Callable[[type[Session]], Session]) -> Session:
         return make(Session)
+
+
+def check_synchronous(config: RunConfig) -> None:
+    """Raise ConfigError for a config that is to be trained asynchronously."""
+    if config.is_asynchronous:
+        raise ConfigError(
+            "parallel.mode: async needs several processes that are started for it; use "
+            "dnnstack train --ranks 5 --async, or mode: sync"
+        )

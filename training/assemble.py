@@ -35,6 +35,7 @@ from ..optimizers import RULES
 from ..optimizers.groups import RATES, Group
 from ..optimizers.muon import Muon, rest_table
 from ..optimizers.optimizer import Optimizer
+from ..optimizers.pruning import settings_of
 from ..optimizers.rules import Rule
 from .network import Network
 from .preprocessing import Preprocessing
@@ -96,10 +97,34 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     try:
         loss.check(layers[-1].output_shape, len(info.classes))
         place = ""
-        return Network(layers, loss, info.shape, len(info.classes))
+        network = Network(layers, loss, info.shape, len(info.classes))
     except (ShapeError, ConfigError) as error:
         place = place or layer_place(config.layers, str(error))
         raise error.after(f"{place}: " if place else where) from None
+    kept_shares(config, network)
+    shared_bits(config, network)
+    return network
+
+
+def kept_shares(config: RunConfig, network: Network) -> dict[Tensor, float]:
+    """The share of its weights that each pruned parameter keeps. Raises ConfigError."""
+    if config.prune is None:
+        return {}
+    return settings_of("prune.keep", config.prune.keep, network.parameters())
+
+
+def shared_bits(config: RunConfig, network: Network) -> dict[Tensor, int]:
+    """The bits of each parameter whose weights share their values. Raises ConfigError."""
+    if config.share is None:
+        return {}
+    averages = config.optimizer.ema or config.optimizer.lookahead
+    if averages is not None:
+        key = "ema" if config.optimizer.ema else "lookahead"
+        raise ConfigError(
+            f"optimizer.{key}: averages of weights that share their values do not share them; "
+            "remove it, or share"
+        )
+    return settings_of("share.bits", config.share.bits, network.parameters())
 
 
 def preprocessing(
@@ -148,6 +173,9 @@ def optimizer(config: RunConfig) -> Optimizer:
         ema=chosen.ema is not None,
         lookahead=chosen.lookahead is not None,
         parts=config.train.accumulate,
+        apart=config.is_asynchronous,
+        pruned=() if config.prune is None else tuple(config.prune.keep),
+        shared={} if config.share is None else config.share.bits,
     )
 
 

@@ -82,7 +82,7 @@ class Loop:
 
     def _start(self, backend: Backend) -> None:
         plan, step, state = self._plan, self._session.step, self._saver.state
-        source, ranks = self._resumed_from(), self._session.setup.share.ranks
+        source, ranks = self._resumed_from(), self._session.ranks
         self._log.event(
             "start" if source is None else "resume",
             step,
@@ -197,6 +197,7 @@ class Loop:
             count=self._training.count,
             images_per_second=progress.images_per_second,
             seconds=self._pace.training_seconds,
+            **self._session.remarks(),
         )
         self._untold += [line, partial(self._listener.logged, progress)]
 

@@ -14,6 +14,7 @@ from ..graph.ops import Advance, Softmax
 from ..layers.composite import Sequential, backward_all, forward_all, walk
 from ..layers.layer import Layer, Parameter, Statistic
 from ..layers.losses.loss import Loss
+from ..layers.parallel import Splittable
 from ..layers.softmax import SoftmaxLayer
 from ..layers.whitening import Pictures, Whiten, check_whitening
 from ..optimizers.optimizer import Optimizer, as_optimizer
@@ -51,9 +52,15 @@ class Network:
         """All layers, each composite before its inner layers."""
         return walk(self.layers)
 
-    def parameters(self) -> tuple[Parameter, ...]:
-        """All trained tensors in the order of the layers."""
-        return tuple(p for layer in self.layers for p in layer.parameters())
+    def parameters(self, ranks: int = 1) -> tuple[Parameter, ...]:
+        """All trained tensors in the order of the layers, as one of so many ranks has them."""
+        return tuple(p.on(ranks) for layer in self.layers for p in layer.parameters())
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raise ShapeError for a layer that so many ranks cannot share out."""
+        for layer in self.every_layer():
+            if isinstance(layer, Splittable):
+                layer.check_split(ranks)
 
     def running_statistics(self) -> tuple[Statistic, ...]:
         """All running statistics in the order of the layers."""
@@ -112,9 +119,10 @@ class Network:
         Results: images, labels, order, step, x, target, scores, loss, sums, rates.
         """
         optimizer = as_optimizer(optimizer)
-        parts = optimizer.parts
-        name = section_name("train", first_step)
-        graph = Graph(name, batch_size // parts, training=True, seed=seed, parts=parts)
+        parts, ranks = optimizer.parts, optimizer.ranks
+        name, size = section_name("train", first_step), batch_size // parts
+        apart = optimizer.separate
+        graph = Graph(name, size, training=True, seed=seed, parts=parts, ranks=ranks, apart=apart)
         steps = steps_per_epoch * parts
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "step", augment=augment
@@ -125,10 +133,11 @@ class Network:
             dy = self.loss.backward(graph)
         backward_all(self._scoring(), graph, dy)
         with graph.at(optimizer.name, "update"):
-            if parts > 1:
-                keep_parts(graph, optimizer.ranks)
+            if graph.apart:
+                keep_parts(graph, ranks)
                 scale = 1.0 / parts if self.loss.reduction == "mean" else 1.0
-                optimizer.sum_up(graph, self.parameters(), steps_per_epoch, first_step, scale)
+                trained = self.parameters(ranks)
+                optimizer.sum_up(graph, trained, steps_per_epoch, first_step, scale)
             else:
                 optimizer.update(
                     graph,
@@ -150,17 +159,20 @@ class Network:
         steps_per_epoch: int,
         first_step: int = 0,
         train: Graph | None = None,
+        parameters: Sequence[Parameter] | None = None,
     ) -> Graph:
         """The update alone, after all parts of a batch. Results: update.step, rates.
 
         train: the section of a part, that of ``train_graph``, which leaves statistics to it, and
-        what other ranks computed. None: it leaves nothing.
+        what other ranks computed. None: it leaves nothing. ``parameters``: what to update in place
+        of all parameters and running statistics.
         """
         graph = Graph(section_name("update", first_step), 1, training=True)
         step = graph.tensor("update.step", (1,), "int64", "state")
         graph.results["update.step"] = step
         with graph.at(optimizer.name, "update"):
-            parameters, statistics = self.parameters(), self.running()
+            statistics = self.running() if parameters is None or train is not None else ()
+            parameters = self.parameters(optimizer.ranks) if parameters is None else parameters
             if train is not None:
                 add_parts(graph, train, optimizer.ranks)
             optimizer.update(
@@ -178,13 +190,14 @@ class Network:
         steps: int,
         preprocessing: Preprocessing,
         test_time: TestTime = PLAIN,
+        ranks: int = 1,
     ) -> Graph:
-        """Forward, loss and metrics on batches gathered from ``source``.
+        """Forward, loss and metrics on batches gathered from ``source``, one for each rank.
 
         Scores are averaged over the views of ``test_time`` first.
         Results: images, labels, order, step, x, target, scores, probabilities, loss, sums.
         """
-        graph = Graph("evaluate", batch_size)
+        graph = Graph("evaluate", batch_size, ranks=ranks)
         x, target = self._gather(
             graph, source, data_count, steps, preprocessing, "evaluate.step", "evaluate.order"
         )

@@ -43,11 +43,12 @@ def make_sections(
     """The sections of a training on ``count`` samples, before rewrites.
 
     Raises ConfigError for a group of parameters that is never trained, and for a number of ranks
-    that cannot share out the parts of a batch.
+    that cannot share out the parts of a batch; ShapeError if they cannot share out a layer.
     """
     check_ranks(config.train.accumulate, share.ranks)
+    network.check_ranks(share.ranks)
     rule = replace(optimizer(config), ranks=share.ranks)
-    parameters = network.parameters()
+    parameters = network.parameters(share.ranks)
     augment = augmentations(config, network.input_shape)
 
     def train(first_step: int) -> Graph:
@@ -75,7 +76,8 @@ def make_sections(
     if not steps:
         return Sections(stretches, None)
     views = TEST_TIME[config.evaluate.tta]
-    evaluate = network.evaluate_graph(batch, SOURCE, count, steps, scaling, views)
+    given = (batch, SOURCE, count, steps, scaling, views, share.ranks)
+    evaluate = network.evaluate_graph(*given)
     return Sections(stretches, rule.evaluated(evaluate, parameters, network.running()))
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from ..backends.tuning import Tuning
 from ..common.errors import CheckpointError
 from ..configs import RunConfig
 from ..datasets import evaluation_order
-from ..graph.graph import Graph, Shape
+from ..graph.graph import Graph, Shape, Tensor
 from ..optimizers.groups import RATES
 from .assemble import saved_tensors
 from .metrics import Metrics
@@ -69,11 +69,19 @@ class Session:
         self._evaluation_order = evaluation_order(self.plan.validation, batch)
         self.evaluation_steps = len(self._evaluation_order) // batch
         sections = setup.sections()
+        # As this rank has them: of a layer that ranks have split, its share of the rows.
+        shared = {t.name: t for graph in sections.graphs().values() for t in shared_by_all(graph)}
+        self._own = {t.name: shared.get(t.name, t) for t in self._saved}
         self.stretches, self._evaluate = sections.stretches, sections.evaluate
         self._train = self.stretches[0].train
         options = replace(_options(setup.config), tuning=tuning, interrupt=interrupt, notice=notice)
         self.executable = _compiled(backend, sections.graphs(), options)
         self._feed(self.executable, sections.graphs())
+
+    @property
+    def ranks(self) -> int:
+        """How many processes train."""
+        return self.setup.share.ranks
 
     def begin(self, checkpoint: Checkpoint | None) -> None:
         """From a checkpoint, or from step 0."""
@@ -172,8 +180,16 @@ class Session:
         self.executable.write(self._train["sums"], values)
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """A snapshot of parameters, statistics and optimizer state by name."""
-        return {tensor.name: self.executable.read(tensor) for tensor in self._saved}
+        """A copy of parameters, statistics and optimizer state by name, as this rank has them."""
+        return {name: self.executable.read(own) for name, own in self._own.items()}
+
+    def split(self) -> frozenset[str]:
+        """The names of the arrays of which this rank has a share of the rows."""
+        return frozenset(t.name for t in self._saved if self._own[t.name].shape != t.shape)
+
+    def remarks(self) -> dict[str, Any]:
+        """What the next line of the log says besides: nothing here."""
+        return {}
 
     def set_rate_factor(self, factor: float) -> None:
         """Multiply the rates of the schedule by ``factor`` from now on."""
@@ -245,10 +261,13 @@ class Session:
     def _put_arrays(
         self, executable: Executable, arrays: Mapping[str, NDArray[np.float32]]
     ) -> None:
-        held = {t for graph in executable.graphs.values() for t in graph.tensors()}
-        for tensor in self._saved:
-            if tensor in held:
-                executable.write(tensor, arrays[tensor.name])
+        held = {t.name: t for graph in executable.graphs.values() for t in shared_by_all(graph)}
+        for name in (tensor.name for tensor in self._saved if tensor.name in held):
+            own = held[name]
+            whole = arrays[name]
+            if own.shape != whole.shape:
+                whole = whole[self.setup.share.rank * own.shape[0] :][: own.shape[0]]
+            executable.write(own, whole)
 
     def _feed(self, executable: Executable, graphs: Mapping[str, Graph]) -> None:
         """Write constant inputs: pictures, labels, tables and the order of the validation."""
@@ -273,6 +292,11 @@ class Session:
         graph = self.graph("evaluate")
         executable.write(graph["step"], np.array([batch], np.int64))
         executable.write(graph["sums"], np.zeros(3))
+
+
+def shared_by_all(graph: Graph) -> list[Tensor]:
+    """The tensors of a section that belong to none alone."""
+    return [tensor for tensor in graph.tensors() if not tensor.section]
 
 
 def _options(config: RunConfig) -> Options:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.select import available_threads
+from ..common import random
 from ..configs import RunConfig
 from ..datasets import ImageSet
-from .assemble import optimizer, saved_tensors
+from ..graph.graph import Tensor
+from ..optimizers.pruning import magnitude_mask
+from ..optimizers.sharing import cluster, shared_values
+from .assemble import kept_shares, optimizer, saved_tensors, shared_bits
 from .class_weights import class_weights
 from .network import Network
 from .plan import Plan
@@ -45,7 +50,8 @@ class Setup:
     def fresh(self) -> dict[str, NDArray[np.float32]]:
         """What a checkpoint holds, before the first step.
 
-        Averages are equal to what they are of; the other state of the optimizer is zero.
+        Averages are equal to what they are of; the other state of the optimizer is zero. Weights
+        that are pruned are 0, and so are their masks.
         """
         network, config = self.network, self.config
         threads = config.run.threads or available_threads()
@@ -53,12 +59,40 @@ class Setup:
         if self.start is not None:
             taken = self.start.values
             learned |= {t: taken[t.name] for t in network.learned() if t.name in taken}
-        averages = optimizer(config).averages(network.parameters(), network.running())
+        pruned = self._masks(learned)
+        learned |= {tensor: learned[tensor] * mask + 0 for tensor, mask in pruned.items()}
+        clustered = self._clustered(learned)
+        learned |= {tensor: shared_values(*parts) for tensor, parts in clustered.items()}
+        rule = optimizer(config)
+        averages = rule.averages(network.parameters(), network.running())
         values = {}
         for tensor in saved_tensors(config, network):
             start = learned.get(averages.get(tensor, tensor))
             values[tensor.name] = np.zeros(tensor.shape, np.float32) if start is None else start
+        for tensor, value in rule.masks(network.parameters()).items():
+            values[tensor.name] = pruned[value]
+        for tensor, parts in rule.shares(network.parameters()).items():
+            values |= dict(zip((part.name for part in parts), clustered[tensor], strict=True))
         return values
+
+    def _clustered(
+        self, learned: Mapping[Tensor, NDArray[np.float32]]
+    ) -> dict[Tensor, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Codes and centroids of the parameters whose weights share their values."""
+        config = self.config
+        found = {}
+        for tensor, bits in shared_bits(config, self.network).items():
+            assert config.share is not None
+            key = random.key(config.seed, "share", tensor.name)
+            found[tensor] = cluster(learned[tensor], 1 << bits, config.share.start, key)
+        return found
+
+    def _masks(
+        self, learned: Mapping[Tensor, NDArray[np.float32]]
+    ) -> dict[Tensor, NDArray[np.float32]]:
+        """The masks of pruned parameters, of those that are not trained too."""
+        kept = kept_shares(self.config, self.network)
+        return {tensor: magnitude_mask(learned[tensor], share) for tensor, share in kept.items()}
 
     def _first_pictures(self, count: int) -> Prepared:
         """The first pictures to train on, normalised."""

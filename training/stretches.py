@@ -67,7 +67,7 @@ def make_stretches(
     found = []
     for first in firsts:
         graph = train(first)
-        after = update(first, graph) if parts > 1 else None
+        after = update(first, graph) if graph.apart else None
         found.append(Stretch(first, graph, after, parts, share))
     return tuple(found)
 

@@ -79,6 +79,7 @@ def train(
             stack.callback(resume.close)
 
         def prepared() -> tuple[RunConfig, int, DatasetInfo, Network, Start | None]:
+            company.check(asked)
             begun = asked if resume is None else as_begun(resume, asked, heard.notice)
             config, parts = shared_out(begun, company.share.ranks, checkpoint)
             if checkpoint is not None:
@@ -87,6 +88,7 @@ def train(
                 backend.precision(config.run.precision)
             info = describe_data(config, data_root)
             network = build_network(config, info, file)
+            network.check_ranks(company.share.ranks)
             check_memory(network, backend)
             stack.enter_context(blamed(network, config.data.batch_size))
             _check_unread(config, network, info, run)

@@ -34,6 +34,8 @@ from .tuner import LAYOUTS, search
 
 # What is taken without a search: channels padded to what tensor cores like.
 DEFAULT_CHOICES = {precision: layouts[0] for precision, layouts in LAYOUTS.items()}
+# What cuDNN prefers; its rivals, which a search tries, take fewer.
+DEFAULT_CHOICES["bf16"] = {"layout": "nhwc", "pad": "32"}
 # How a library says that a plan cannot be had; a damaged number raises the latter two.
 REFUSALS = (CudnnError, CublasError, ValueError, ArithmeticError)
 # What a driver may refuse, and only when a step is captured: another table is too late then.
@@ -66,7 +68,8 @@ class CudaBackend:
                 other = self._streams.get((index, not tf32))
                 cudnn = other.cudnn if other is not None else Cudnn(cuda)
                 self._cublas_lt = self._cublas_lt or CublasLt()
-                made = Stream(cuda, Cublas(tf32, cuda), cudnn, self._cublas_lt)
+                libraries = (Cublas(tf32, cuda), cudnn, self._cublas_lt)
+                made = Stream(cuda, *libraries, processors=device().processors)
                 self._streams[index, tf32] = made
         return self._streams[index, tf32]
 

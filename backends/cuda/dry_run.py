@@ -78,4 +78,4 @@ class Cupy(Silent):
 
 
 _SILENT: Any = Silent()
-STREAM = Stream(*[_SILENT] * len(fields(Stream)))
+STREAM = Stream(*[_SILENT] * (len(fields(Stream)) - 1))

@@ -108,11 +108,14 @@ def plan_memory(
 ) -> MemoryPlan:
     """The need of sections, after rewrites, that share parameters and data sets.
 
-    "auto" counts as fp32, which takes no less than tf32. streamed: data sets stay in host memory;
+    "auto" counts as fp32 or tf32, whichever takes more. streamed: data sets stay in host memory;
     fusion: as in Options; choices: the need with these, without whatever else a search would try.
     Raises ConfigError if a tensor has too many elements for the libraries.
     """
-    arithmetic = Arithmetic.of("fp32" if precision == "auto" else precision, fusion)
+    if precision == "auto":
+        needs = [plan_memory(graphs, each, streamed, fusion, choices) for each in ("fp32", "tf32")]
+        return max(needs, key=lambda plan: plan.total)
+    arithmetic = Arithmetic.of(precision, fusion)
     wanted = FURTHEST if choices is None else choices
     counted = Cupy()
     store, streams = Store(counted), [STREAM] * int(wanted["streams"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from ...common.errors import CudnnError, LibraryError
 from ..base import Options
+from ..select import available_threads
 from .binding.launch_list import CHAINS, JOINS
 from .executable import ALLOCATION, CudaExecutable
 from .libraries.candidates import Candidates
@@ -21,7 +23,7 @@ from .libraries.runtime import address_of, crowded, cupy
 LAYOUTS: dict[str, tuple[dict[str, str], ...]] = {
     "fp32": ({"layout": "nhwc", "pad": "4"}, {"layout": "nchw"}),
     "tf32": ({"layout": "nhwc", "pad": "8"}, {"layout": "nhwc", "pad": "32"}, {"layout": "nchw"}),
-    "bf16": ({"layout": "nhwc", "pad": "32"}, {"layout": "nhwc", "pad": "8"}),
+    "bf16": ({"layout": "nhwc", "pad": "8"}, {"layout": "nhwc", "pad": "32"}),
 }
 STREAMS = ("1", "2", "3")
 # A convolution has 60 to 100 candidates; the good ones come early in the heuristics' order.
@@ -29,6 +31,8 @@ MOST_PLANS = 64
 # Seconds that a search takes where nothing else is asked for.
 SECONDS = 6.0
 FINALISTS = 4
+# The share of the time for plans that kernels of ours may take to be compiled.
+PREPARING = 0.4
 # A choice must win by more than the noise of a short timing.
 GAIN = 0.97
 # The same between neighbouring launches: a longer timing, a smaller gain, of few launches.
@@ -196,22 +200,54 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
         for name, product in binder.products.items():
             options.interrupt()
             plans |= _algorithm(name, product)
+        variants = {name: _made(makers) for name, makers in binder.variants.items()}
         left = budget - (time.perf_counter() - begin)
-        count = len(binder.convolutions) + sum(map(len, binder.variants.values()))
+        _prepare([each for made in variants.values() for _, each in made], PREPARING * left)
+        left = budget - (time.perf_counter() - begin)
+        count = len(binder.convolutions) + sum(map(len, variants.values()))
         for name, graph in binder.convolutions.items():
             options.interrupt()
             seconds, index = _best(graph, pointer, left / count)
             plans[name] = str(index)
             if name in binder.tails:
                 seconds += binder.tails[name](5)
-            for mark, make in binder.variants.get(name, ()):
-                try:
-                    other, other_index = _best(make(), pointer, left / count)
-                except CudnnError:
-                    continue
+            for mark, candidates in variants.get(name, ()):
+                other, other_index = _best(candidates, pointer, left / count)
                 if other < GAIN * seconds:
-                    plans[name], seconds = f"{mark}{other_index}", other
+                    plans[name], seconds = f"{mark}{candidates.choice(other_index)}", other
     return plans
+
+
+def _made(
+    makers: Sequence[tuple[str, Callable[[], Candidates]]],
+) -> list[tuple[str, Candidates]]:
+    """The other ways to compute a convolution, as far as they can be had."""
+    made: list[tuple[str, Candidates]] = []
+    for mark, make in makers:
+        with suppress(CudnnError):
+            candidates = make()
+            if candidates.plans():
+                made.append((mark, candidates))
+    return made
+
+
+def _prepare(every: Sequence[Candidates], seconds: float) -> None:
+    """Compile kernels of ours on all cores, as many as can be in so many seconds.
+
+    Those that fail, or are not ready, are left to ``build``.
+    """
+    works = [work for each in every for work in each.preparations()]
+    if not works:
+        return
+
+    def enter() -> None:
+        # A new thread has no device yet.
+        cupy().cuda.Device(0).use()
+
+    with ThreadPoolExecutor(available_threads(), initializer=enter) as pool:
+        waiting = [pool.submit(work) for work in works]
+        wait(waiting, None if seconds == float("inf") else max(0.0, seconds))
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _algorithm(name: str, product: LtProduct) -> dict[str, str]:

@@ -11,7 +11,15 @@ from contextlib import suppress
 from itertools import product
 
 from ...graph.graph import SHARED, Graph, Tensor
-from ...graph.ops import Accumulate, Average, Conv2dBackwardFilter, MatMul
+from ...graph.ops import (
+    Accumulate,
+    Average,
+    Conv2dBackwardFilter,
+    Mask,
+    MatMul,
+    ShareWeights,
+    SumShared,
+)
 from ...graph.ops.updates import ParameterUpdate
 from .convolution import filter_gradient_desc
 from .linear import weight_gradient_desc
@@ -60,6 +68,12 @@ def plan_arenas(
         elif isinstance(op, Average):
             kind = op.averages[0].name.partition("/")[0]
             averages[kind].update(zip(op.averages, op.values, strict=True))
+        elif isinstance(op, Mask):
+            owners_of = (own.get(value, value) for value in op.values)
+            families["mask"].update(zip(op.masks, owners_of, strict=True))
+        elif isinstance(op, ShareWeights):
+            families["shared"].update(zip(op.parameters, op.parameters, strict=True))
+            families["code"].update(zip(op.codes, op.parameters, strict=True))
     for name, members in families.items():
         add(name, members)
     for name, values in averages.items():
@@ -84,6 +98,16 @@ def _parameters_of(ops: Sequence[object]) -> dict[Tensor, Tensor]:
     for op in ops:
         if isinstance(op, ParameterUpdate):
             own.update(zip(op.gradients, op.parameters, strict=True))
+    shared = {
+        code: parameter
+        for op in ops
+        if isinstance(op, ShareWeights)
+        for code, parameter in zip(op.codes, op.parameters, strict=True)
+    }
+    for op in ops:
+        if isinstance(op, SumShared):
+            owners = (shared.get(code, code) for code in op.codes)
+            own.update(zip(op.gradients, owners, strict=True))
     for op in ops:
         if isinstance(op, Accumulate):
             for gradient, *levels in zip(op.gradients, *op.slots(), strict=True):

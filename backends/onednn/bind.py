@@ -28,7 +28,9 @@ from .primitive import (
 from .store import Store
 
 OpT = TypeVar("OpT", bound=Op)
+PartT = TypeVar("PartT")
 Kernel = Callable[["Binder", Any], None]
+Unite = Callable[["Binder", Sequence[Any]], Callable[[], None]]
 KERNELS: Registry[Kernel] = Registry("cpu")
 # The operations whose kernels can be bound in bfloat16; the others compute in float32.
 BFLOAT16: set[type[Op]] = set()
@@ -112,7 +114,7 @@ class Binder:
         self.constants: list[Memory] = []
         self._places = Places(graph) if share else None
         self._position = 0
-        self._late: list[tuple[set[Tensor], Step]] = []
+        self._late: dict[tuple[Unite, str], list[tuple[Op, Any, set[Tensor]]]] = {}
         self._updated = {t for op in graph.ops for t in op.tensors(op.updates)}
 
     def bind(self) -> None:
@@ -365,22 +367,28 @@ class Binder:
         function: Callable[[], None],
         name: str,
         details: Mapping[str, str] | None = None,
-        late: Sequence[Tensor] | None = None,
     ) -> None:
-        """Append work that NumPy does on the host.
+        """Append work that NumPy does on the host."""
+        call = BoundCall(op, "numpy", name, "", details or {})
+        self.steps.append(Step(function, (), call))
 
-        ``late``: what it writes, if it may come later, before an operation that touches that, or at
-        the end. There it stands beside its like, whose code is still in the cache: the first of
-        them takes many times as long as the others.
-        """
-        step = Step(function, (), BoundCall(op, "numpy", name, "", details or {}))
-        if late is None:
-            self.steps.append(step)
-        else:
-            self._late.append((set(late), step))
+    def host_late(
+        self,
+        op: Op,
+        unite: Callable[[Binder, Sequence[PartT]], Callable[[], None]],
+        part: PartT,
+        name: str,
+        written: Sequence[Tensor],
+    ) -> None:
+        """Append a part of some work on the host, which may wait until an operation touches what it
+        writes, or for the end: then ``unite`` makes one function of all parts that wait."""
+        self._late.setdefault((unite, name), []).append((op, part, set(written)))
 
     def _flush(self, touched: set[Tensor] | None = None) -> None:
-        """Append what is late: all of it, in order, where any of these tensors is touched."""
-        if touched is None or any(touched & written for written, _ in self._late):
-            self.steps.extend(step for _, step in self._late)
+        """Append all that waits, in order, where any of these tensors is touched."""
+        late = [part for parts in self._late.values() for part in parts]
+        if touched is None or any(touched & written for _, _, written in late):
+            for (unite, name), parts in self._late.items():
+                every = [part for _, part, _ in parts]
+                self.host(parts[0][0], unite(self, every), name, {"operations": str(len(every))})
             self._late.clear()

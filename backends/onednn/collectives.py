@@ -5,9 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ...graph.ops import AddMetrics, AllGather, AllReduce, KeepMetrics, SkipParts
+import numpy as np
+
+from ...graph.graph import Tensor
+from ...graph.ops import (
+    AddMetrics,
+    AllGather,
+    AllReduce,
+    Exchange,
+    ExchangeUnits,
+    ExchangeUnitsBackward,
+    GatherRows,
+    GatherRowsBackward,
+    JoinNorms,
+    KeepMetrics,
+    SkipParts,
+)
 from ..base import Array, BoundCall
-from ..collectives import joined
+from ..collectives import added_in_pairs, joined
 from .arenas import flats, stretches
 from .bind import Binder, binds
 from .primitive import Step
@@ -72,3 +87,91 @@ def add_metrics(b: Binder, op: AddMetrics) -> None:
             sums[:] += row
 
     b.host(op, run, "add")
+
+
+def _ends(b: Binder, op: Exchange, x: Tensor, y: Tensor) -> tuple[Array, Array, bool]:
+    """The arrays of both tensors, and whether ranks exchange anything: else y is bound here."""
+    source, target = b.plain(x).array(x.shape), b.output(y).array(y.shape)
+    if op.ranks == 1:
+        b.host(op, lambda: np.copyto(target, source), "copyto")
+    elif op.silent:
+        b.host(op, lambda: target.fill(0.0), "fill")
+    return source, target, op.ranks > 1 and not op.silent
+
+
+def _sent(b: Binder, op: Exchange, run: Callable[[], None], values: int, does: str) -> None:
+    """Append what ranks do together, with the copies around it."""
+    shown = {"values": f"{values} float32", "ranks": str(op.ranks)}
+    name = joined(op.ranks).calls[does]
+    b.steps.append(Step(run, (), BoundCall(op, "MPI", name, "", shown)))
+
+
+@binds(GatherRows)
+def gather_rows(b: Binder, op: GatherRows) -> None:
+    x, y, together = _ends(b, op, op.x, op.y)
+    if not together:
+        return
+    ranks, each = joined(op.ranks), len(x)
+
+    def run() -> None:
+        y[ranks.rank * each :][:each] = x
+        ranks.gather(y)
+
+    _sent(b, op, run, y.size, "gather")
+
+
+@binds(GatherRowsBackward)
+def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
+    dy, dx, together = _ends(b, op, op.dy, op.dx)
+    if not together:
+        return
+    ranks, received = joined(op.ranks), b.scratch_array((op.ranks, *dx.shape))
+
+    def run() -> None:
+        ranks.swap(dy, received)
+        dx[...] = added_in_pairs(received)
+
+    _sent(b, op, run, dy.size, "swap")
+
+
+@binds(ExchangeUnits)
+def exchange_units(b: Binder, op: ExchangeUnits) -> None:
+    x, y, together = _ends(b, op, op.x, op.y)
+    if not together:
+        return
+    ranks, rows = joined(op.ranks), len(y)
+    received = b.scratch_array((op.ranks, rows, *x.shape[1:]))
+    blocks = y.reshape(rows, op.ranks, *x.shape[1:])
+
+    def run() -> None:
+        ranks.swap(x, received)
+        blocks[...] = received.swapaxes(0, 1)
+
+    _sent(b, op, run, x.size, "swap")
+
+
+@binds(ExchangeUnitsBackward)
+def exchange_units_backward(b: Binder, op: ExchangeUnitsBackward) -> None:
+    dy, dx, together = _ends(b, op, op.dy, op.dx)
+    if not together:
+        return
+    ranks, rows = joined(op.ranks), len(dy)
+    sent = b.scratch_array((op.ranks, rows, *dx.shape[1:]))
+    blocks = dy.reshape(rows, op.ranks, *dx.shape[1:])
+
+    def run() -> None:
+        sent[...] = blocks.swapaxes(0, 1)
+        ranks.swap(sent, dx)
+
+    _sent(b, op, run, dy.size, "swap")
+
+
+@binds(JoinNorms)
+def join_norms(b: Binder, op: JoinNorms) -> None:
+    norms, norm = b.plain(op.norms).array(), b.output(op.norm).array()
+    own = np.zeros(1, np.float32) if op.own is None else b.plain(op.own).array()
+
+    def run() -> None:
+        norm[0] = np.sqrt(np.dot(norms, norms) + np.dot(own, own))
+
+    b.host(op, run, "sqrt")

@@ -6,6 +6,8 @@ In float32 the sums over the batch are put together from short ones: ``norm_sums
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...graph.graph import Tensor
@@ -23,7 +25,7 @@ from .convolution import candidate_layouts, wanted_layout
 from .library import library
 from .memory import Descriptor, Memory
 from .norm_runs import norm_flags
-from .norm_sums import backward, forward, leaving
+from .norm_sums import backward, forward
 from .primitive import NoFastKernel, PrimitiveDesc, first_fast
 
 Norm = BatchNorm | BatchNormInference | BatchNormBackward
@@ -121,13 +123,32 @@ def by_library(b: Binder, op: BatchNorm) -> None:
     def moved() -> tuple[Array, Array]:
         return kept * running[0] + new * means, kept * running[1] + unbiased * variances
 
-    running, leave = leaving(b, op, variances, moved)
+    running, leave = _leaving(b, op, variances, moved)
 
     def run() -> None:
         leave()
         np.divide(1.0, np.sqrt(variances + eps), out=inverse_std)
 
     b.host(op, run, "multiply, sqrt", {"channels": str(len(means))})
+
+
+def _leaving(
+    b: Binder, op: BatchNorm, variance: Array, moved: Callable[[], tuple[Array, Array]]
+) -> tuple[list[Array], Callable[[], None]]:
+    """The running statistics, and a function that sets them to what ``moved`` says.
+
+    For a part of a batch there are none, and the function leaves the variance for later.
+    """
+    if op.var is not None:
+        left = b.output(op.var, Descriptor.of(op.mean.shape)).array()
+        return [], lambda: np.copyto(left, variance)
+    running = [b.home(t).array() for t in (op.running_mean, op.running_var) if t is not None]
+
+    def move() -> None:
+        for array, now in zip(running, moved(), strict=True):
+            array[:] = now
+
+    return running, move
 
 
 def _blocked_behind(b: Binder, op: BatchNorm) -> Descriptor | None:
@@ -231,7 +252,15 @@ def _backward_with_exact_sums(b: Binder, op: BatchNormBackward) -> None:
     y = _input(b, op.y, layout) if op.activation and op.y is not None else None
 
     def target() -> Memory:
-        return _over(b, op.dy, dy, op.dx) or _output(b, op.dx, layout)
+        written = None
+        if y is not None and op.y is not None and known is not None and known.mask is not None:
+            # The gradient that the ReLU passes is written past the caches: slow where dy lies.
+            written = _over(b, op.y, y, op.dx)
+        written = written or _over(b, op.dy, dy, op.dx)
+        if y is None:
+            # Otherwise that gradient is written before the last time that x is read.
+            written = written or _over(b, op.x, x, op.dx)
+        return written or _output(b, op.dx, layout)
 
     backward(b, op, x, dy, y, target)
 

@@ -23,8 +23,9 @@ from .primitive import PrimitiveDesc, first_fast
 from .sums import layout_name
 
 Norm = BatchNorm | BatchNormBackward
-# Bytes of a piece for each thread: there is room in its cache for as many that are discarded.
-PIECE_BYTES = 1 << 19
+# Bytes of a piece for each thread. In a call by one there is room in its cache for as many that are
+# discarded; the start and end of a call by several are worth fewer calls.
+PIECE_BYTES, SHARED_PIECE_BYTES = 1 << 19, 1 << 20
 # Values that are added up one after the other: errors of more are beyond the bounds of
 # test_precision.py. Then numbers in a group of runs, and numbers by run with channels
 # last, so that they stay in the innermost cache.
@@ -51,7 +52,9 @@ class Runs:
             self.count, rows = _rows(n * pixels // length, c)
             self.shape = (rows, 1, 1, c)
         else:
-            most = max(1, PIECE_BYTES * library().threads() * n // layout.nbytes)
+            threads = library().threads()
+            piece = PIECE_BYTES if threads == 1 else SHARED_PIECE_BYTES * threads
+            most = max(1, piece * n // layout.nbytes)
             each = max(k for k in range(1, n + 1) if n % k == 0 and k <= most)
             self.count = n // each
             # In blocks of channels the kernel for AVX-512 adds up four runs in one.
@@ -75,7 +78,12 @@ class Runs:
         whole = self.layout == "nhwc" and c % library().lanes() == 0 and pixels > 1
         self.even = self.by_channel or whole
         apart = Descriptor.of((self.count, self.runs, length, 1), name)
-        self.wide = layout if self.by_channel else apart
+        self.wide, self.parts = layout if self.by_channel else apart, 1
+        if self.by_channel and library().threads() > 1:
+            # In pieces again, so that each thread writes what it has read: in place of what another
+            # has in its cache takes up to four times as long.
+            several = (self.shape[0], *layout.shape[1:])
+            self.wide, self.parts = Descriptor.of(several, self.layout), self.count
         self.normal = layout if self.even else apart
         self.thin = Descriptor.of((1, self.wide.shape[1], 1, 1), name)
         # How runs of a channel are averaged: in groups of rows, then all that are left.
@@ -94,6 +102,10 @@ class Runs:
         """Piece number ``at`` of a memory in the layout."""
         size = self.piece.nbytes
         return Memory(self.piece, memory.buffer[at * size : (at + 1) * size])
+
+    def part(self, memory: Memory, at: int) -> Memory:
+        """Part number ``at``, of ``parts``, of a memory in the layout."""
+        return Memory(self.wide, memory.buffer[at * self.wide.nbytes :])
 
     @property
     def number(self) -> int:
@@ -123,8 +135,9 @@ class Runs:
         parts = [Memory(self.numbers, part) for part in whole.buffer.reshape(2 * self.count, -1)]
         return whole, parts[: self.count], parts[self.count :]
 
-    def averages(self, numbers: Memory, variance: bool = False) -> Memory:
-        """Append what averages two numbers per run by channel; returns (2, channels).
+    def averages(self, numbers: Memory, variance: bool = False) -> tuple[Memory, Memory]:
+        """Append what averages two numbers per run by channel; returns the averages, (2, channels),
+        and what is still to be added to each.
 
         With ``variance`` the two are means and variances of runs: that of all values is the average
         of the variances and the variance of the means (Chan et al., "Algorithms for computing the
@@ -141,7 +154,7 @@ class Runs:
                 ends = {"src": values[kind], "dst": self.discarded(source)}
                 self.b.primitive(self.op, desc, {**ends, **results})
             if variance and desc is not self.last:
-                self._add(average[1], term[1])
+                self.add(average[1], term[1])
             numbers = averages
         # As good as float64 has it is an average once that of all differences from it is added: the
         # sum times the inverse root of the variance, which makes nothing of a sum of 0.
@@ -152,10 +165,10 @@ class Runs:
             results = {"diff_scale": term[kind], "diff_shift": self.b.scratch(size)}
             given = {"src": values[kind], "mean": average[kind]}
             self.b.primitive(self.op, self.rest, {**ends, **given, **results})
-        self._add(averages, terms)
-        return averages
+        return averages, terms
 
-    def _add(self, to: Memory, term: Memory) -> None:
+    def add(self, to: Memory, term: Memory) -> None:
+        """Append to += term."""
         size = to.descriptor
         add = PrimitiveDesc("binary", BINARY["add"], size, size, size, None)
         self.b.primitive(self.op, add, {"src": to, "src_1": term, "dst": to})

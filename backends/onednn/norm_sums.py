@@ -12,6 +12,7 @@ from .bind import Binder, Normalized
 from .constants import BINARY, ELTWISE_FROM_OUTPUT, FORWARD_INFERENCE, FORWARD_TRAINING
 from .memory import Descriptor, Memory
 from .norm_runs import Norm, Runs, halves, norm_flags, normalization, sums_of
+from .norm_small import Gradients, Scales, Statistics, gradients, scales, statistics
 from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast
 
 
@@ -55,7 +56,9 @@ def _measure(
         results = {"mean": means[at], "variance": variances[at]}
         ends = {"src": runs.of(x, at), "dst": runs.discarded(runs.piece)}
         b.primitive(op, measure, {**ends, **results})
-    mean, variance = halves(runs.averages(found, variance=True), channels)
+    averages, terms = runs.averages(found, variance=True)
+    runs.add(averages, terms)
+    mean, variance = halves(averages, channels)
     b.alias(op.mean, mean)
     return mean, variance
 
@@ -95,73 +98,55 @@ def _given(
 
 def _statistics(b: Binder, op: BatchNorm, mean: Array, variance: Array, late: bool) -> None:
     """Append inverse_std and the running statistics, or what moves them later."""
-    inverse_std = b.output(op.inverse_std, Descriptor.of(op.mean.shape)).array()
-    m, size = op.momentum, op.x.size // op.x.shape[1]
-    unbiased = np.float64(m * size / (size - 1))
-
-    def moved() -> tuple[Array, Array]:
-        now = (1.0 - m) * running[0], (1.0 - m) * running[1]
-        return now[0] + np.float64(m) * mean, now[1] + unbiased * variance
-
-    running, leave = leaving(b, op, variance, moved)
-
-    def run() -> None:
-        inverse_std[:] = 1.0 / np.sqrt(variance.astype(np.float64) + op.eps)
-        leave()
-
+    channels = Descriptor.of(op.mean.shape)
+    left = None if op.var is None else b.output(op.var, channels).array()
+    moved = [op.running_mean, op.running_var] if op.var is None else []
+    one = Statistics(
+        mean,
+        variance,
+        b.output(op.inverse_std, channels).array(),
+        left,
+        [b.home(tensor).array() for tensor in moved if tensor is not None],
+        op.momentum,
+        op.eps,
+        op.x.size // op.x.shape[1],
+    )
+    name = "multiply, sqrt"
+    if not late:
+        return b.host(op, statistics(b, [one]), name, {"channels": str(len(mean))})
     ends = (op.inverse_std, op.var, op.running_mean, op.running_var)
-    written = tuple(tensor for tensor in ends if tensor is not None)
-    details = {"channels": str(len(mean))}
-    b.host(op, run, "multiply, sqrt", details, written if late else None)
-
-
-def leaving(
-    b: Binder, op: BatchNorm, variance: Array, moved: Callable[[], tuple[Array, Array]]
-) -> tuple[list[Array], Callable[[], None]]:
-    """The running statistics, and a function that sets them to what ``moved`` says.
-
-    For a part of a batch there are none, and the function leaves the variance for later.
-    """
-    if op.var is not None:
-        left = b.output(op.var, Descriptor.of(op.mean.shape)).array()
-        return [], lambda: np.copyto(left, variance)
-    running = [b.home(t).array() for t in (op.running_mean, op.running_var) if t is not None]
-
-    def move() -> None:
-        for array, now in zip(running, moved(), strict=True):
-            array[:] = now
-
-    return running, move
+    b.host_late(op, statistics, one, name, [tensor for tensor in ends if tensor is not None])
 
 
 def _for_gradient(
     b: Binder, op: Norm, runs: Runs, layout: Descriptor, mask: Memory | None
 ) -> Normalized:
     """Append what the gradient needs of the statistics; behind forward it may come late."""
-    mean, inverse_std = b.plain(op.mean).array(), b.plain(op.inverse_std).array()
-    weight = None if op.weight is None else b.home(op.weight).array()
+    channels = Descriptor.of(op.mean.shape)
     factors = b.scratch(Descriptor.of((2, *op.mean.shape)))
-    shares = factors.array((2, -1))
     # A copy: the tensor's memory may be another's when the gradients are written.
-    kept, share = b.scratch_array(op.mean.shape), -1.0 / runs.length
+    kept = b.scratch_array(op.mean.shape)
     if runs.by_channel:
-        scale = b.scratch(Descriptor.of(op.mean.shape))
+        scale = b.scratch(channels)
         (run_mean,), (means,), fill = runs.by_run(1)
-        scales = scale.array()
+        scaled = scale.array()
     else:
-        (run_mean, scale), (means, scales), fill = runs.by_run(2)
-
-    def run() -> None:
-        kept[:] = inverse_std
-        means[:] = mean
-        scales[:] = inverse_std if weight is None else inverse_std * weight
-        fill()
-        np.multiply(inverse_std, inverse_std, out=shares[0])
-        shares[0] *= share
-        shares[1] = share
-
-    late = (op.inverse_std,) if isinstance(op, BatchNorm) else None
-    b.host(op, run, "multiply", {"channels": str(len(mean))}, late)
+        (run_mean, scale), (means, scaled), fill = runs.by_run(2)
+    one = Scales(
+        b.plain(op.mean).array(),
+        b.plain(op.inverse_std).array(),
+        None if op.weight is None else b.home(op.weight).array(),
+        runs.length,
+        kept,
+        means,
+        scaled,
+        factors.array((2, -1)),
+        fill,
+    )
+    if isinstance(op, BatchNorm):
+        b.host_late(op, scales, one, "multiply", [op.inverse_std])
+    else:
+        b.host(op, scales(b, [one]), "multiply", {"channels": str(len(kept))})
     return Normalized(layout, run_mean, scale, factors, kept, mask)
 
 
@@ -206,23 +191,25 @@ def backward(
         b.primitive(op, gradient, {**given, "diff_dst": passed, "diff_src": result, **results})
     totals = runs.averages(found)
     mean, (slope, offset) = _moves(b, op, runs, known, totals)
-    _gradients(b, op, runs, known, totals.array((2, -1)))
+    _gradients(b, op, runs, known, totals)
     thin = [memory.view(runs.thin) for memory in (mean, slope, offset, known.scale)]
-    g = (dy if y is None else dx).view(runs.wide)
-    links = {0: thin[1], 1: g, 2: thin[2], 3: thin[3]}
+    g = dy if y is None else dx
+    links = {0: thin[1], 2: thin[2], 3: thin[3]}
     rest = {f"post_op_{link}_src_1": memory for link, memory in links.items()}
-    ends = {"src": x.view(runs.wide), "src_1": thin[0], "dst": dx.view(runs.wide)}
-    b.primitive(op, correct, {**ends, **rest})
+    for at in range(runs.parts):
+        ends = {"src": runs.part(x, at), "src_1": thin[0], "dst": runs.part(dx, at)}
+        b.primitive(op, correct, {**ends, **rest, "post_op_1_src_1": runs.part(g, at)})
 
 
 def _moves(
-    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: Memory
+    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: tuple[Memory, Memory]
 ) -> tuple[Memory, tuple[Memory, Memory]]:
     """Append slope and offset; with the mean, by channel or by run as the correction takes them."""
-    pair, channels = totals.descriptor, Descriptor.of(op.mean.shape)
-    moves, factors = b.scratch(pair), known.factors
-    multiply = PrimitiveDesc("binary", BINARY["mul"], pair, pair, pair, None)
-    b.primitive(op, multiply, {"src": totals, "src_1": factors, "dst": moves})
+    pair, channels = known.factors.descriptor, Descriptor.of(op.mean.shape)
+    moves, multiplied = b.scratch(pair), Attributes(chain=((BINARY["mul"], pair),))
+    sums = {"src": totals[0], "src_1": totals[1], "dst": moves}
+    desc = PrimitiveDesc("binary", BINARY["add"], pair, pair, pair, multiplied)
+    b.primitive(op, desc, {**sums, "post_op_0_src_1": known.factors})
     if runs.by_channel:
         return b.plain(op.mean), halves(moves, channels)
     (slope, offset), numbers, fill = runs.by_run(2)
@@ -237,22 +224,16 @@ def _moves(
 
 
 def _gradients(
-    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: Array
+    b: Binder, op: BatchNormBackward, runs: Runs, known: Normalized, totals: tuple[Memory, Memory]
 ) -> None:
     """Append dw and db, if they are needed."""
     channels = Descriptor.of(op.mean.shape)
     dw = b.output(op.dw, channels).array() if op.dw is not None else None
     db = b.output(op.db, channels).array() if op.db is not None else None
-    written = tuple(tensor for tensor in (op.dw, op.db) if tensor is not None)
-    inverse_std, (products, sums), number = known.inverse_std, totals, float(runs.number)
-
-    def run() -> None:
-        if dw is not None:
-            dw[:] = inverse_std * products * number
-        if db is not None:
-            db[:] = sums * number
-
-    b.host(op, run, "multiply", {"channels": str(len(inverse_std))}, written)
+    averages, terms = (memory.array((2, -1)) for memory in totals)
+    one = Gradients(known.inverse_std, averages, terms, runs.number, dw, db)
+    written = [tensor for tensor in (op.dw, op.db) if tensor is not None]
+    b.host_late(op, gradients, one, "multiply", written)
 
 
 def _masking(runs: Runs) -> PrimitiveDesc:

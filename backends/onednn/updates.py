@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 
 from ...graph.graph import Op, Tensor
-from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, SgdUpdate
+from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Mask, SgdUpdate
 from ...graph.ops.updates import ParameterUpdate
 from .arenas import flats, stretches
 from .bind import Binder, binds
@@ -209,6 +209,22 @@ def _only_if(b: Binder, first: int, due: list[bool]) -> None:
 
     for i, entry in enumerate(b.steps[first:], first):
         b.steps[i] = replace(entry, function=guarded(entry.function))
+
+
+@binds(Mask)
+def mask(b: Binder, op: Mask) -> None:
+    """Over whole stretches; a product alone would leave -0.0."""
+    found = [
+        [memory.array() for memory in flats(b.store, members, op.values, op.masks)]
+        for members in stretches(b.store, op.values, op.masks)
+    ]
+
+    def run() -> None:
+        for values, masks in found:
+            np.multiply(values, masks, out=values)
+            np.add(values, 0.0, out=values)
+
+    b.host(op, run, "multiply")
 
 
 @binds(Accumulate)

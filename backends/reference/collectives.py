@@ -6,7 +6,7 @@ import numpy as np
 
 from ...graph import ops
 from ..base import Array
-from ..collectives import joined
+from ..collectives import added_in_pairs, joined
 from .kernels import kernel
 from .step import Arrays
 
@@ -47,3 +47,50 @@ def add_metrics(op: ops.AddMetrics, kept: Array, sums: Array) -> Array:
     for row in kept:
         total += row
     return total
+
+
+def _swapped(op: ops.Exchange, sent: Array) -> Array:
+    """Of all ranks what they have for this one: (ranks, ...), as ``sent`` has it for each."""
+    received = np.zeros_like(sent)
+    if op.ranks == 1:
+        received[:] = sent
+    elif not op.silent:
+        joined(op.ranks).swap(np.ascontiguousarray(sent), received)
+    return received
+
+
+@kernel(ops.GatherRows, "copy")
+def gather_rows(op: ops.GatherRows, x: Array) -> Array:
+    rows = np.zeros((op.ranks, *x.shape), x.dtype)
+    if op.ranks == 1:
+        rows[0] = x
+    elif not op.silent:
+        ranks = joined(op.ranks)
+        rows[ranks.rank] = x
+        ranks.gather(rows)
+    return rows.reshape(op.y.shape)
+
+
+@kernel(ops.GatherRowsBackward, "add")
+def gather_rows_backward(op: ops.GatherRowsBackward, dy: Array) -> Array:
+    return added_in_pairs(_swapped(op, dy.reshape(op.ranks, *op.dx.shape)))
+
+
+@kernel(ops.ExchangeUnits, "copy")
+def exchange_units(op: ops.ExchangeUnits, x: Array) -> Array:
+    n, units, *rest = op.x.shape
+    blocks = _swapped(op, x.reshape(op.ranks, n // op.ranks, units, *rest))
+    return np.ascontiguousarray(np.moveaxis(blocks, 0, 1)).reshape(op.y.shape)
+
+
+@kernel(ops.ExchangeUnitsBackward, "copy")
+def exchange_units_backward(op: ops.ExchangeUnitsBackward, dy: Array) -> Array:
+    n, units, *rest = op.dy.shape
+    blocks = np.moveaxis(dy.reshape(n, op.ranks, units // op.ranks, *rest), 1, 0)
+    return _swapped(op, np.ascontiguousarray(blocks)).reshape(op.dx.shape)
+
+
+@kernel(ops.JoinNorms, "sqrt")
+def join_norms(op: ops.JoinNorms, norms: Array, own: Array | None) -> Array:
+    squares = float(np.vdot(norms, norms)) + (0.0 if own is None else float(own[0]) ** 2)
+    return np.array([np.sqrt(squares)], norms.dtype)

@@ -7,7 +7,15 @@ from math import sqrt
 
 import numpy as np
 
-from ...graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, MuonUpdate, SgdUpdate
+from ...graph.ops import (
+    Accumulate,
+    AdamUpdate,
+    Average,
+    ElementwiseUpdate,
+    Mask,
+    MuonUpdate,
+    SgdUpdate,
+)
 from ...graph.ops.updates import ParameterUpdate
 from ..base import Array
 from .kernels import Function, kernel
@@ -117,6 +125,11 @@ def average(
         return averages, values
     mixed = tuple(decay * a + (1 - decay) * p for a, p in zip(averages, values, strict=True))
     return mixed, mixed if op.pull else values
+
+
+@kernel(Mask, "multiply")
+def mask(op: Mask, masks: Arrays, values: Arrays) -> Arrays:
+    return tuple(v * m + 0 for v, m in zip(values, masks, strict=True))
 
 
 @kernel(Accumulate, "add")

@@ -25,11 +25,13 @@ from ...common.options import (
     some_of,
 )
 from .base import Epochs, Model, Threads, checked, problem
+from .compression import PruneConfig, ShareConfig
 from .datasets import Dataset, Folder
 from .init_from import InitFrom
 from .layer_base import LayerConfig
 from .layers import Layer, stack_of
 from .optimizer import Optimizer, Patterns
+from .parallel import ParallelConfig
 from .pictures import Augment, EvaluateConfig, Normalize, NormalizeConfig
 from .plugins import Plugins
 from .training import CROSS_ENTROPY, FIXED, Loss, Schedule
@@ -254,10 +256,19 @@ class RunConfig(Model):
         Patterns | None,
         "Layers that stay as they are, by name; * and ? stand for any text.",
     ] = None
+    prune: Annotated[PruneConfig | None, "Weights that are 0 and stay 0; default: none."] = None
+    share: Annotated[ShareConfig | None, "Weights that share a few values; default: none."] = None
     loss: Annotated[Loss, "The function that training minimises."] = CROSS_ENTROPY
     optimizer: Annotated[Optimizer, "How the parameters are updated."]
     schedule: Annotated[Schedule, "How the learning rate changes."] = FIXED
     train: Annotated[TrainConfig, "How long to train."]
     evaluate: Annotated[EvaluateConfig, "How to evaluate."] = EvaluateConfig()
+    parallel: Annotated[
+        ParallelConfig | None, "How several processes train together; default: mode sync."
+    ] = None
     run: Annotated[MachineConfig, "Where and how to compute."] = MachineConfig()
     checkpoint: Annotated[CheckpointConfig, "When to save."] = CheckpointConfig()
+
+    @property
+    def is_asynchronous(self) -> bool:
+        return self.parallel is not None and self.parallel.mode == "async"

@@ -21,6 +21,7 @@ from .linear import *
 from .losses import *
 from .norm import *
 from .pointwise import *
+from .sharing import *
 from .statistics import *
 from .step import *
 from .updates import *

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import In, InOut, Op
+from ..graph import In, InOut, Op, Out, Tensor
 
 
 class AllReduce(Op):
@@ -83,3 +83,104 @@ class AddMetrics(Op):
 
     def check(self) -> None:
         self.need(self.kept.shape[1:] == self.sums.shape, self.kept, self.sums)
+
+
+class Exchange(Op):
+    """What ranks send each other on the way from one tensor to another.
+
+    ``silent``: nothing is sent, and what would be received is not defined, as in a trial of other
+    calls.
+    """
+
+    shared_out = True
+    ranks: int
+    silent: bool = False
+
+    def bytes(self) -> int:
+        """What a rank sends: to every other its share of what is read."""
+        return self.reads()[0].nbytes * (self.ranks - 1) // self.ranks
+
+    def rows(self, whole: Tensor, own: Tensor) -> None:
+        """Check that ``whole`` has the rows of ``own`` for every rank."""
+        alike = whole.shape == (self.ranks * own.shape[0], *own.shape[1:])
+        self.need(alike, whole, own)
+
+    def units(self, few: Tensor, every: Tensor) -> None:
+        """Check that ``few`` has all rows of a rank's units, ``every`` a rank's rows of all."""
+        rows, units, *rest = every.shape
+        fits = units % self.ranks == 0
+        alike = few.shape == (self.ranks * rows, units // self.ranks, *rest)
+        self.need(fits and alike, few, every)
+
+
+class GatherRows(Exchange):
+    """y[r N + i] = x[i] of rank r; x: (N, ...), y: (ranks N, ...)."""
+
+    x: In
+    y: Out
+
+    def check(self) -> None:
+        self.rows(self.y, self.x)
+
+    def bytes(self) -> int:
+        """What a rank sends: its rows to every other."""
+        return self.x.nbytes * (self.ranks - 1)
+
+
+class GatherRowsBackward(Exchange):
+    """dx[i] = sum over the ranks of their dy[own N + i], added in pairs as in AllReduce.
+
+    own: the number of this rank; dy: (ranks N, ...), dx: (N, ...).
+    """
+
+    dy: In
+    dx: Out
+
+    def check(self) -> None:
+        self.rows(self.dy, self.dx)
+
+    def flops(self) -> int:
+        return self.dx.size * (self.ranks - 1)
+
+
+class ExchangeUnits(Exchange):
+    """y[i, r U + u] = x[own N + i, u] of rank r, which has computed its units for all rows.
+
+    own: the number of this rank; x: (ranks N, U, ...), y: (N, ranks U, ...).
+    """
+
+    x: In
+    y: Out
+
+    def check(self) -> None:
+        self.units(self.x, self.y)
+
+
+class ExchangeUnitsBackward(Exchange):
+    """dx[r N + i, u] = dy[i, own U + u] of rank r; shapes as in ExchangeUnits."""
+
+    dy: In
+    dx: Out
+
+    def check(self) -> None:
+        self.units(self.dx, self.dy)
+
+
+class JoinNorms(Op):
+    """norm = sqrt(own^2 + sum over the ranks of their norms^2).
+
+    own: (1,) the norm of what all ranks have alike, None if there is nothing; norms: (ranks,) those
+    of what each has alone.
+    """
+
+    norms: In
+    norm: Out
+    own: In | None = None
+
+    def check(self) -> None:
+        alone = () if self.own is None else (self.own,)
+        self.need(len(self.norms.shape) == 1, self.norms)
+        self.need(all(t.shape == (1,) for t in (self.norm, *alone)), self.norm, *alone)
+
+    def flops(self) -> int:
+        return 2 * self.norms.size + 3

@@ -173,6 +173,26 @@ class Average(Op):
         return (4 if self.pull else 3) * sum(p.nbytes for p in self.values)
 
 
+class Mask(Op):
+    """v = m v + 0, so that a value whose mask is 0 becomes +0.0; values: parameters or gradients.
+
+    masks: one per value, of its shape, of zeros and ones. Behind the update it keeps pruned weights
+    at 0 whatever the rule adds to them; before it, their gradients count in no norm.
+    """
+
+    masks: tuple[In, ...]
+    values: tuple[InOut, ...]
+
+    def check(self) -> None:
+        self.paired(self.masks, self.values)
+
+    def flops(self) -> int:
+        return 2 * sum(v.size for v in self.values)
+
+    def bytes(self) -> int:
+        return 3 * sum(v.nbytes for v in self.values)
+
+
 class Accumulate(Op):
     """s = sum of scale g over the ``parts`` of a batch, added in pairs, pairs of pairs and so on.
 

@@ -13,6 +13,7 @@ import pytest
 from dnnstack.cli.main import dnnstack
 from dnnstack.configs import RunConfig, json_schema, load_config, parse_config
 from dnnstack.configs.generated import with_tables
+from dnnstack.configs.stages import load_stages
 from dnnstack.plugins.loading import load_plugin
 
 from ..support.plugin_files import forgetting
@@ -51,7 +52,9 @@ def test_every_command_line_can_be_typed(line: str) -> None:
         with forgetting():
             for path in parsed.params["plugin"]:
                 load_plugin(EXAMPLES / path.name)
-            load_config(reference, parsed.params["overrides"])
+            (load_stages if command == "compress" else load_config)(
+                reference, parsed.params["overrides"]
+            )
 
 
 def _anchors(document: Path) -> set[str]:

@@ -105,7 +105,7 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["eval", "--split", "v"], ["plain,validation"]),
         (
             ["train", "--config", "le"],
-            ["plain,lenet.yaml", "plain,lenet5-1998.yaml", "plain,lenet5.yaml"],
+            [f"plain,lenet{rest}.yaml" for rest in ("-300-100", "", "5-1998", "5")],
         ),
         (["train", "--config", "t"], ["plain,tiny.yaml"]),
         (["train", "--config", "../x"], ["file,../x"]),

@@ -61,7 +61,8 @@ ONE_LINE = [
     (
         "wibble: 0.1",
         "x.yaml:1:1: wibble: unknown key; expected name, seed, plugins, data, layers, init_from, "
-        "freeze, loss, optimizer, schedule, train, evaluate, run or checkpoint",
+        "freeze, prune, share, loss, optimizer, schedule, train, evaluate, parallel, run or "
+        "checkpoint",
     ),
     ("data: 5", "x.yaml:1:7: data: expected a mapping (got 5)"),
     (

@@ -154,7 +154,7 @@ ONE_LINE = [
         "units: required key is missing (Number of outputs.)\n"
         "x.yaml:1:18: layer 1 'dense_1' (dense): "
         "frobnicate: unknown key; the layer 'dense' takes name, "
-        "units, use_bias, kernel_initializer, bias_initializer",
+        "units, use_bias, kernel_initializer, bias_initializer, parallel",
     ),
 ]
 

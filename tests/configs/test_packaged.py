@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 from dnnstack.common.errors import ConfigError
 from dnnstack.configs import effective_yaml, load_config, packaged_configs, parse_config
+from dnnstack.configs.stages import load_stages, packaged_stages
+from dnnstack.training.assemble import build_network, describe_data
 
 PACKAGED = [
     "alexnet.yaml",
@@ -19,6 +22,7 @@ PACKAGED = [
     "cifar10-resnet9.yaml",
     "digits.yaml",
     "inception-small.yaml",
+    "lenet-300-100.yaml",
     "lenet.yaml",
     "lenet5-1998.yaml",
     "lenet5.yaml",
@@ -33,6 +37,24 @@ PACKAGED = [
 
 def test_which_ship() -> None:
     assert packaged_configs() == PACKAGED
+
+
+def test_stages_ship_for_both_networks_of_the_paper() -> None:
+    """And fit them."""
+    assert packaged_stages() == ["lenet-300-100.yaml", "lenet.yaml"]
+    for name in packaged_stages():
+        stages, network = load_stages(name), load_config(name).config
+        assert stages.packaged
+        given = [stage.model_dump() for stage in stages.config.stages]
+        for stage in given:
+            built = parse_config(
+                effective_yaml(network),
+                "x.yaml",
+                [f"{k}={json.dumps(v)}" for k, v in stage.items()],
+            )
+            build_network(built, describe_data(built))
+        assert stages.config.paper is not None
+        assert "share" in given[-1]
 
 
 @pytest.mark.parametrize("name", PACKAGED)

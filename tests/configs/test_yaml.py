@@ -105,8 +105,8 @@ SYNTAX = [
     (
         "- a\n- b",
         "x.yaml:1:1: expected a mapping with the keys name, seed, plugins, data, layers, "
-        "init_from, freeze, loss, optimizer, schedule, train, evaluate, run, checkpoint "
-        "(got ['a', 'b'])",
+        "init_from, freeze, prune, share, loss, optimizer, schedule, train, evaluate, parallel, "
+        "run, checkpoint (got ['a', 'b'])",
     ),
     ("data:\n\tdataset: mnist", "x.yaml:2:1: data: found a tab; indent YAML with spaces"),
     ("train: {epochs: 1", "x.yaml:1:18: train: expected ',' or '}' after the '{' of line 1"),

@@ -55,9 +55,9 @@ def _arrays() -> dict[str, np.ndarray]:
     }
 
 
-@cache
-def _written() -> bytes:
-    origin = Provenance(
+def provenance() -> Provenance:
+    """That of a dense layer on digits."""
+    return Provenance(
         steps_per_epoch=10,
         config=effective_yaml(parse_config(_CONFIG, "x.yaml")),
         dataset="strokes",
@@ -67,8 +67,12 @@ def _written() -> bytes:
         tuning=Tuning("numpy", {"threads": "1"}, "graph", {"conv2d_1": "nhwc"}),
         versions={"numpy": "2"},
     )
+
+
+@cache
+def _written() -> bytes:
     state = State(step=3, window_start=2, sums=(0.5, 2.0, 64.0), best=Best(3, 0.5, 0.1))
-    return b"".join(encode(_arrays(), state, origin))
+    return b"".join(encode(_arrays(), state, provenance()))
 
 
 def _header(data: bytes) -> tuple[dict[str, Any], bytes]:

@@ -10,6 +10,8 @@ _FORMULAS = "backends/cuda/sources/test_formulas.py"
 _FEEDS = "backends/cuda/binding/test_feeds.py"
 _PLAN = "backends/cuda/test_memory_plan.py"
 _LAYOUT = "backends/cuda/libraries/test_layout.py"
+_EMULATED = "backends/cuda/fused/test_tensor_conv_emulated.py"
+_TENSOR = "backends/cuda/fused/test_tensor_conv.py"
 
 DEVICES = (
     Mutant(
@@ -182,5 +184,40 @@ DEVICES = (
         "return max(rest // max(sum(need.per_sample for need in alike), 1), 0)",
         "return max(rest // max(sum(need.per_sample for need in alike), 1) + 1, 0)",
         (f"{_PLAN}::test_a_network_that_cannot_fit_is_refused_with_the_largest_batch_that_can",),
+    ),
+    Mutant(
+        "CUDA: tensor cores take the first column of a warp for none",
+        "backends/cuda/fused/tensor_conv.cu",
+        "if (j >= 0 && j < ACROSS)",
+        "if (j > 0 && j < ACROSS)",
+        (f"{_EMULATED}::test_forward",),
+    ),
+    Mutant(
+        "CUDA: rows below the picture are those of the next",
+        "backends/cuda/fused/tensor_conv.cu",
+        "const bool inside = row + r >= TOP && row + r < HEIGHT + TOP;",
+        "const bool inside = row + r >= TOP;",
+        (f"{_EMULATED}::test_the_gradient_of_pictures",),
+    ),
+    Mutant(
+        "CUDA: a bias's gradient lacks half of its rows",
+        "backends/cuda/fused/tensor_filter.cu",
+        "                biases[m][h] += __shfl_xor_sync(~0u, biases[m][h], 2);\n",
+        "",
+        (f"{_EMULATED}::test_the_gradients_of_filters_and_biases",),
+    ),
+    Mutant(
+        "CUDA: no row of zeros is counted among the shared memory of a convolution",
+        "backends/cuda/fused/tilings.py",
+        "tile = padded(self.filter_bytes, 16) + self._row_pitch * 16",
+        "tile = padded(self.filter_bytes, 16)",
+        (f"{_EMULATED}::test_forward",),
+    ),
+    Mutant(
+        "CUDA: tensor cores are given more padding than the window is large",
+        "backends/cuda/fused/tensor_conv.py",
+        "and max(top, bottom) < height",
+        "and max(top, bottom) <= height",
+        (f"{_TENSOR}::test_where_they_serve",),
     ),
 )

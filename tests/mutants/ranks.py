@@ -6,14 +6,16 @@ from .mutant import Mutant
 
 _SHARE = "training/test_share.py"
 _COLLECTIVES = "backends/cuda/operations/test_collectives.py"
+_ASYNC = "training/ranks/test_asynchronous.py"
+_SPLIT = "training/ranks/test_split.py"
 _WATCHDOG = "training/ranks/test_watchdog.py"
 
 RANKS = (
     Mutant(
         "ranks: gradients are not summed",
         "optimizers/optimizer.py",
-        "        if self.ranks > 1 and members:\n",
-        "        if self.ranks > 2 and members:\n",
+        "        if self.ranks > 1 and alike:\n",
+        "        if self.ranks > 2 and alike:\n",
         (f"{_SHARE}::test_the_fastest_calls_are_the_same_for_all_ranks",),
     ),
     Mutant(
@@ -26,8 +28,8 @@ RANKS = (
     Mutant(
         "ranks: the fastest calls are timed with what ranks do together",
         "backends/tuning.py",
-        "    alone = [op for op in graph.ops if not op.shared_out]\n",
-        "    alone = list(graph.ops)\n",
+        "not op.shared_out or isinstance(op, Exchange)]",
+        "op]",
         (f"{_SHARE}::test_the_fastest_calls_are_the_same_for_all_ranks",),
     ),
     Mutant(
@@ -78,5 +80,55 @@ RANKS = (
         "                if found.get(name) != value:\n",
         "                if name not in found:\n",
         ("training/ranks/test_failures.py::test_another_version_is_named",),
+    ),
+    Mutant(
+        "split: the gradients of split layers are summed over the ranks again",
+        "optimizers/optimizer.py",
+        "graph.add(AllReduce(values=alike, ranks=self.ranks))",
+        "graph.add(AllReduce(values=gradients, ranks=self.ranks))",
+        (f"{_SPLIT}::test_units_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "split: each rank clips by the norm of its own gradients",
+        "optimizers/optimizer.py",
+        "        if not apart:\n",
+        "        if apart:\n            graph.add(GlobalNorm(gradients=alike + apart, norm=norm))\n"
+        "            return norm\n        if not apart:\n",
+        (f"{_SPLIT}::test_units_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "split: units are exchanged, but not put side by side",
+        "backends/onednn/collectives.py",
+        "        blocks[...] = received.swapaxes(0, 1)\n",
+        "        blocks[...] = received.reshape(blocks.shape)\n",
+        (f"{_SPLIT}::test_units_on_the_ranks_change_roundings_alone",),
+    ),
+    Mutant(
+        "async: two servers hold the same number",
+        "training/ranks/shard.py",
+        "total * (server + 1) // servers",
+        "min(total, total * (server + 1) // servers + 1)",
+        (f"{_ASYNC}::test_every_number_is_held_by_one_server",),
+    ),
+    Mutant(
+        "async: running statistics stay as they are",
+        "training/ranks/shard.py",
+        "        if self._kept is not None:\n",
+        "        if self._kept is None:\n",
+        (f"{_ASYNC}::test_servers_update_as_a_session_does",),
+    ),
+    Mutant(
+        "async: any momentum is let in",
+        "training/ranks/servers.py",
+        "momentum > MOST_MOMENTUM and",
+        "momentum > 1.0 and",
+        (f"{_ASYNC}::test_what_cannot_be_asynchronous_is_refused",),
+    ),
+    Mutant(
+        "split: every rank begins with the first rows",
+        "training/session.py",
+        "whole[self.setup.share.rank * own.shape[0] :][: own.shape[0]]",
+        "whole[: own.shape[0]]",
+        (f"{_SPLIT}::test_units_on_the_ranks_change_roundings_alone",),
     ),
 )

@@ -10,6 +10,7 @@ import os
 import pytest
 
 from .arithmetic import ARITHMETIC
+from .compression import COMPRESSION
 from .data import DATA
 from .devices import DEVICES
 from .interface import INTERFACE
@@ -30,6 +31,7 @@ LISTS = {
     "weights": WEIGHTS,
     "ranks": RANKS,
     "plugins": PLUGINS,
+    "compression": COMPRESSION,
 }
 MUTANTS = tuple(mutant for each in LISTS.values() for mutant in each)
 _ALWAYS = (

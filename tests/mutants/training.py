@@ -261,9 +261,8 @@ TRAINING = (
     Mutant(
         "resume: momentum starts at zero",
         "training/session.py",
-        "                executable.write(tensor, arrays[tensor.name])\n",
-        "                value = arrays[tensor.name]\n"
-        '                executable.write(tensor, value * ("/" not in tensor.name))\n',
+        "            executable.write(own, whole)\n",
+        '            executable.write(own, whole * ("/" not in name))\n',
         (f"{_SAME_BITS}::test_a_resume_changes_no_bit",),
     ),
     Mutant(

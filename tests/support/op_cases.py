@@ -37,6 +37,7 @@ from . import (
     op_cases_dropout,
     op_cases_losses,
     op_cases_norm,
+    op_cases_sharing,
     op_cases_updates,
     op_cases_windows,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "op_cases_dropout",
     "op_cases_losses",
     "op_cases_norm",
+    "op_cases_sharing",
     "op_cases_updates",
     "op_cases_windows",
 ]

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from dnnstack.graph.ops import AddMetrics, AllGather, AllReduce, KeepMetrics, SkipParts
+from dnnstack.graph.ops import (
+    AddMetrics,
+    AllGather,
+    AllReduce,
+    ExchangeUnits,
+    ExchangeUnitsBackward,
+    GatherRows,
+    GatherRowsBackward,
+    JoinNorms,
+    KeepMetrics,
+    SkipParts,
+)
 
 from .op_draft import Draft, case
 
@@ -22,4 +33,22 @@ def alone(d: Draft) -> None:
     d.graph.add(SkipParts(step=step, parts=3))
 
 
+def unsplit(d: Draft, *rest: int) -> None:
+    """One rank has all rows and all units already."""
+    x, y = d.floats("x", 6, 5, *rest), d.out("y", 6, 5, *rest)
+    d.graph.add(GatherRows(x=x, y=y, ranks=1))
+    d.graph.add(GatherRowsBackward(dy=x, dx=d.out("dx", 6, 5, *rest), ranks=1))
+    d.graph.add(ExchangeUnits(x=y, y=d.out("units", 6, 5, *rest), ranks=1))
+    d.graph.add(ExchangeUnitsBackward(dy=y, dx=d.out("dunits", 6, 5, *rest), ranks=1))
+
+
+def joined_norms(d: Draft) -> None:
+    norms, own = d.floats("norms", 4), d.floats("own", 1)
+    d.graph.add(JoinNorms(norms=norms, own=own, norm=d.out("norm", 1)))
+    d.graph.add(JoinNorms(norms=norms, norm=d.out("norm_alone", 1)))
+
+
 case("collectives-alone", alone)
+case("collectives-unsplit-rows", unsplit)
+case("collectives-unsplit-pictures", unsplit, 4, 3)
+case("collectives-norms", joined_norms)

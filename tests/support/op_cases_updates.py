@@ -12,6 +12,7 @@ from dnnstack.graph.ops import (
     Advance,
     Average,
     ElementwiseUpdate,
+    Mask,
     MuonUpdate,
     SgdUpdate,
 )
@@ -184,6 +185,33 @@ def average(d: Draft, pull: bool) -> None:
 
 case("average", average, False)
 case("average-pull", average, True)
+
+
+def mask(d: Draft) -> None:
+    """Of gradients and parameters around an update; the second parameter is not masked."""
+    rates, step = clock(d, 0.1, 0.1)
+    gradients, parameters = several(d, "g", SHAPES, "input"), several(d, "p", SHAPES, "parameter")
+    masks = several(d, "mask/p", [SHAPES[0], *SHAPES[2:]], "state")
+    for tensor in masks:
+        d.values[tensor] = (d.values[tensor] > 0).astype(np.float32)
+    summed = several(d, "sum", SHAPES, "state")
+    d.graph.add(Accumulate(gradients=gradients, step=step, sums=summed, parts=1))
+    d.graph.add(Mask(masks=masks, values=(summed[0], *summed[2:])))
+    d.graph.add(
+        SgdUpdate(
+            gradients=summed,
+            rates=rates,
+            step=step,
+            parameters=parameters,
+            buffers=(),
+            weight_decay=MIXED,
+        )
+    )
+    d.graph.add(Mask(masks=masks, values=(parameters[0], *parameters[2:])))
+    d.graph.add(Advance(step=step))
+
+
+case("mask", mask)
 
 
 def accumulate(d: Draft, parts: int, start: int, scale: float) -> None:

@@ -323,6 +323,7 @@ def trainings(draw: DrawFn) -> Training:
         "layers": layers,
         "loss": loss,
         **_freeze(seed, layers, optimizer),
+        **({"prune": {"keep": {"*": 0.6}}} if seed >> 11 & 7 == 0 else {}),
         "optimizer": optimizer,
         "train": {"max_steps": 6, "accumulate": parts},
         "evaluate": {"tta": draw(st.sampled_from(["none"] * 3 + views))},

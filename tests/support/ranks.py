@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dnnstack.training.ranks.world import launcher
+import pytest
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.training.ranks.world import check_mpi, launcher
 from dnnstack.training.records.checkpoint import read_checkpoint
 
 LIMIT = 280
@@ -50,6 +52,19 @@ optimizer: {type: muon, lr: 0.05, rest: {type: adam, lr: 0.01}, lookahead: {ever
   {parameters: conv2d_1.*, freeze_after_epoch: 0.5},
   {parameters: dense_2.*, freeze_until_epoch: 0.3}]}
 """
+
+
+def lacking() -> str:
+    """Why ranks cannot be started here; "" if they can."""
+    try:
+        launcher()
+        check_mpi()
+    except BackendUnavailableError as error:
+        return str(error)
+    return ""
+
+
+needs_launcher = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
 def command(ranks: int, *arguments: str, own_launcher: bool = False) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,13 @@ from ..plan import make_plan
 from ..preprocessing import Preprocessing
 from ..session import Session, Snapshot
 from ..setup import Setup
-from ..share import Share
-from .leader import SAME, checksum, dealt_out, marks, put
+from ..share import ALONE, Share
+from .leader import SAME, dealt_out, gathered, marks, put
+from .post import Lost, Post
+from .servers import serve, servers_of
+from .shard import Shard
 from .team import Team
+from .worker import Worker, delay_of
 from .world import RanksError
 
 
@@ -35,7 +40,8 @@ def follow(
     downloads: Downloads | None = None,
 ) -> None:
     """Train as rank 0 says, until it ends. Raises Told where it says why, else RanksError."""
-    join(team)
+    if not config.is_asynchronous:
+        join(team)
     with team.together():
         info = describe_data(config, data_root)
         network = build_network(config, info)
@@ -49,25 +55,41 @@ def follow(
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
         plan = make_plan(computed, len(data), resuming=True)
-        share = Share(team.rank, team.size)
+        share = ALONE if config.is_asynchronous else Share(team.rank, team.size)
         setup = Setup(computed, network, scaling, plan, data, share=share)
         session = Session(setup, backend, Tuning(**told["tuning"]))
         if session.executable.notices:
             raise RanksError(*session.executable.notices)
     team.agree(marks(session), SAME)
     try:
-        _obey(team, session, backend)
-    except DnnstackError as error:
+        if config.is_asynchronous:
+            _serve_or_work(team, session, backend)
+        else:
+            _obey(team, session, backend)
+    except (DnnstackError, Lost) as error:
         raise RanksError(f"{team.named(team.rank)}: {error}") from None
     session.close()
     join(None)
     team.parted = True
 
 
+def _serve_or_work(team: Team, session: Session, backend: Backend) -> None:
+    """Hold a part of the parameters, or compute gradients, until rank 0 closes its session."""
+    config = session.setup.config
+    servers = servers_of(config)
+    if team.rank < servers:
+        serve(session, Shard(session.setup, backend, team.rank, servers), team)
+        return
+    Worker(session, Post(team), servers, delay_of(config, team.rank - servers)).work()
+
+
 def _obey(team: Team, session: Session, backend: Backend) -> None:
     """Do what rank 0 says until it closes its session."""
 
+    delay = delay_of(session.setup.config, team.rank)
+
     def run(steps: int) -> None:
+        time.sleep(steps * delay)
         with team.answering(backend):
             session.run(steps)
 
@@ -76,7 +98,7 @@ def _obey(team: Team, session: Session, backend: Backend) -> None:
         "set_rate_factor": session.set_rate_factor,
         "run": run,
         "validate": lambda first, count: dealt_out(session, team, first, count),
-        "check": lambda: team.collect(np.array([checksum(session.arrays())], np.float64)),
+        "check": lambda: gathered(session, team, session.arrays()),
     }
     while (told := json.loads(team.hear()))["do"] != "close":
         done[told.pop("do")](**told)

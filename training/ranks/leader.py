@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from ...backends.base import Backend
 from ...backends.collectives import join
-from ...configs import effective_yaml
+from ...configs import RunConfig, effective_yaml
+from ..alone import check_synchronous
 from ..metrics import Metrics
 from ..pace import next_chunk
 from ..sections import Sections
@@ -29,6 +31,14 @@ T = TypeVar("T")
 SAME = "start all ranks with the same program, on machines that compute alike"
 
 
+class Leading(Session, ABC):
+    """A session of rank 0."""
+
+    @abstractmethod
+    def lead(self, team: Team) -> None:
+        """From now on the others do what this session does."""
+
+
 class Lead:
     """What rank 0 does before its session can run: everything together with the others."""
 
@@ -36,6 +46,15 @@ class Lead:
         self.team = team
         self.share = Share(team.rank, team.size)
         join(team)
+
+    @property
+    def kind(self) -> type[Leading]:
+        """The class of the session that leads."""
+        return Leader
+
+    def check(self, config: RunConfig) -> None:
+        """Raise ConfigError for a config that these ranks do not train."""
+        check_synchronous(config)
 
     def do(self, work: Callable[[], T]) -> T:
         """Work that, if it fails on one rank, ends all of them."""
@@ -49,17 +68,17 @@ class Lead:
 
     def compiled(self, make: Callable[[type[Session]], Session]) -> Session:
         """The session; the others compile it with its choices."""
-        session = self.do(lambda: make(Leader))
-        assert isinstance(session, Leader)
-        session.team = self.team
+        session = self.do(lambda: make(self.kind))
         tell(self.team, "compile", **_compiled(session))
         with self.team.together():
             pass
         self.team.agree(marks(session), SAME)
+        assert isinstance(session, self.kind)
+        session.lead(self.team)
         return session
 
 
-class Leader(Session):
+class Leader(Leading):
     """A session of rank 0, whose ``team`` does what changes the state with it."""
 
     team: Team
@@ -68,6 +87,9 @@ class Leader(Session):
     def __init__(self, setup: Setup, backend: Backend, *more: Any, **options: Any) -> None:
         super().__init__(setup, backend, *more, **options)
         self._backend = backend
+
+    def lead(self, team: Team) -> None:
+        self.team = team
 
     def put(self, snapshot: Snapshot) -> None:
         with self._told("put", step=snapshot.step):
@@ -104,7 +126,7 @@ class Leader(Session):
         """Also compares the state of all ranks. Raises RanksError where one has another."""
         found = super().snapshot()
         with self._told("check"):
-            every = self.team.collect(np.array([checksum(found.arrays)], np.float64))
+            every, arrays = gathered(self, self.team, found.arrays)
         for rank, (mark,) in enumerate(every):
             if mark != every[0][0]:
                 raise RanksError(
@@ -112,7 +134,17 @@ class Leader(Session):
                     "those of rank 0; nothing was saved since they were equal, so resume from the "
                     "last checkpoint, without this machine if it recurs"
                 )
-        return found
+        return replace(found, arrays=arrays)
+
+    def bad_evaluation_batch(self) -> int | None:
+        for first in range(0, self.evaluation_steps, self.team.size):
+            count = min(self.team.size, self.evaluation_steps - first)
+            with self._told("validate", first=first, count=count):
+                every = list(dealt_out(self, self.team, first, count))
+            for number, sums in enumerate(every):
+                if not np.isfinite(sums).all():
+                    return first + number
+        return None
 
     def close(self) -> None:
         if not self._broken:
@@ -155,10 +187,29 @@ def dealt_out(
 ) -> Iterator[NDArray[np.float64]]:
     """The sums of the evaluation's batches from ``first`` on, in order."""
     own = np.zeros((-(-count // team.size), 3))
-    for row, batch in enumerate(range(first + team.rank, first + count, team.size)):
-        own[row] = session.evaluated_batch(batch)
+    for row in range(len(own)):
+        batch = first + row * team.size + team.rank
+        # A rank that shares out a layer with others computes as many batches as they.
+        if batch < first + count or session.split():
+            own[row] = session.evaluated_batch(min(batch, first + count - 1))
     every = team.collect(own)
     return (every[i % team.size][i // team.size] for i in range(count))
+
+
+def gathered(
+    session: Session, team: Team, arrays: Mapping[str, NDArray[np.float32]]
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float32]]]:
+    """The checksums of all ranks, and the arrays with the rows of all where each has its own."""
+    split = session.split()
+    alike = {name: array for name, array in arrays.items() if name not in split}
+    every = team.collect(np.array([checksum(alike)], np.float64))
+    whole = dict(arrays)
+    for name in (name for name in arrays if name in split):
+        rows = np.empty((team.size, *arrays[name].shape), np.float32)
+        rows[team.rank] = arrays[name]
+        team.gather(rows)
+        whole[name] = rows.reshape(session.shapes()[name])
+    return every, whole
 
 
 def checksum(arrays: Mapping[str, NDArray[np.float32]]) -> int:

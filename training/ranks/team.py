@@ -54,15 +54,18 @@ class Team:
         self.host = socket.gethostname()
         self.parted = False
         summed = "MPI_Allreduce" if self.size == 2 else "MPI_Alltoallv, MPI_Allgatherv"
-        self.calls = {"sum": summed, "gather": "MPI_Allgather"}
+        self.calls = {"sum": summed, "gather": "MPI_Allgather", "swap": "MPI_Alltoall"}
         self._watchdog = Watchdog(deadline, self._no_answer)
         self._stopped_since: dict[int, int] = {}
         self._near: list[int] = []
+        # With which status the launcher ends, if ranks have been lost.
+        self.status: int | None = None
         self._node = self._world.Split_type(mpi.COMM_TYPE_SHARED)
         self.node_rank: int = self._node.Get_rank()
         self.node_size: int = self._node.Get_size()
         found = [json.loads(text) for text in self.exchange(json.dumps([self.host, os.getpid()]))]
         self.hosts = [str(host) for host, _ in found]
+        self.pids = [int(pid) for _, pid in found]
         self._near = [pid for host, pid in found if host == self.host and pid != os.getpid()]
         self._pieces: dict[tuple[int, str], tuple[Any, ...]] = {}
         atexit.register(self._leave)
@@ -70,6 +73,22 @@ class Team:
     def named(self, rank: int) -> str:
         """How messages call a rank."""
         return f"rank {rank} on {printable(self.hosts[rank])}"
+
+    @property
+    def world(self) -> Any:
+        """The communicator of mpi4py."""
+        return self._world
+
+    @property
+    def error(self) -> type[Exception]:
+        """What its functions raise."""
+        found: type[Exception] = self._mpi.Exception
+        return found
+
+    @property
+    def deadline(self) -> float:
+        """Seconds after which a rank that does not answer is given up."""
+        return self._watchdog.deadline
 
     # ------------------------------------------------------------ in the step
 
@@ -108,6 +127,10 @@ class Team:
         if self.size > 1:
             with self._watchdog.armed():
                 self._world.Allgather(self._mpi.IN_PLACE, rows.reshape(-1))
+
+    def swap(self, sent: Array, received: Array) -> None:
+        with self._watchdog.armed():
+            self._world.Alltoall(sent.reshape(-1), received.reshape(-1))
 
     # ------------------------------------------------------------ between the steps
 
@@ -239,6 +262,12 @@ class Team:
         """End MPI with the others, or leave them to the launcher, which ends them."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        if self.status is not None:
+            # Of those that were lost nobody would come to the end.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for descriptor in (1, 2):
+                os.dup2(nowhere, descriptor)
+            self._world.Abort(self.status)
         if not self.parted:
             os._exit(1)
         with self._watchdog.armed():

@@ -11,6 +11,7 @@ from ...common.errors import BackendUnavailableError, DnnstackError, UsageError
 INSTALL = "pip install 'dnnstack[mpi]'"
 # The number of processes, as it is told by the launchers of MPICH, Slurm, Open MPI and PMIx.
 _SIZES = ("PMI_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
+_NUMBERS = ("PMI_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 _MOST = 4096
 DEADLINE_VARIABLE = "DNNSTACK_RANKS_DEADLINE"
 _DEADLINE = 120.0
@@ -24,6 +25,12 @@ def started() -> int:
     """How many processes were started together with this one, itself included."""
     sizes = (os.environ.get(name, "") for name in _SIZES)
     return max((int(size) for size in sizes if size.isascii() and size.isdigit()), default=1)
+
+
+def number() -> int:
+    """Which of these processes this one is, counted from 0."""
+    told = (os.environ.get(name, "") for name in _NUMBERS)
+    return max((int(rank) for rank in told if rank.isascii() and rank.isdigit()), default=0)
 
 
 def deadline() -> float:

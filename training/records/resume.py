@@ -11,6 +11,7 @@ from ...common.files import read_regular
 from ...configs import RunConfig, differences, effective_yaml, parse_config
 from ...configs.layer_places import shown_path
 from ...configs.plugins import changed_plugins
+from ..compressed.file import is_compressed
 from ..rate_tables import rate_tables
 from .checkpoint import Checkpoint
 from .runs import CONFIG, LONGEST_CONFIG, Run, is_run, reopen_run, run_of_checkpoint
@@ -31,6 +32,8 @@ _FIXED = (
     "data.balance",
     "data.normalize",
     "layers",
+    "prune",
+    "share",
 )
 # The keys that may change without a note.
 _FREE = (
@@ -68,6 +71,11 @@ def open_resume(path: Path, notice: Callable[[str], None]) -> Resume:
     are discarded by that, or were damaged. A run that was stopped before its first checkpoint
     starts over in its folder. Raises CheckpointError, LockedError.
     """
+    if is_compressed(path):
+        raise CheckpointError(
+            f"{path}: is a compressed network, which has no state of a training to resume; begin a "
+            f"new one with its weights: --init-from {path}"
+        )
     folder = path if path.is_dir() else run_of_checkpoint(path)
     if path.is_dir() and not is_run(path):
         raise CheckpointError(f"{path}: is not the folder of a run: it has no config.yaml")

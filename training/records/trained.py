@@ -16,6 +16,7 @@ from ...configs.plugins import changed_plugins
 from ...datasets import DatasetInfo
 from ...graph.graph import Graph
 from ..assemble import build_network
+from ..compressed.file import is_compressed, read_compressed
 from ..network import Network
 from .checkpoint import Checkpoint
 from .runs import LOCK, find_run, list_runs, run_of_checkpoint
@@ -133,6 +134,8 @@ def _found(
             raise CheckpointError(
                 f"{checkpoint}: is a folder; name a .safetensors file in it, or a run with --run"
             )
+        if is_compressed(checkpoint):
+            return Trained.of(read_compressed(checkpoint).checkpoint)
         return Trained.of(named_checkpoint(checkpoint))
     folder = find_run(run, runs_dir)
     latest = ", the latest run" if run is None else ""

@@ -1,4 +1,4 @@
-"""Where the first weights of a training come from: a run, a checkpoint, or a safetensors file."""
+"""Where first weights come from: a run, a checkpoint, a compressed network, a safetensors file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ...common.errors import CheckpointError
 from ...common.locks import is_locked
 from ...configs import RunConfig
 from ...graph.graph import Shape
+from ..compressed.file import is_compressed, read_compressed
 from ..records.checkpoint import Checkpoint
 from ..records.provenance import Provenance
 from ..records.runs import LOCK, find_run, is_run
@@ -67,6 +68,8 @@ def open_source(reference: str, runs_dir: Path, notice: Callable[[str], None]) -
         raise CheckpointError(f"{path}: cannot be looked up: {error.strerror}") from None
     if is_folder:
         return _of_checkpoint(_of_run(reference, runs_dir, notice))
+    if is_compressed(path):
+        return _of_checkpoint(read_compressed(path).checkpoint)
     stored = read_weight_file(path)
     if _OURS in stored.metadata:
         return _of_checkpoint(named_checkpoint(path))

@@ -21,7 +21,7 @@ from ..libraries.cublas_lt import CublasLt
 from ..libraries.cudnn_library import Cudnn
 from ..libraries.kernels import THREADS, Defines, Grid, Kernel, i32, linear_grid
 from ..libraries.layout import FLOAT
-from ..libraries.runtime import device
+from ..libraries.runtime import H200, Processors, device
 from .store import Buffer
 
 # One of our kernels: file and name, and the type of activations if that is not float32.
@@ -30,8 +30,8 @@ Named = tuple[str, str] | tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Stream:
-    """A CUDA stream, as CuPy has it, with the library handles that work on it; and what compiles
-    our kernels and finds the plans of convolutions."""
+    """A CUDA stream, as CuPy has it, with the library handles that work on it; what compiles our
+    kernels and finds the plans of convolutions; and the processors of its device."""
 
     cuda: Any
     cublas: Cublas
@@ -39,6 +39,7 @@ class Stream:
     cublas_lt: CublasLt
     kernel: Callable[..., Kernel] = Kernel
     convolution: Callable[..., ConvGraph] = ConvGraph
+    processors: Processors = H200
 
 
 @dataclass(frozen=True)

@@ -144,13 +144,20 @@ def _add_parameters(store: Store, graphs: Mapping[str, Graph], geometry: Geometr
 
 
 def _add_averages(store: Store, graphs: Mapping[str, Graph]) -> None:
-    """Averages lie as what they are of, so that they can take its place."""
-    for op in (op for graph in graphs.values() for op in graph.ops if isinstance(op, ops.Average)):
-        for average, value in zip(op.averages, op.values, strict=True):
-            held = store.buffers.get(value)
-            layout = plain(value.shape) if held is None else held.layout
-            if average not in store.buffers:
-                store.buffers[average] = store.zeros(layout)
+    """Averages lie as what they are of, to take its place; masks and codes as parameters."""
+    found: list[tuple[Tensor, Tensor]] = []
+    for op in (op for graph in graphs.values() for op in graph.ops):
+        if isinstance(op, ops.Average):
+            found += zip(op.averages, op.values, strict=True)
+        elif isinstance(op, ops.Mask):
+            found += zip(op.masks, op.values, strict=True)
+        elif isinstance(op, ops.ShareWeights):
+            found += zip(op.codes, op.parameters, strict=True)
+    for beside, value in sorted(found, key=lambda pair: pair[1].role != "parameter"):
+        held = store.buffers.get(value)
+        layout = plain(value.shape) if held is None else held.layout
+        if beside not in store.buffers:
+            store.buffers[beside] = store.zeros(layout)
 
 
 def _add_gradients(store: Store, name: str, graph: Graph) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .runtime import trial_seconds
@@ -25,6 +25,14 @@ class Candidates(ABC):
     @abstractmethod
     def build(self, index: int) -> bool:
         """Make one ready; False if that is not possible."""
+
+    def preparations(self) -> Iterable[Callable[[], object]]:
+        """What may be done for ``build`` beforehand, on threads of its own."""
+        return ()
+
+    def choice(self, index: int) -> str:
+        """How the choices name one."""
+        return str(index)
 
     @abstractmethod
     def name(self, index: int) -> str:

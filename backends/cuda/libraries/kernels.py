@@ -19,9 +19,13 @@ from .overlap import overlapping
 from .runtime import cupy
 
 THREADS = 256
+# Bytes of shared memory that a kernel may have without asking.
+UNASKED = 48 << 10
 # Enough blocks to fill the largest GPU; kernels loop over what is beyond.
 MAX_BLOCKS = 4096
 HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
+# What files that work on tensor cores begin with as well.
+TENSOR_CORES = ("mma.cuh",)
 # Where files lie: for operations of any kind, and beside the patterns that they are for.
 FOLDERS = ("sources", "fused")
 
@@ -40,7 +44,8 @@ def _module(file: str, dtype: str, defines: Defines, formula: Formula | None) ->
 
 def source_of(file: str, formula: Formula | None = None) -> str:
     """A file's source behind what every file begins with, and a formula's functions between."""
-    parts = [_text(name) for name in (*HEADERS, file)]
+    further = TENSOR_CORES if file.startswith("tensor_") else ()
+    parts = [_text(name) for name in (*HEADERS, *further, file)]
     if formula is not None:
         parts[-1:-1] = [*map(_constant, formula.constants().items()), dedent(formula.cuda)]
     return "".join(parts)
@@ -84,7 +89,7 @@ class Kernel:
         Arguments are device arrays, integers that are device pointers (0 for none), or NumPy
         scalars of the kernel's types; shared: bytes.
         """
-        function, fixed = self._function, tuple(arguments)
+        function, fixed = self._allowing(shared), tuple(arguments)
 
         def run() -> None:
             with stream:
@@ -92,11 +97,17 @@ class Kernel:
 
         return run
 
+    def _allowing(self, shared: int) -> Any:
+        """The function, which may be launched with so many bytes of shared memory."""
+        if shared > UNASKED:
+            self._function.max_dynamic_shared_size_bytes = shared
+        return self._function
+
     def overlapping(
         self, stream: Any, grid: Grid, block: Grid, arguments: Sequence[Any], shared: int = 0
     ) -> Callable[[], None]:
         """The same, beginning before the kernel in front has ended; see overlap.py."""
-        handle = int(self._function.kernel.ptr)
+        handle = int(self._allowing(shared).kernel.ptr)
         return overlapping(handle, stream, grid, block, arguments, shared)
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -111,6 +112,19 @@ def loaded_library(part: str) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class Processors:
+    """How many multiprocessors, and their bytes of shared memory: in all, and of a block."""
+
+    count: int
+    shared: int
+    shared_of_block: int
+
+
+# What is taken for the device where there is none.
+H200 = Processors(132, 228 << 10, 227 << 10)
+
+
 class Device:
     """The first GPU, with a stream of ours and what it can do.
 
@@ -134,6 +148,11 @@ class Device:
         self.name = properties["name"].decode()
         self.capability = (int(properties["major"]), int(properties["minor"]))
         self.memory = int(properties["totalGlobalMem"])
+        self.processors = Processors(
+            int(properties["multiProcessorCount"]),
+            int(properties["sharedMemPerMultiprocessor"]),
+            int(properties["sharedMemPerBlockOptin"]),
+        )
         self.stream = cp.cuda.Stream(non_blocking=True)
         self._streams = [self.stream]
         self.cuda_version = int(cp.cuda.runtime.runtimeGetVersion())

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from ....graph.ops import AddMetrics, AllGather, AllReduce, KeepMetrics, SkipParts
+from ....graph.graph import Op, Tensor
+from ....graph.ops import (
+    AddMetrics,
+    AllGather,
+    AllReduce,
+    Exchange,
+    ExchangeUnits,
+    ExchangeUnitsBackward,
+    GatherRows,
+    GatherRowsBackward,
+    JoinNorms,
+    KeepMetrics,
+    SkipParts,
+)
 from ..binding.bind import Binder, binds
+from ..binding.store import Buffer
 from ..libraries.layout import ceil_div
 from ..libraries.nccl import Nccl, connection
 from ..libraries.runtime import address_of
@@ -15,7 +30,7 @@ FILE = "collectives.cu"
 
 def _together(
     b: Binder,
-    op: AllReduce | AllGather,
+    op: AllReduce | AllGather | Exchange,
     function: str,
     does: Callable[[Nccl, int], None],
     count: int,
@@ -37,8 +52,22 @@ def all_reduce(b: Binder, op: AllReduce) -> None:
         for tensor in op.values:
             b.home(tensor)
         return
-    name, start, stop = b.store.stretch(op.values)
-    values, count = b.store.arenas[name][start:stop], stop - start
+    for name, start, stop in _stretches(b, op.values):
+        _sum(b, op, b.store.arenas[name][start:stop], stop - start)
+
+
+def _stretches(b: Binder, values: tuple[Tensor, ...]) -> list[tuple[str, int, int]]:
+    """Where tensors lie side by side: others may lie between, whose sums no rank wants."""
+    found: list[tuple[str, int, int]] = []
+    for name, start, stop in sorted(b.store.spans[value] for value in values):
+        if found and found[-1][0] == name and found[-1][2] == start:
+            start = found.pop()[1]
+        found.append((name, start, stop))
+    return found
+
+
+def _sum(b: Binder, op: AllReduce, values: Any, count: int) -> None:
+    """Add up the values of all ranks, in place."""
     if op.ranks == 2:
         at = address_of(values)
         _together(b, op, "ncclAllReduce", lambda nccl, s: nccl.sum(at, count, s), count)
@@ -91,3 +120,82 @@ def keep_metrics(b: Binder, op: KeepMetrics) -> None:
 def add_metrics(b: Binder, op: AddMetrics) -> None:
     arguments = (op.kept, op.sums, op.kept.shape[0])
     b.kernel(op, (FILE, "add_metrics"), (1,), arguments, block=op.sums.shape)
+
+
+def _ends(b: Binder, op: Exchange, x: Tensor, y: Tensor) -> tuple[Buffer, Buffer, bool]:
+    """The buffers of both tensors, and whether ranks exchange anything: else y is bound here."""
+    source, target = b.floats(x), b.output(y)
+    if op.ranks == 1:
+        b.kernel(op, (FILE, "copy_floats"), x.size, (source, target, x.size))
+    return source, target, op.ranks > 1 and not op.silent
+
+
+def _swap(b: Binder, op: Exchange, sent: int, received: int, count: int) -> None:
+    """Send every rank its share, and receive this rank's of all."""
+    nbytes = 4 * count // op.ranks
+    _together(
+        b,
+        op,
+        "ncclSend, ncclRecv",
+        lambda nccl, s: nccl.exchange(sent, received, nbytes, s),
+        count,
+    )
+
+
+def _swap_axes(
+    b: Binder, op: Op, source: Any, target: Any, rows: int, columns: int, n: int
+) -> None:
+    """Turn (rows, columns, each) into (columns, rows, each), n numbers in all."""
+    arguments = (source, target, rows, columns, n // (rows * columns))
+    b.kernel(op, (FILE, "swap_axes"), n, arguments)
+
+
+@binds(GatherRows)
+def gather_rows(b: Binder, op: GatherRows) -> None:
+    x, y, together = _ends(b, op, op.x, op.y)
+    if together:
+        mine, rows, nbytes = x.pointer, y.pointer, op.x.nbytes
+        _together(
+            b,
+            op,
+            "ncclAllGather",
+            lambda nccl, s: nccl.gather(mine, rows, nbytes, s),
+            op.y.size,
+        )
+
+
+@binds(GatherRowsBackward)
+def gather_rows_backward(b: Binder, op: GatherRowsBackward) -> None:
+    dy, dx, together = _ends(b, op, op.dy, op.dx)
+    if not together:
+        return
+    each = op.dx.size
+    received = b.scratch(op.dy.size, "float32")
+    _swap(b, op, dy.pointer, address_of(received), op.dy.size)
+    b.kernel(op, (FILE, "add_in_pairs"), each, (received, each, op.ranks))
+    b.kernel(op, (FILE, "copy_floats"), each, (received, dx, each))
+
+
+@binds(ExchangeUnits)
+def exchange_units(b: Binder, op: ExchangeUnits) -> None:
+    x, y, together = _ends(b, op, op.x, op.y)
+    if together:
+        received = b.scratch(op.x.size, "float32")
+        _swap(b, op, x.pointer, address_of(received), op.x.size)
+        _swap_axes(b, op, received, y, op.ranks, op.y.shape[0], op.x.size)
+
+
+@binds(ExchangeUnitsBackward)
+def exchange_units_backward(b: Binder, op: ExchangeUnitsBackward) -> None:
+    dy, dx, together = _ends(b, op, op.dy, op.dx)
+    if together:
+        sent = b.scratch(op.dy.size, "float32")
+        _swap_axes(b, op, dy, sent, op.dy.shape[0], op.ranks, op.dy.size)
+        _swap(b, op, address_of(sent), dx.pointer, op.dy.size)
+
+
+@binds(JoinNorms)
+def join_norms(b: Binder, op: JoinNorms) -> None:
+    own = op.norms if op.own is None else op.own
+    arguments = (b.floats(op.norms), op.norms.size, b.floats(own), int(op.own is not None))
+    b.kernel(op, (FILE, "join_norms"), (1,), (*arguments, b.output(op.norm)), block=(1,))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ....common.errors import CudnnError
 from ....graph.geometry import Window
@@ -15,7 +16,9 @@ from ..binding.bind import PREPARATIONS, Binder, binds
 from ..binding.decisions import Ending, Rotated
 from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
+from ..fused import tensor_conv
 from ..fused.direct_conv import DIRECT, DirectConv, takes
+from ..fused.tensor_conv import TENSOR, TensorConv, TensorFilter
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.layout import FLOAT, Layout
 from ..libraries.operand import Operand
@@ -75,7 +78,7 @@ def _bound(
 def conv2d(b: Binder, op: Conv2d) -> None:
     """cudnnBackendExecute of forward with its bias and ReLU; other activations follow.
 
-    For few channels a kernel of ours with all of that, where the choices say so.
+    For few channels kernels of ours with all of that, where the choices say so.
     """
     relu = op.activation == "relu"
     x, w = b.want(op.x, _picture(b, op, op.x)), _filters(b, op)
@@ -88,6 +91,10 @@ def conv2d(b: Binder, op: Conv2d) -> None:
         if chosen.startswith(DIRECT):
             direct.choose(int(chosen.removeprefix(DIRECT)))
             return direct.add()
+    if tensor_conv.takes(op, bare, b.arithmetic):
+        if chosen.startswith(TENSOR):
+            return TensorConv(b, op, bare, "forward", chosen.removeprefix(TENSOR)).add()
+        b.variants[key].append((TENSOR, partial(TensorConv, b, op, bare, "forward")))
     if (op.bias is not None or relu) and _left_to_pool(b, op, y.layout):
         alone = partial(_bound, b, "forward", op.window, bare)
         b.variants[key].append((BARE, alone))
@@ -115,7 +122,7 @@ def conv2d(b: Binder, op: Conv2d) -> None:
 def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> None:
     """What the plan leaves to do, in place; a search counts its time to the plan's."""
     finish(b, op, y, bias)
-    b.tails[key] = partial(captured_seconds, b.steps[-1].launch, b.stream.cuda)
+    b.tails[key] = partial(_seconds, [b.steps[-1].launch], b.stream.cuda)
 
 
 def rotate_filters(b: Binder, op: Conv2dBackwardData) -> None:
@@ -172,32 +179,52 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
     if forward:
         ends = {"x": dy, "w": turned, "y": dx}
         return _launch(b, op, _as_forward(b, op, ends), ends, key, chosen.removeprefix(AS_FORWARD))
+    ends = {"y": dy, "w": w, "x": dx}
+    if tensor_conv.takes(op, ends, b.arithmetic):
+        if chosen.startswith(TENSOR):
+            return TensorConv(b, op, ends, "data", chosen.removeprefix(TENSOR)).add()
+        b.variants[key].append((TENSOR, partial(TensorConv, b, op, ends, "data")))
     if _can_be_forward(b, op):
 
         def other() -> ConvGraph:
             return _as_forward(b, op, {"x": dy, "w": b.keep(_turned(b, w)), "y": dx})
 
         b.variants[key].append((AS_FORWARD, other))
-    ends = {"y": dy, "w": w, "x": dx}
     return _launch(b, op, _bound(b, "data", op.window, ends), ends, key)
 
 
 @binds(Conv2dBackwardFilter)
 def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
+    """cudnnBackendExecute, and the sum of the bias's gradient; or a kernel of ours for both."""
     planned = b.planned(op.dw) or b.geometry.filters(op.dw.shape, op.groups > 1)
-    x = b.want(op.x, _picture(b, op, op.x))
+    x, key = b.want(op.x, _picture(b, op, op.x)), b.choice(op, "filter")
+    chosen = b.choices.get(key, "")
+    dy, dw = b.want(op.dy, _picture(b, op, op.dy)), b.output(op.dw, planned)
+    own = {"x": x, "y": dy, "w": dw}
+    if tensor_conv.takes(op, own, b.arithmetic):
+        if chosen.startswith(TENSOR):
+            return TensorFilter(b, op, own, chosen.removeprefix(TENSOR)).add(op)
+        b.variants[key].append((TENSOR, partial(TensorFilter, b, op, own)))
     if op.window.is_lopsided:
         x, op = _bordered(b, op, x)
-    dy, dw = b.want(op.dy, _picture(b, op, op.dy)), b.output(op.dw, planned)
     # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.
     widened = b.arithmetic.dtype != FLOAT
     near = b.store.zeros(replace(dw.layout, dtype=b.arithmetic.dtype)) if widened else dw
     ends = {"x": x, "y": dy, "w": near}
-    _launch(b, op, _bound(b, "filter", op.window, ends), ends, b.choice(op, "filter"))
+    _launch(b, op, _bound(b, "filter", op.window, ends), ends, key)
+    behind = len(b.steps)
     if widened:
         b.convert(near, dw, op.dw.name)
     if op.bias_grad is not None and op not in b.decisions.summed:
         column_sums(b, op, op.dy, op.bias_grad)
+    if len(b.steps) > behind:
+        b.tails[key] = partial(_seconds, [step.launch for step in b.steps[behind:]], b.stream.cuda)
+    return None
+
+
+def _seconds(launches: Sequence[Callable[[], None]], stream: Any, repeats: int) -> float:
+    """Of these launches together."""
+    return sum(captured_seconds(launch, stream, repeats) for launch in launches)
 
 
 def _bordered(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.graph import Op, Tensor
-from ....graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate
+from ....graph.ops import Accumulate, AdamUpdate, Average, ElementwiseUpdate, Mask
 from ..binding.bind import Binder, binds
 from ..binding.store import Buffer
 from ..libraries.kernels import THREADS, f32
@@ -106,6 +106,16 @@ def average(b: Binder, op: Average) -> None:
     arguments = (b.data(op.decays), op.step, op.pull)
     shown = {"tensors": len(op.values), "pull": op.pull}
     _launch(b, op, (FILE, "average"), _MEAN, op.values, row, arguments, shown)
+
+
+@binds(Mask)
+def mask(b: Binder, op: Mask) -> None:
+    def row(i: int, home: Buffer) -> tuple[Any, ...]:
+        copy = b.store.bf16_pointer(op.values[i])
+        return like(b, op.masks[i], home), home.pointer, copy, home.layout.size, 0
+
+    shown = {"tensors": len(op.values)}
+    _launch(b, op, (FILE, "mask"), _MEAN, op.values, row, (), shown)
 
 
 @binds(Accumulate)

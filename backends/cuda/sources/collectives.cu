@@ -34,3 +34,20 @@ KERNEL add_metrics(const double* kept, double* sums, int parts) {
     for (int part = 0; part < parts; ++part) total = __dadd_rn(total, kept[part * 3 + i]);
     sums[i] = total;
 }
+
+// from: (rows, columns, each), to: (columns, rows, each).
+KERNEL swap_axes(const float* from, float* to, int rows, int columns, int each) {
+    enter();
+    LINEAR(i, (i64)rows * columns * each) {
+        const i64 k = i % each, place = i / each;
+        to[(place % columns * rows + place / columns) * each + k] = from[i];
+    }
+}
+
+// The norm of what all ranks have alike, unless there is nothing, and of what each has alone.
+KERNEL join_norms(const float* norms, int ranks, const float* own, int is_there, float* norm) {
+    enter();
+    double squares = is_there ? (double)own[0] * own[0] : 0.0;
+    for (int rank = 0; rank < ranks; ++rank) squares += (double)norms[rank] * norms[rank];
+    norm[0] = (float)sqrt(squares);
+}

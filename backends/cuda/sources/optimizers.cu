@@ -93,6 +93,17 @@ KERNEL average(const MeanSegment* segments, const int2* where, const float* deca
     }
 }
 
+// v = m v + 0, a segment's a being m and its p being v.
+KERNEL mask(const MeanSegment* segments, const int2* where) {
+    enter();
+    const MeanSegment s = segments[where[blockIdx.x].x];
+    EACH(i, s.size) {
+        float v = __fadd_rn(__fmul_rn(s.a[i], s.p[i]), 0.0f);
+        s.p[i] = v;
+        if (s.copy) put(s.copy + i, v);
+    }
+}
+
 // A part ends as many of the sums that wait as it has ones at the end of its binary digits, the last
 // part all. Product and sums are rounded one by one, as where a sum comes from another rank.
 KERNEL accumulate(const SumSegment* segments, const int2* where, const i64* step, int parts,

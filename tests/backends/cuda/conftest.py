@@ -176,6 +176,7 @@ def fake_cupy(monkeypatch):
         stream=FakeStream(),
         name="a stand-in",
         capability=(8, 0),
+        processors=runtime.H200,
         numbered_stream=lambda _: FakeStream(),
     )
     # The device of tests that use a real one stays in its cache: their backends hold its streams.
@@ -270,6 +271,9 @@ class FakeConvolution(Silent):
 
     plan_name = "none"
     plan = 0
+
+    def choice(self, index):
+        return str(index)
 
 
 @pytest.fixture

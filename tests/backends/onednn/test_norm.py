@@ -15,12 +15,14 @@ from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Graph, Op
 from dnnstack.graph.ops import (
     Activation,
+    ActivationBackward,
     Add,
     BatchNorm,
     BatchNormBackward,
     Conv2d,
     Lrn,
     LrnBackward,
+    SgdUpdate,
     Softmax,
 )
 from dnnstack.layers.build import LayerSpec, build_layers
@@ -155,7 +157,19 @@ SHAPES = [
 def test_batch_norm_of_any_size_and_layout(
     onednn: OneDnnBackend, shape: tuple[int, ...], layout: str
 ) -> None:
-    """Beside float64: behind a convolution in a layout, or of what comes from outside.
+    beside_float64(shape, layout, threads=1)
+
+
+@pytest.mark.parametrize("relu", [None, "relu"])
+def test_batch_norm_in_pieces_of_two_threads(onednn: OneDnnBackend, relu: str | None) -> None:
+    """Neither y nor dy may be written over, x only where it is read no more."""
+    beside_float64((6, 16, 128, 96), "nChw16c", threads=2, activation=relu)
+
+
+def beside_float64(
+    shape: tuple[int, ...], layout: str, threads: int, activation: str | None = None
+) -> None:
+    """Compare batch norm behind a convolution in a layout, or of what comes from outside.
 
     From AVX2 on, none is left to NumPy.
     """
@@ -172,9 +186,11 @@ def test_batch_norm_of_any_size_and_layout(
         graph.add(Conv2d(x=outside, w=w, y=x, window=Window((1, 1))))
     else:
         x = outside
-    affine = {"weight": weight, "bias": bias}
-    graph.add(BatchNorm(x=x, y=y, **found, **running, **affine, momentum=0.3, eps=1e-3))
-    back = {"weight": weight, "dw": dw, "db": db, "eps": 1e-3}
+    affine = {"weight": weight, "bias": bias, "activation": activation, "eps": 1e-3}
+    graph.add(BatchNorm(x=x, y=y, **found, **running, **affine, momentum=0.3))
+    back = {"weight": weight, "dw": dw, "db": db, "activation": activation, "eps": 1e-3}
+    if activation is not None:
+        back["y"] = y
     graph.add(BatchNormBackward(x=x, dy=dy, dx=dx, **found, **back))
     graph.results.update(y=y, dx=dx)
     table = Tuning("onednn", choices={"": layout or "nhwc"})
@@ -189,7 +205,7 @@ def test_batch_norm_of_any_size_and_layout(
         running["running_var"]: draw.uniform(0.5, 2.0, c),
     }
     exact = ReferenceBackend(1).compile({"one": graph}, Options("fp64"))
-    for executable in (OneDnnExecutable({"one": graph}, table, 1), exact):
+    for executable in (OneDnnExecutable({"one": graph}, table, threads), exact):
         for tensor in values.keys() & set(graph.tensors()):
             executable.write(tensor, values[tensor].astype(np.float32))
         executable.run("one")
@@ -204,7 +220,7 @@ def test_batch_norm_of_any_size_and_layout(
         np.testing.assert_allclose(ends[0][name], want, 0, bound, err_msg=name)
 
 
-def test_small_work_of_all_batch_norms_stands_together(onednn: OneDnnBackend) -> None:
+def test_small_work_of_all_batch_norms_is_one_call(onednn: OneDnnBackend) -> None:
     """Statistics before the first gradient, gradients before the updates."""
     specs = [spec for _ in range(3) for spec in STACK[:3]] + STACK[5:]
     network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
@@ -212,15 +228,19 @@ def test_small_work_of_all_batch_norms_stands_together(onednn: OneDnnBackend) ->
     graph = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
     executable = onednn.compile({"train": graph}, Options(tune=False))
     made = executable.calls("train")
-    for kind, function in ((BatchNorm, "multiply, sqrt"), (BatchNormBackward, "multiply")):
-        places = [
-            at
-            for at, call in enumerate(made)
-            if isinstance(call.op, kind) and call.function == function
-        ]
-        assert len(places) == 3
-        between = {type(call.op) for call in made[places[0] : places[-1]]}
-        assert between == {kind}
+    small = [at for at, call in enumerate(made) if "operations" in call.arguments]
+    assert [(type(made[at].op), made[at].function) for at in small] == [
+        (BatchNorm, "multiply, sqrt"),
+        (BatchNorm, "multiply"),
+        (BatchNormBackward, "multiply"),
+    ]
+    assert {made[at].arguments["operations"] for at in small} == {"3"}
+    forward, backward, updates = (
+        [at for at, call in enumerate(made) if isinstance(call.op, kind) and at not in small]
+        for kind in (BatchNorm, BatchNormBackward, SgdUpdate)
+    )
+    assert forward[-1] < small[0] < small[1] < backward[0]
+    assert backward[-1] < small[2] < updates[0]
     executable.close()
 
 
@@ -286,17 +306,26 @@ def test_batch_norm_takes_the_layout_of_the_convolution_behind(onednn: OneDnnBac
         np.testing.assert_allclose(ends[0][name], want, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_what_is_needed_later_is_not_written_over(onednn: OneDnnBackend) -> None:
-    """Around batch norm alone goes a shortcut: its input and its dy are read once more."""
+@pytest.mark.parametrize("relu", [[], [LayerSpec("relu")]], ids=["linear", "relu"])
+@pytest.mark.parametrize("shortcut", ["identity", [LayerSpec("gelu")]], ids=["identity", "gelu"])
+def test_what_is_needed_later_is_not_written_over(
+    onednn: OneDnnBackend, shortcut: object, relu: list[LayerSpec]
+) -> None:
+    """Around batch norm goes a shortcut: its input and its dy are read once more, the input perhaps
+    by the gradient of GELU."""
+    around = {"body": [LayerSpec("batch_norm"), *relu], "shortcut": shortcut}
     specs = [
         LayerSpec("conv2d", options={"filters": 16, "kernel_size": 3}),
-        LayerSpec("residual", options={"body": [LayerSpec("batch_norm")]}),
+        LayerSpec("residual", options=around),
         LayerSpec("flatten"),
         LayerSpec("dense", options={"units": 5}),
     ]
     network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
     scaling = Preprocessing((1 / 128,) * 3, (-1.0,) * 3)
     train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+    kinds = [type(op) for op in train.ops]
+    if ActivationBackward in kinds and not relu:
+        assert kinds.index(BatchNormBackward) < kinds.index(ActivationBackward)
     graphs = {"train": train, "infer": network.infer_graph(4)}
     draw = np.random.default_rng(3)
     images, x = draw.integers(0, 256, (8, *PICTURE)), draw.standard_normal((4, *PICTURE))
@@ -317,6 +346,31 @@ def test_what_is_needed_later_is_not_written_over(onednn: OneDnnBackend) -> None
         executable.close()
     for name, want in ends[1].items():
         np.testing.assert_allclose(ends[0][name], want, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_gradient_lies_where_something_is_not_needed_any_more(onednn: OneDnnBackend) -> None:
+    """Without a ReLU in place of dy; with one over y, for dy is read while it is written; if dy is
+    needed once more, over x."""
+    plain, fused = (
+        [*STACK[:2], LayerSpec("gelu"), *STACK[5:]],
+        [*STACK[:3], *STACK[5:]],
+    )
+    around = LayerSpec("residual", options={"body": [LayerSpec("batch_norm")]})
+    for specs, name in ((plain, "dy"), (fused, "y"), ([STACK[0], around, *STACK[5:]], "x")):
+        network = Network(build_layers(specs, PICTURE), CrossEntropyLoss(), PICTURE, 5)
+        scaling = Preprocessing((1.0,) * 3, (0.0,) * 3)
+        train = network.train_graph(4, "train", 8, 2, 4, scaling, Sgd())
+        executable = onednn.compile({"train": train}, Options(tune=False))
+        graph = executable.graphs["train"]
+        back = next(op for op in graph.ops if isinstance(op, BatchNormBackward))
+        for lost in ("dy", "y", "x"):
+            tensor = getattr(back, lost)
+            if lost == name:
+                with pytest.raises(KeyError, match="given to a later tensor"):
+                    executable.read(tensor)
+            elif tensor is not None:
+                assert executable.read(tensor).shape == tensor.shape
+        executable.close()
 
 
 def test_a_term_that_is_needed_later_is_not_summed_into(onednn: OneDnnBackend) -> None:

@@ -13,14 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from dnnstack.cli.main import main
-from dnnstack.training.ranks import world
 from dnnstack.training.ranks.world import launcher
 
 from ...support.picture_folders import paint
-from ...support.ranks import LIMIT, NET, SGD, bits, command, environment, events, trained
+from ...support.ranks import (
+    LIMIT,
+    NET,
+    SGD,
+    bits,
+    command,
+    environment,
+    events,
+    needs_launcher,
+    trained,
+)
 
-pytest.importorskip("mpi4py")
+pytestmark = needs_launcher
 STEPS, LAST = 4, 3000
 BANNER = "BAD TERMINATION"
 KILLS = int(os.environ.get("DNNSTACK_RANK_KILLS", "1"))
@@ -238,15 +246,6 @@ def test_missing_data_is_named(folder: Path, lacking: int) -> None:
     assert done.stderr.count("dnnstack: error") == 1
     assert BANNER not in done.stderr + done.stdout
     assert done.stderr.startswith("dnnstack: error: rank 1 on ") == bool(lacking), done.stderr
-
-
-def test_without_mpi_the_message_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(world.sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(world, "started", lambda: 1)
-    assert main(["train", "--config", "digits.yaml", "--ranks", "2"]) == 1
-    assert "install it with pip install 'dnnstack[mpi]'" in capsys.readouterr().err
 
 
 def test_another_number_of_ranks_than_was_started_is_wrong_usage(folder: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ...support.ranks import MUON, NET, SGD, bits, events, trained
+from ...support.ranks import MUON, NET, SGD, bits, events, needs_launcher, trained
 
-pytest.importorskip("mpi4py")
+pytestmark = needs_launcher
 RULES = {"sgd": SGD, "muon": MUON}
 
 

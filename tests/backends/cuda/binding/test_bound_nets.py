@@ -115,7 +115,10 @@ def test_every_kernel_gets_numbers_of_its_types_and_all_memory_is_counted(bound,
     # Again with everything in the place of a plan of cuDNN's that can be had.
     for binder in executable.binders():
         for name, variants in binder.variants.items():
-            choices[name] = f"{draw.choice(variants)[0]}0" if variants else "0"
+            choices[name] = "0"
+            if variants:
+                mark, make = draw.choice(variants)
+                choices[name] = mark + make().choice(0)
     executable.close()
     other, taken = bound(graphs, precision, choices)
     assert counted(graphs, precision, choices) == taken

@@ -12,6 +12,7 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries import nccl
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph.ops import AllReduce, Exchange, GatherRows, GatherRowsBackward
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
@@ -67,10 +68,13 @@ def ranks(request, fake_cupy):
 @pytest.fixture
 def step(sections):
     """Makes the sections of a step of a network with batch norm, whose parts ranks share out."""
-    network = sections.network("deep")
     scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
 
-    def make(parts, ranks):
+    def make(parts, ranks, split=False):
+        network = sections.network("deep")
+        for layer in network.every_layer():
+            if split and layer.kind in ("conv2d", "dense") and layer.name != "dense_1":
+                layer.parallel = layer.count
         rule = Optimizer(Sgd(momentum=0.9), ema=True, parts=parts, ranks=ranks)
         train = network.train_graph(12, "data", 48, 4, 8, scaling, rule)
         update = network.update_graph(rule, 8, 4, 0, train)
@@ -131,6 +135,37 @@ def test_nccl_is_connected_once_and_given_what_lies_in_the_arenas(bound, step, r
         # What was added up is the first of the rows that were received.
         received = next(item[1] for item in asked if item[0] == "recv")
         assert asked[-1] == ("allGather", received, sent[0][1], share, 0, 0)
+    executable.close()
+
+
+def test_layers_that_ranks_split_are_bound_and_counted(bound, step, ranks):
+    """What goes where: gathered inputs, exchanged units, and the way back."""
+    graphs = step(12, ranks.size, split=True)
+    executable, taken = bound(graphs, "tf32", FURTHEST)
+    plan = plan_memory(graphs, "tf32", choices=FURTHEST)
+    assert plan.total - plan.libraries == taken
+    ops = graphs["train"].ops
+    split = sum(isinstance(op, GatherRows) for op in ops)
+    assert split >= 2
+    calls = [c.function for c in executable.calls("train") if c.library == "NCCL"]
+    assert calls.count("ncclAllGather") == split
+    # The first layer sends no gradient back.
+    back = sum(isinstance(op, GatherRowsBackward) for op in ops)
+    assert calls.count("ncclSend, ncclRecv") == 2 * split + back
+    executable.run("train")
+    asked = FakeComm.last.asked
+    first = next(op for op in ops if isinstance(op, GatherRows))
+    (_, mine, rows, nbytes, _, _) = next(item for item in asked if item[0] == "allGather")
+    assert nbytes == first.x.nbytes
+    sent = [item[2] for item in asked if item[0] == "send"]
+    exchanged = [op for op in ops if isinstance(op, Exchange) and not isinstance(op, GatherRows)]
+    wanted = [op.reads()[0].nbytes // ranks.size for op in exchanged]
+    assert sent == [each for each in wanted for _ in range(ranks.size)]
+    # The gradients of what is split are whole on every rank.
+    (summed,) = (op for op in graphs["update"].ops if isinstance(op, AllReduce))
+    names = {tensor.name for tensor in summed.values}
+    assert "accumulated/dense_1.weight" in names
+    assert "accumulated/conv2d_2.weight" not in names
     executable.close()
 
 

@@ -1,0 +1,293 @@
+// A convolution of stride 1 on tensor cores, for few channels: forward with bias and activation, or
+// (DATA) the gradient of its pictures. An implicit matrix product (Chetlur et al. 2014, section 3).
+// The 16 rows of a product are DEEP neighbouring rows of 16 / DEEP pictures at one column; the columns
+// of y are registers. So what is loaded of one column of x serves all taps of a row of the window.
+//
+// Compiled for one geometry, that of the convolution which is computed: CHANNELS, HEIGHT, WIDTH of x,
+// FILTERS, ROWS, COLUMNS of y (channels as stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), DATA: x is
+// a gradient, w has its filters as channels and is turned by half a circle; ACTIVATION (-1 for none).
+// And for one tiling: a block has PICTURES pictures, BAND rows of y and BLOCK_OCTETS times eight
+// filters at once; a warp DEEP rows (of each of its pictures), ACROSS columns, OCTETS times eight
+// filters. UNITS_AT_ONCE units of that size are computed at once, each by SPLIT warps, which share the
+// depth. ONCE: no block has a second group of pictures; else the next is loaded ahead if AHEAD.
+// RESIDENT blocks run on a processor.
+
+#define TAPS (KERNEL_H * KERNEL_W)
+#define THREADS (32 * UNITS_AT_ONCE * SPLIT)
+#define BLOCK_FILTERS (8 * BLOCK_OCTETS)
+// Chunks of a pixel; steps of a product along the channels, the last of which may be half.
+#define CHUNKS (CHANNELS / CHUNK)
+#define STEPS ((CHUNKS + 1) / 2)
+#define TOGETHER (16 / DEEP)
+#define BANDS parts(ROWS, BAND)
+// If a warp has all columns, taps beside the picture are left out; else zeros stand there.
+#define WHOLE (ACROSS == COLUMNS)
+#define TURNS_ACROSS parts(COLUMNS, ACROSS)
+#define TALL least(HEIGHT, BAND + KERNEL_H - 1)
+#define WIDE (WHOLE ? WIDTH : TURNS_ACROSS * ACROSS + KERNEL_W - 1)
+#define EDGE (WHOLE ? 0 : LEFT)
+#define LOOKS (WHOLE ? WIDTH : ACROSS + KERNEL_W - 1)
+// In chunks: a row of a picture and a picture in shared memory, so apart that the eight rows of a
+// matrix lie in different banks.
+#define ROW_PITCH (WIDE * CHUNKS | 1)
+__host__ __device__ constexpr int picture_pitch() {
+    int pitch = TALL * ROW_PITCH;
+    while (DEEP < 8 && pitch % 8 != DEEP % 8) ++pitch;
+    return pitch;
+}
+// In numbers: a filter or, for the gradient, an input channel of all filters.
+__host__ __device__ constexpr int filter_pitch() {
+    int pitch = TAPS * (DATA ? BLOCK_FILTERS : CHANNELS);
+    while (DATA && !BFLOAT ? pitch % 32 != 8 && pitch % 32 != 24 : pitch / CHUNK % 2 == 0)
+        pitch += CHUNK;
+    return pitch;
+}
+#define ROW_GROUPS (BAND / DEEP)
+#define PICTURE_GROUPS (PICTURES / TOGETHER)
+#define UNITS (PICTURE_GROUPS * ROW_GROUPS * TURNS_ACROSS * (BLOCK_OCTETS / OCTETS))
+
+// Shared memory: filters, a row of zeros, one or two tiles of pictures, sums on their way.
+#define FILTER_BYTES ((DATA ? CHANNELS : BLOCK_FILTERS) * filter_pitch() * ITEM)
+#define ZEROS_AT (parts(FILTER_BYTES, 16) * 16)
+#define TILE_AT (ZEROS_AT + ROW_PITCH * 16)
+#define TILE_BYTES (PICTURES * picture_pitch() * 16)
+#define OVER_TILE (ONCE && UNITS <= UNITS_AT_ONCE)
+#define SUMS_AT (OVER_TILE ? TILE_AT : TILE_AT + (AHEAD ? 2 : 1) * TILE_BYTES)
+// 512 bytes: the sums of a product.
+#define SHARED_BYTES \
+    most(TILE_AT + (AHEAD ? 2 : 1) * TILE_BYTES, \
+         SUMS_AT + (SPLIT - 1) * UNITS_AT_ONCE * ACROSS * OCTETS * 512)
+
+static_assert(CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && PICTURES % TOGETHER == 0 &&
+              BLOCK_OCTETS % OCTETS == 0 && 16 % DEEP == 0 && BAND % DEEP == 0);
+
+INLINE int first_row(int band) {
+    return most(0, least(band * BAND - TOP, HEIGHT - TALL));
+}
+
+INLINE void fetch_filters(u32 to, const T* w, int first) {
+#if DATA
+    const int each = BLOCK_FILTERS / CHUNK, run = TAPS * each;
+    OF_BLOCK(i, CHANNELS * run) {
+        const int channel = i / run, j = i % run, filter = first + i % each * CHUNK;
+        const bool exists = filter < FILTERS;
+        fetch(to + (channel * filter_pitch() + j * CHUNK) * ITEM,
+              exists ? w + ((i64)(i / each) * FILTERS + filter) : w, exists);
+    }
+#else
+    const int run = TAPS * CHUNKS;
+    OF_BLOCK(i, BLOCK_FILTERS * run) {
+        const bool exists = first + i / run < FILTERS;
+        fetch(to + (i / run * filter_pitch() + i % run * CHUNK) * ITEM,
+              exists ? w + ((i64)first * run + i) * CHUNK : w, exists);
+    }
+#endif
+}
+
+// The pictures and rows of a group: group / BANDS, group % BANDS.
+INLINE void fetch_pictures(u32 to, const T* x, int group, int n) {
+    const int first = group / BANDS * PICTURES, run = WIDTH * CHUNKS;
+    x += (i64)first_row(group % BANDS) * run * CHUNK;
+    OF_BLOCK(i, PICTURES * TALL * run) {
+        const int row = i / run, picture = row / TALL;
+        const bool exists = first + picture < n;
+        const i64 from = (i64)(first + picture) * HEIGHT * run + (row - picture * TALL) * run + i % run;
+        const int at = picture * picture_pitch() + (row - picture * TALL) * ROW_PITCH + EDGE * CHUNKS;
+        fetch(to + (at + i % run) * 16, exists ? x + from * CHUNK : x, exists);
+    }
+}
+
+INLINE void clear_edges(u32 tile, u32 zeros) {
+    const uint4 zero = make_uint4(0, 0, 0, 0);
+    OF_BLOCK(i, ROW_PITCH) to_shared(zeros + i * 16, zero);
+    if (WHOLE) return;
+    const int beside = most(1, (WIDE - WIDTH) * CHUNKS);
+    OF_BLOCK(i, WIDE == WIDTH ? 0 : (AHEAD ? 2 : 1) * PICTURES * TALL * beside) {
+        const int row = i / beside, place = i % beside, picture = row / TALL % PICTURES;
+        const int at = row / (TALL * PICTURES) * (TILE_BYTES / 16) + picture * picture_pitch() +
+                       row % TALL * ROW_PITCH;
+        to_shared(tile + (at + place + (place < EDGE * CHUNKS ? 0 : WIDTH * CHUNKS)) * 16, zero);
+    }
+}
+
+// The filters of one tap for a step, b[octet][chunk]; `at`: of this lane.
+template <bool half>
+INLINE void load_filters(u32 (&b)[OCTETS][2], u32 at) {
+#if DATA && !BFLOAT
+    UNROLLED(o, OCTETS)
+        UNROLLED(k, half ? 1 : 2)
+            b[o][k] = operand(shared_word(at + (o * 8 + k * 4 * filter_pitch()) * ITEM));
+#else
+    const int octet = (DATA ? 8 : 8 * filter_pitch()) * ITEM;
+#pragma unroll
+    for (int o = 0; o < OCTETS; o += 2) {
+        const bool pair = o + 1 < OCTETS;
+        u32 v[4];
+        if (half) {
+            if (pair) matrices<2, DATA>(v, at + o * octet);
+            else matrices<1, DATA>(v, at + o * octet);
+            b[o][0] = operand(v[0]);
+            if (pair) b[(o + 1) % OCTETS][0] = operand(v[1]);
+        } else {
+            if (pair) matrices<4, DATA>(v, at + o * octet);
+            else matrices<2, DATA>(v, at + o * octet);
+            b[o][0] = operand(v[0]), b[o][1] = operand(v[1]);
+            if (pair) b[(o + 1) % OCTETS][0] = operand(v[2]), b[(o + 1) % OCTETS][1] = operand(v[3]);
+        }
+    }
+#endif
+}
+
+// Where a lane finds its filters in those of a tap and step.
+INLINE u32 lane_of_filters(int lane, bool half) {
+    const int pitch = filter_pitch();
+#if DATA && !BFLOAT
+    return (lane % 4 * pitch + lane / 4) * ITEM;
+#elif DATA
+    return half ? (lane % 8 * pitch + lane / 8 % 2 * 8) * ITEM
+                : (lane % 16 * pitch + lane / 16 * 8) * ITEM;
+#else
+    return half ? lane % 16 * pitch * ITEM
+                : ((lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * CHUNK) * ITEM;
+#endif
+}
+
+// One row of the window, one step of the depth.
+template <bool half>
+INLINE void add_row(float (&sums)[ACROSS][OCTETS][4], u32 pixels, u32 filters) {
+    u32 b[KERNEL_W][OCTETS][2];
+    UNROLLED(s, KERNEL_W) {
+        const int tap = DATA ? KERNEL_W - 1 - s : s;
+        load_filters<half>(b[s], filters + tap * (DATA ? BLOCK_FILTERS : CHANNELS) * ITEM);
+    }
+    UNROLLED(q, LOOKS) {
+        u32 a[4];
+        matrices<half ? 2 : 4>(a, pixels + q * CHANNELS * ITEM);
+        UNROLLED(k, half ? 2 : 4) a[k] = operand(a[k]);
+        UNROLLED(s, KERNEL_W) {
+            const int j = q - s + (WHOLE ? LEFT : 0);
+            if (j >= 0 && j < ACROSS)
+                UNROLLED(o, OCTETS) multiply<half>(sums[j][o], a, b[s][o]);
+        }
+    }
+}
+
+// A unit's place: its first picture in the block, row of y, column, filter in the block.
+struct Unit {
+    int picture, row, column, filter;
+};
+INLINE Unit unit_at(int i) {
+    const int across = i / (PICTURE_GROUPS * ROW_GROUPS), down = i / PICTURE_GROUPS % ROW_GROUPS;
+    return {i % PICTURE_GROUPS * TOGETHER, down * DEEP, across % TURNS_ACROSS * ACROSS,
+            across / TURNS_ACROSS * 8 * OCTETS};
+}
+
+// Where the sums of column j lie that warp k has for another, in bytes.
+INLINE u32 piece_at(int j, int k, int owner) {
+    return (j * (SPLIT - 1) + k - (k > owner)) * OCTETS * 512;
+}
+
+// Adds up the columns of a unit that this warp owns, and writes them.
+INLINE void finish(float (&sums)[ACROSS][OCTETS][4], const Unit& unit, int share, u32 mine, int first,
+                   int low, int first_filter, const float* bias, T* y, int n, float alpha) {
+    const int lane = threadIdx.x % 32;
+    UNROLLED(j, ACROSS) {
+        const int owner = j % SPLIT, column = unit.column + j;
+        if (owner != share || column >= COLUMNS) continue;
+        UNROLLED(o, OCTETS)
+            UNROLLED(h, 2) {
+                float a = 0.0f, b = 0.0f;
+                UNROLLED(k, SPLIT) {
+                    float2 part = make_float2(sums[j][o][2 * h], sums[j][o][2 * h + 1]);
+                    if (k != owner) part = shared_pair(mine + piece_at(j, k, owner) + (o * 2 + h) * 256);
+                    a += part.x, b += part.y;
+                }
+                const int m = lane / 4 + 8 * h, picture = first + unit.picture + m / DEEP;
+                const int row = low + unit.row + m % DEEP;
+                const int filter = first_filter + unit.filter + o * 8 + lane % 4 * 2;
+                if (picture >= n || row >= ROWS || filter >= FILTERS) continue;
+                if (bias) a += bias[filter], b += bias[filter + 1];
+                if (ACTIVATION >= 0)
+                    a = activate(ACTIVATION, a, alpha), b = activate(ACTIVATION, b, alpha);
+                put2(y + (((i64)picture * ROWS + row) * COLUMNS + column) * FILTERS + filter, a, b);
+            }
+    }
+}
+
+// Grid: (blocks that share the groups of pictures and bands, groups of filters).
+KERNEL __launch_bounds__(THREADS, RESIDENT)
+    tensor_conv(const T* x, const T* w, const float* bias, T* y, int n, float alpha) {
+    enter();
+    const u32 base = shared_begin(), zeros = base + ZEROS_AT;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slot = warp / SPLIT;
+    const int share = warp % SPLIT, first_filter = blockIdx.y * BLOCK_FILTERS;
+    const int groups = parts(n, PICTURES) * BANDS;
+    fetch_filters(base, w, first_filter);
+    clear_edges(base + TILE_AT, zeros);
+    if (blockIdx.x < groups) fetch_pictures(base + TILE_AT, x, blockIdx.x, n);
+    const u32 filter_lane = base + lane_of_filters(lane, false);
+    [[maybe_unused]] const u32 half_lane = base + lane_of_filters(lane, true);
+    int now = 0;
+    for (int group = blockIdx.x; group < groups; group += gridDim.x) {
+        const u32 tile = base + TILE_AT + now * TILE_BYTES;
+        const bool more = !ONCE && group + gridDim.x < groups;
+        arrived();
+        __syncthreads();
+        if (AHEAD && more) {
+            now ^= 1;
+            fetch_pictures(base + TILE_AT + now * TILE_BYTES, x, group + gridDim.x, n);
+        }
+        const int low = group % BANDS * BAND, first = group / BANDS * PICTURES;
+        const int above = first_row(group % BANDS) + TOP;
+#pragma unroll 1
+        for (int at = slot; at - slot < UNITS; at += UNITS_AT_ONCE) {
+            const Unit unit = unit_at(at);
+            float sums[ACROSS][OCTETS][4];
+            UNROLLED(j, ACROSS)
+                UNROLLED(o, OCTETS)
+                    UNROLLED(e, 4) sums[j][o][e] = 0.0f;
+            // Of this lane: its row of y and where that row's first tap is, its half of a step.
+            const int row = low + unit.row + lane % 16 % DEEP;
+            const int column = (WHOLE ? 0 : unit.column) * CHUNKS + lane / 16;
+            const u32 pixels = tile + ((unit.picture + lane % 16 / DEEP) * picture_pitch() +
+                                       (row - above) * ROW_PITCH + column) * 16;
+            // Rows of the window that see a row of x from any row of the unit.
+            const int begin = most(0, TOP - (low + unit.row + DEEP - 1));
+            const int end = at < UNITS ? least(KERNEL_H, HEIGHT + TOP - (low + unit.row)) : 0;
+            int r = begin + share / STEPS, step = share % STEPS;
+#pragma unroll 1
+            for (; r < end; r += SPLIT / STEPS) {
+                const bool inside = row + r >= TOP && row + r < HEIGHT + TOP;
+                const u32 a = (inside ? pixels + r * ROW_PITCH * 16 : zeros + column * 16) + step * 32;
+                const int tap_row = (DATA ? KERNEL_H - 1 - r : r) * KERNEL_W;
+                const u32 b = unit.filter * (DATA ? 1 : filter_pitch()) * ITEM +
+                              tap_row * (DATA ? BLOCK_FILTERS : CHANNELS) * ITEM +
+                              step * 2 * CHUNK * (DATA ? filter_pitch() : 1) * ITEM;
+                if (CHUNKS % 2 == 0 || step < STEPS - 1) add_row<false>(sums, a, filter_lane + b);
+                else add_row<true>(sums, a, half_lane + b);
+                step += SPLIT % STEPS;
+                if (step >= STEPS) step -= STEPS, ++r;
+            }
+            // Each of the warps that share a unit adds up the columns that are its own.
+            const u32 mine = base + SUMS_AT + slot * ((SPLIT - 1) * ACROSS * OCTETS * 512) + lane * 8;
+            if (SPLIT > 1) {
+                if (OVER_TILE) __syncthreads();
+                UNROLLED(j, ACROSS) {
+                    const int owner = j % SPLIT;
+                    if (owner == share) continue;
+                    UNROLLED(o, OCTETS)
+                        UNROLLED(h, 2)
+                            to_shared(mine + piece_at(j, share, owner) + (o * 2 + h) * 256,
+                                      sums[j][o][2 * h], sums[j][o][2 * h + 1]);
+                }
+                __syncthreads();
+            }
+            if (at < UNITS) finish(sums, unit, share, mine, first, low, first_filter, bias, y, n, alpha);
+            if (SPLIT > 1 && UNITS > UNITS_AT_ONCE) __syncthreads();
+        }
+        if (!AHEAD && more) {
+            __syncthreads();
+            fetch_pictures(base + TILE_AT, x, group + gridDim.x, n);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+"""Convolutions of few channels on tensor cores by kernels of ours: forward, both gradients."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic
+
+from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
+from ...known import Kind
+from ..binding.bind import Arithmetic, Binder
+from ..binding.store import Buffer
+from ..binding.wide import kind_of
+from ..libraries.candidates import Candidates
+from ..libraries.conv_check import is_right
+from ..libraries.kernels import Defines, Kernel, f32, i32, i64
+from ..libraries.layout import BFLOAT
+from ..libraries.operand import Operand
+from ..libraries.runtime import cupy
+from .pattern import defines
+from .tilings import (
+    AnyTiling,
+    FilterTiling,
+    Geometry,
+    Tiling,
+    filter_tilings,
+    fits,
+    most_slices,
+    tilings,
+)
+
+# What a choice begins with where these kernels run instead of a plan of cuDNN.
+TENSOR = "t"
+CONV, FILTER = "tensor_conv", "tensor_filter"
+# Ways that a search times, and channels up to which it does: cuDNN is faster beyond.
+CANDIDATES, FEW, MOST_CHANNELS = 8, 64, 128
+# Numbers of a picture that 32 bits can count.
+MOST_INDEX = 1 << 31
+# Bytes a second at which the sums of slices are added up, nearly.
+SUM_RATE = 2e12
+
+Convolution = Conv2d | Conv2dBackwardData | Conv2dBackwardFilter
+Pointers = Mapping[str, Any]
+
+
+def takes(op: Convolution, ends: Mapping[str, Buffer], arithmetic: Arithmetic) -> bool:
+    """Whether the kernels compute this convolution, of ``x``, ``w`` and ``y`` as they lie.
+
+    Stride and dilation 1, no groups, less padding than the window is large; channels-last.
+    """
+    window, x, y, w = (op.window, *(ends[name].layout for name in ("x", "y", "w")))
+    source, target = (y, x) if isinstance(op, Conv2dBackwardData) else (x, y)
+    height, width = window.kernel
+    top, bottom, left, right = window.padding
+    inner = 1 if isinstance(op, Conv2dBackwardFilter) else 8 if x.dtype == BFLOAT else 4
+    channels = sorted((x.columns, y.columns))
+    return (
+        arithmetic.fusion
+        and not arithmetic.exact
+        and op.groups == 1
+        and window.stride == window.dilation == (1, 1)
+        and max(top, bottom) < height
+        and max(left, right) < width
+        and x.nhwc
+        and y.nhwc
+        and w.nhwc
+        and w.stored[:2] == (y.columns, x.columns)
+        and x.dtype == y.dtype == arithmetic.dtype
+        and source.columns % inner == target.columns % 8 == 0
+        and channels[0] <= FEW
+        and channels[1] <= MOST_CHANNELS
+        and max(x.size // x.shape[0], y.size // y.shape[0]) < MOST_INDEX
+    )
+
+
+class _TensorCores(Candidates, Generic[AnyTiling]):
+    """One of the kernels bound to real pictures, with its tilings as candidates.
+
+    ``ends``: x, w, y as cuDNN names them, w and y being gradients where they are. ``chosen``: the
+    tiling that the choices name, as the only one.
+    """
+
+    file: str
+
+    def __init__(
+        self,
+        b: Binder,
+        op: Convolution,
+        ends: Mapping[str, Buffer],
+        kind: Kind,
+        chosen: str | None = None,
+    ) -> None:
+        x, y = (ends[name].layout.stored[1:] for name in ("x", "y"))
+        data, narrow = kind == "data", ends["x"].dtype == BFLOAT
+        given = (y, x) if data else (x, y)
+        self._geometry = Geometry(*given, op.window, data, narrow)
+        self._b, self._op, self._ends, self._kind = b, op, dict(ends), kind
+        self._n = op.x.shape[0] if not isinstance(op, Conv2dBackwardData) else op.dx.shape[0]
+        self._processors = b.stream.processors
+        self.stream = b.stream.cuda
+        self._every: tuple[AnyTiling, ...]
+        self._every = self._promising() if chosen is None else (self._named(chosen),)
+
+    @abstractmethod
+    def _promising(self) -> tuple[AnyTiling, ...]:
+        """The tilings to time."""
+
+    @abstractmethod
+    def _tiling(self, values: Sequence[int]) -> AnyTiling:
+        """The one of these numbers."""
+
+    @abstractmethod
+    def _defines(self) -> dict[str, int]:
+        """What the kernel is compiled with beside geometry and tiling."""
+
+    @abstractmethod
+    def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
+        """What the kernel is given."""
+
+    def _named(self, chosen: str) -> AnyTiling:
+        """The tiling that the choices name. Raises ValueError if it is none."""
+        values = [int(part) for part in chosen.split("-")]
+        try:
+            found = self._tiling(values)
+            known = fits(found, self._processors)
+        except (TypeError, ZeroDivisionError):
+            known = False
+        if not known:
+            label = self._op.label()
+            raise ValueError(f"{self.file}, {label}: the tuning's tiling {chosen} is unknown")
+        return found
+
+    def plans(self) -> int:
+        return len(self._every)
+
+    def preparations(self) -> Iterable[Callable[[], object]]:
+        return [partial(self._kernel, index) for index in range(self.plans())]
+
+    def build(self, index: int) -> bool:
+        """Compile it for this tiling; False if the compiler or the driver refuses it."""
+        try:
+            self._kernel(index)
+        except Exception:  # each of the two, and CuPy, raises a type of its own
+            return False
+        return True
+
+    def seconds(self, index: int, workspace: int, repeats: int) -> float:
+        return super().seconds(index, workspace, repeats) if self.build(index) else float("inf")
+
+    def _fixed(self, index: int, **others: int) -> Defines:
+        values = self._geometry.numbers() | self._defines() | self._every[index].numbers
+        return defines(values | others)
+
+    def _kernel(self, index: int, **others: int) -> Kernel:
+        fixed = self._fixed(index, **others)
+        return Kernel(f"{self.file}.cu", self.file, self._ends["x"].dtype, defines=fixed)
+
+    def name(self, index: int) -> str:
+        return f"{self.file} {self.choice(index)}"
+
+    def choice(self, index: int) -> str:
+        return "-".join(map(str, self._every[index].numbers.values()))
+
+    def _launch(self, index: int, ends: Pointers, **others: int) -> Callable[[], None]:
+        tiling = self._every[index]
+        # Of a trial on other operands pointers are given.
+        every = self._arguments(ends)
+        given = [each if isinstance(each, int) else self._b.argument(each) for each in every]
+        grid, block = tiling.grid(self._n, self._processors), (tiling.threads,)
+        kernel = self._kernel(index, **others)
+        return kernel.launch(self.stream, grid, block, given, tiling.shared)
+
+    def launch(self, index: int, workspace: int) -> Callable[[], None]:
+        return self._launch(index, self._ends)
+
+    def verified(self, index: int, workspace: int) -> bool:
+        """Whether it is right. Its sums run in one order, so that two runs give the same bits."""
+        operands = {name: Operand.of(end.layout) for name, end in self._ends.items()}
+        run = partial(self._try, index)
+        with self.stream:
+            return is_right(self._kind, operands, self._op.window, run, (workspace, 0))
+
+    def _try(self, index: int, pointers: Mapping[str, int]) -> None:
+        """The sums alone, without bias and activation, of these operands."""
+        bare = {"ACTIVATION": kind_of(None)} if "ACTIVATION" in self._defines() else {}
+        self._launch(index, pointers, **bare)()
+
+    def choose(self, index: int | None = None) -> None:
+        """Take a tiling; None: the first."""
+        self.plan = index or 0
+
+    def _added(self, arguments: tuple[Any, ...], details: Mapping[str, object]) -> None:
+        tiling = self._every[self.plan]
+        named = (f"{self.file}.cu", self.file, self._ends["x"].dtype)
+        self._b.kernel(
+            self._op,
+            named,
+            tiling.grid(self._n, self._processors),
+            arguments,
+            details,
+            block=(tiling.threads,),
+            shared=tiling.shared,
+            defines=self._fixed(self.plan),
+        )
+
+
+class TensorConv(_TensorCores[Tiling]):
+    """Forward with bias and any activation, or the gradient of pictures."""
+
+    file = CONV
+
+    def _promising(self) -> tuple[Tiling, ...]:
+        return tilings(self._geometry, self._n, CANDIDATES, self._processors)
+
+    def _tiling(self, values: Sequence[int]) -> Tiling:
+        return Tiling.of(self._geometry, values)
+
+    def _defines(self) -> dict[str, int]:
+        activation = self._op.activation if isinstance(self._op, Conv2d) else None
+        return {"DATA": int(self._geometry.data), "ACTIVATION": kind_of(activation)}
+
+    def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
+        op = self._op
+        if not isinstance(op, Conv2d):
+            return ends["y"], ends["w"], None, ends["x"], i32(self._n), f32(0.0)
+        bias = op.bias if ends is self._ends else None
+        return ends["x"], ends["w"], bias, ends["y"], i32(self._n), f32(op.activation_alpha)
+
+    def add(self) -> None:
+        """Append the launch with the tiling taken."""
+        self._added(self._arguments(self._ends), {})
+
+
+class TensorFilter(_TensorCores[FilterTiling]):
+    """The gradient of filters and, unless another kernel sums it, of biases."""
+
+    file = FILTER
+
+    def __init__(
+        self,
+        b: Binder,
+        op: Conv2dBackwardFilter,
+        ends: Mapping[str, Buffer],
+        chosen: str | None = None,
+    ) -> None:
+        self._bias = None if op in b.decisions.summed else op.bias_grad
+        super().__init__(b, op, ends, "filter", chosen)
+        self._size = ends["w"].layout.size
+        self._stride = self._size + ends["y"].layout.columns
+        most = most_slices(self._geometry, self._processors)
+        count = most if chosen is None else self._slices(0)
+        self._sums = b.scratch(count * self._stride, "float32")
+
+    def _promising(self) -> tuple[FilterTiling, ...]:
+        return filter_tilings(self._geometry, self._n, CANDIDATES, self._processors)
+
+    def _tiling(self, values: Sequence[int]) -> FilterTiling:
+        return FilterTiling.of(self._geometry, values)
+
+    def _defines(self) -> dict[str, int]:
+        return {"BIAS": int(self._bias is not None)}
+
+    def _slices(self, index: int) -> int:
+        return self._every[index].grid(self._n, self._processors)[0]
+
+    def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
+        return ends["x"], ends["y"], self._sums, i64(self._stride), i32(self._n)
+
+    def seconds(self, index: int, workspace: int, repeats: int) -> float:
+        """Also about those that the sum of slices takes."""
+        read = 4 * self._slices(index) * self._stride
+        return super().seconds(index, workspace, repeats) + read / SUM_RATE
+
+    def _try(self, index: int, pointers: Mapping[str, int]) -> None:
+        super()._try(index, pointers)
+        count = self._slices(index)
+        rows = self._sums[: count * self._stride].reshape(count, self._stride)
+        total = cupy().ascontiguousarray(rows[:, : self._size].sum(0))
+        copied = (pointers["w"], total.data.ptr, total.nbytes)
+        runtime = cupy().cuda.runtime
+        runtime.memcpyAsync(*copied, runtime.memcpyDeviceToDevice, self.stream.ptr)
+        self.stream.synchronize()
+
+    def add(self, op: Conv2dBackwardFilter) -> None:
+        """Append the launch with the tiling taken, and ask for the sums of its slices."""
+        b, count = self._b, self._slices(self.plan)
+        self._added(self._arguments(self._ends), {"slices": count})
+        b.slices(op, self._sums, 0, count, self._stride, op.dw, self._size)
+        if self._bias is not None:
+            size = self._bias.size
+            b.slices(op, self._sums, self._size, count, self._stride, self._bias, size)

@@ -1,0 +1,149 @@
+"""``dnnstack compress``: prune a trained network, let weights share values, write a small file."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import completion, console, options, plugins
+from .signals import StopSignals
+
+if TYPE_CHECKING:
+    from ..training.listener import Listener
+
+_ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
+
+
+@click.command(
+    short_help="Make a trained network small: prune, share, code.",
+    epilog=options.examples(
+        "dnnstack compress --config lenet.yaml",
+        "dnnstack compress lenet-2 --config lenet.yaml --set stages.0.train.epochs=1",
+        "dnnstack compress --config lenet.yaml --resume runs/lenet-compressed",
+        "dnnstack eval --checkpoint runs/lenet-compressed/lenet.dnnz",
+    ),
+)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=completion.runs)
+@click.option(
+    "--checkpoint",
+    type=options.Named(),
+    metavar="FILE",
+    help="Compress the network of this checkpoint; default: the best one of RUN, or of the latest "
+    "run.",
+)
+@click.option(
+    "--config",
+    "-c",
+    "reference",
+    required=True,
+    metavar="FILE",
+    shell_complete=completion.files,
+    help="YAML file with the stages; a bare name is looked up in this folder, then among those of "
+    "the package: lenet-300-100.yaml, lenet.yaml.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY.PATH=VALUE",
+    help="Change one key of the stages, as in stages.0.train.epochs=2; repeatable.",
+)
+@click.option(
+    "--resume",
+    type=options.Named(),
+    metavar="FOLDER",
+    help="Go on with the compression in this folder.",
+)
+@options.plugin
+@options.json_output("one JSON object at the end")
+@options.device("run.device of the network's config")
+@options.no_graph
+@options.data_dir
+@options.runs_dir("runs")
+def compress(
+    run: str | None,
+    checkpoint: Path | None,
+    reference: str,
+    overrides: tuple[str, ...],
+    resume: Path | None,
+    plugin: tuple[Path, ...],
+    as_json: bool,
+    device: str | None,
+    threads: int | None,
+    no_graph: bool,
+    data_dir: Path | None,
+    offline: bool,
+    runs_dir: Path | None,
+) -> int:
+    """Make a trained network small: prune weights, let the rest share values, code both.
+
+    The stages of the config are trainings, each in a folder of its own in runs/NAME-compressed,
+    each from where the one before it ended. The file at the end, NAME.dnnz, is taken by eval,
+    predict and weights like a checkpoint. A compression that was stopped goes on with --resume.
+    """
+    from ..backends.select import open_backend
+    from ..common.errors import Interrupted
+    from ..configs.stages import load_stages
+    from ..reports.compress_report import CompressedReport
+    from ..training.assemble import data_folder
+    from ..training.compressed import pipeline
+    from ..training.records.trained import data_folder_of, find_trained
+    from . import downloading, progress
+
+    if run is not None and checkpoint is not None:
+        raise click.UsageError("RUN and --checkpoint cannot be used together")
+    plugins.load(plugin)
+    loaded = load_stages(reference, overrides)
+    runs = runs_dir or Path("runs")
+    if resume is not None and run is None and checkpoint is None:
+        checkpoint = Path(pipeline.read_record(resume).source)
+    trained = find_trained(run, checkpoint, runs, console.note)
+    machine = trained.config.run
+    backend = open_backend(
+        device or machine.device,  # type: ignore[arg-type]
+        threads or machine.threads,
+        console.note,
+        not no_graph,
+    )
+    trained_on = data_folder_of(trained.checkpoint, console.note)
+    root = data_folder(trained.config, data_dir, None, trained_on)
+    pipeline.stage_configs(trained, loaded.config, runs)
+    if resume is not None:
+        place = pipeline.find_place(resume, trained, loaded.config)
+    else:
+        name = loaded.config.name or f"{trained.config.name}-compressed"
+        place = pipeline.create_place(runs, name, trained, loaded.config)
+    count = len(loaded.config.stages)
+
+    def listener(name: str) -> AbstractContextManager[Listener]:
+        progress.remark(f"stage       {name} of {count}")
+        return closing(progress.listener())
+
+    with StopSignals("" if console.is_quiet() else _ENDING) as stop:
+        try:
+            done = pipeline.compress(
+                trained,
+                loaded.config,
+                place,
+                backend,
+                root,
+                listener=listener,
+                stop_requested=stop.requested,
+                downloads=downloading.policy(offline),
+            )
+        except Interrupted:
+            done = pipeline.Result(place.folder, place.record, None)
+        finally:
+            place.close()
+    if done.compressed is None:
+        progress.say(f"stopped; go on with --resume {console.clean((str(done.folder),))}")
+        return stop.exit_status
+    report = CompressedReport(done.compressed, done.record, loaded.config.paper)
+    console.say(json.dumps(report.to_json(), indent=1) if as_json else report.as_text())
+    if not as_json:
+        console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")
+    return stop.exit_status

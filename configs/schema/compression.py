@@ -1,0 +1,94 @@
+"""Pruning and the sharing of weights, as a config says them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from ...common.options import is_number, is_whole
+from .base import Model, problem
+
+
+def _shares(value: Any) -> Any:
+    if not isinstance(value, Mapping) or not value:
+        raise problem(
+            "expected a mapping of names of parameters to shares, such as {dense_1.weight: 0.1}"
+        )
+    if not all(is_number(share) and 0 < share <= 1 for share in value.values()):
+        raise problem("expected shares above 0 and at most 1")
+    return {str(name): float(value[name]) for name in value}
+
+
+Shares = Annotated[
+    dict[str, float],
+    BeforeValidator(_shares),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+            "minProperties": 1,
+        }
+    ),
+]
+"""A share for each of some parameters."""
+
+
+class PruneConfig(Model):
+    """Weights that are 0 from the first step on, and stay 0.
+
+    Those of the smallest magnitude among the weights that training begins with.
+    """
+
+    keep: Annotated[
+        Shares,
+        "Share of the weights that is kept, for each parameter by name; * and ? stand for any "
+        "text, and the first name that matches holds.",
+    ]
+
+
+_MOST_BITS = 12
+
+
+def _bits(value: Any) -> Any:
+    if not isinstance(value, Mapping) or not value:
+        raise problem(
+            "expected a mapping of names of parameters to numbers of bits, such as "
+            "{dense_1.weight: 5}"
+        )
+    if not all(is_whole(bits) and 1 <= bits <= _MOST_BITS for bits in value.values()):
+        raise problem(f"expected whole numbers from 1 to {_MOST_BITS}")
+    return {str(name): value[name] for name in value}
+
+
+Bits = Annotated[
+    dict[str, int],
+    BeforeValidator(_bits),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {"type": "integer", "minimum": 1, "maximum": _MOST_BITS},
+            "minProperties": 1,
+        }
+    ),
+]
+"""Bits for each of some parameters."""
+
+
+class ShareConfig(Model):
+    """Weights that share their values: 2 ** bits centroids, found by k-means, then trained.
+
+    The gradient of a centroid is the sum of those of its weights. Weights that are 0 stay 0.
+    """
+
+    bits: Annotated[
+        Bits,
+        "Bits of a weight, for each parameter by name; * and ? stand for any text, and the first "
+        "name that matches holds.",
+    ]
+    start: Annotated[
+        Literal["linear", "density", "random"],
+        "Where the centroids are before k-means: evenly from the least weight to the greatest, "
+        "evenly by the number of weights, or at weights that are drawn.",
+    ] = "linear"

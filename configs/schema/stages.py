@@ -1,0 +1,97 @@
+"""CompressConfig: the stages by which ``dnnstack compress`` makes a network small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from ...common.options import is_number
+from .base import Model, problem, tupled
+from .compression import PruneConfig, ShareConfig
+from .optimizer import Optimizer
+from .run import TrainConfig, _run_name
+from .training import Schedule
+
+# Kept weights, bits of a weight and of a gap before and after Huffman's code, the size, in percent.
+PAPER_COLUMNS = 6
+
+
+class StageConfig(Model):
+    """A training with pruned or shared weights, which begins where the stage before it ended.
+
+    What a stage does not say is as in the stage before; in the first, as in the network's config.
+    """
+
+    prune: Annotated[PruneConfig | None, "Weights that become 0 and stay 0."] = None
+    share: Annotated[ShareConfig | None, "Weights that share a few values."] = None
+    optimizer: Annotated[Optimizer | None, "How the parameters are updated."] = None
+    schedule: Annotated[Schedule | None, "How the learning rate changes."] = None
+    train: Annotated[TrainConfig | None, "How long to train."] = None
+
+
+def _rows(value: Any) -> Any:
+    if not isinstance(value, Mapping) or not value:
+        raise problem("expected a mapping of names of parameters to rows of numbers")
+    for row in value.values():
+        numbers = isinstance(row, (list, tuple)) and all(map(is_number, row))
+        if not numbers or len(row) != PAPER_COLUMNS:
+            raise problem(
+                "expected six numbers: % of the weights, bits of a weight before and after "
+                "Huffman's code, those of a gap, % of the size"
+            )
+    return {str(name): tuple(map(float, row)) for name, row in value.items()}
+
+
+Rows = Annotated[
+    dict[str, tuple[float, ...]],
+    BeforeValidator(_rows),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "type": "array",
+                "items": {"type": "number"},
+                "minItems": PAPER_COLUMNS,
+                "maxItems": PAPER_COLUMNS,
+            },
+            "minProperties": 1,
+        }
+    ),
+]
+
+
+class PaperConfig(Model):
+    """Figures that others published, shown beside ours."""
+
+    title: Annotated[str, Field(min_length=1, max_length=200), "Whose figures they are."]
+    rows: Annotated[
+        Rows,
+        "For each parameter: % of the weights that is kept, bits of a weight before and after "
+        "Huffman's code, bits of a gap before and after, % of the size.",
+    ]
+    times: Annotated[float, Field(gt=0, le=1e6), "How many times smaller the whole network is."]
+    error: Annotated[
+        float | None, Field(ge=0, le=100), "Test error of the small network, in percent."
+    ] = None
+
+
+class CompressConfig(Model):
+    """How to compress a network: stages of training, then a file."""
+
+    name: Annotated[
+        str | None,
+        AfterValidator(lambda value: value if value is None else _run_name(value)),
+        "Name of the folder; default: that of the network's run and -compressed.",
+    ] = None
+    stages: Annotated[
+        Annotated[tuple[StageConfig, ...], Field(min_length=1, max_length=99)],
+        BeforeValidator(tupled),
+        "The trainings, in order.",
+    ]
+    gap_bits: Annotated[
+        Annotated[int, Field(ge=1, le=12)] | None,
+        "Width of a gap in the file; default: for each parameter that with the smallest result.",
+    ] = None
+    paper: Annotated[PaperConfig | None, "Published figures to show beside ours."] = None

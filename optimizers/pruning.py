@@ -1,0 +1,61 @@
+"""Pruning: weights of small magnitude become 0 and stay 0, by masks of zeros and ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import ConfigError
+from ..common.text import listed
+from ..graph.graph import Tensor
+from ..layers.layer import Parameter
+
+T = TypeVar("T")
+MASK = "mask"
+_NAMED = 12
+
+
+def is_pruned(tensor: Tensor, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns, globs, matches the name of a parameter."""
+    return any(fnmatchcase(tensor.name, pattern) for pattern in patterns)
+
+
+def settings_of(
+    key: str, settings: Mapping[str, T], parameters: Sequence[Parameter]
+) -> dict[Tensor, T]:
+    """The setting of each parameter that a pattern matches: that of the first one.
+
+    Raises ConfigError for a pattern of ``key`` that is the first for no parameter.
+    """
+    found: dict[Tensor, T] = {}
+    used = set()
+    for parameter in parameters:
+        name = parameter.tensor.name
+        first = next((each for each in settings if fnmatchcase(name, each)), None)
+        if first is not None:
+            used.add(first)
+            found[parameter.tensor] = settings[first]
+    for pattern in settings:
+        if pattern not in used:
+            names = listed([parameter.tensor.name for parameter in parameters], _NAMED)
+            raise ConfigError(
+                f"{key}: no parameter matches '{pattern}', or all that do match an earlier "
+                f"pattern; the network has {names}"
+            )
+    return found
+
+
+def magnitude_mask(values: NDArray[np.float32], keep: float) -> NDArray[np.float32]:
+    """1 for the share ``keep`` of the values that are largest in magnitude, at least one; else 0.
+
+    Of equal ones the first are kept. Source: Han et al. 2015, "Learning both weights and
+    connections for efficient neural networks".
+    """
+    count = max(1, round(keep * values.size))
+    mask = np.zeros(values.size, np.float32)
+    mask[np.argsort(-np.abs(values.ravel()), kind="stable")[:count]] = 1.0
+    return mask.reshape(values.shape)

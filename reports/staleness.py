@@ -1,0 +1,74 @@
+"""``staleness.png``: how old the gradients of an asynchronous training were."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..common.files import atomic_write
+from ..common.text import cut
+from ..training.records.run_log import LOG
+from . import style
+from .plots import drawn
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STALENESS = "staleness.png"
+_LONGEST_REASON = 200
+
+
+def draw_staleness(run: Path, notice: Callable[[str], None]) -> Path | None:
+    """Draw the histogram of a run's log; returns the file, or None if there is none to draw.
+
+    Errors are reported to ``notice`` and not raised: a training must not fail for its picture.
+    """
+    try:
+        counts = read_staleness(run / LOG)
+        if not counts:
+            return None
+        atomic_write(run / STALENESS, drawn(lambda: figure_of(counts, run.name)))
+    except Exception as error:
+        reason = cut(f"{type(error).__name__}: {error}", _LONGEST_REASON)
+        notice(f"{run / STALENESS}: the staleness was not drawn ({reason})")
+        return None
+    return run / STALENESS
+
+
+def read_staleness(path: Path) -> Counter[int]:
+    """The updates of a log by their staleness: the updates between its parameters and its own."""
+    found: Counter[int] = Counter()
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            for age, count in json.loads(line).get("staleness", {}).items():
+                found[int(age)] += int(count)
+    return found
+
+
+def mean(counts: Counter[int]) -> float:
+    """The mean staleness of all updates."""
+    return sum(age * count for age, count in counts.items()) / max(counts.total(), 1)
+
+
+def figure_of(counts: Counter[int], title: str) -> Figure:
+    """The histogram, with its mean."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(8.0, 4.0), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    ages = range(max(counts) + 1)
+    shares = [100 * counts[age] / counts.total() for age in ages]
+    axes.bar(list(ages), shares, width=0.8, color=style.named(style.BLUE))
+    axes.set_xlabel("staleness: updates by others since the parameters of the gradient")
+    axes.set_ylabel("share of the updates, %")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="x", visible=False)
+    named = f"{title}: {counts.total():,} updates, staleness {mean(counts):.2f} on average"
+    figure.suptitle(named, x=0.01, ha="left", parse_math=False)
+    return figure

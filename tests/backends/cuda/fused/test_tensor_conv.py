@@ -1,0 +1,279 @@
+"""Convolutions of few channels on tensor cores: where they serve, how they are chosen, results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.binding.bind import Arithmetic
+from dnnstack.backends.cuda.fused import tensor_conv, tilings
+from dnnstack.backends.cuda.fused.tilings import FilterTiling, Geometry, Tiling
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
+from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Tensor
+from dnnstack.graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
+
+from ....support.op_draft import Draft
+from ....support.tensor_convs import draw
+
+LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, False)
+KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
+CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def ends(precision="tf32", *, x=(4, 20, 12, 12), filters=50, window=None, **layout):
+    """A convolution, and its operands as they lie channels-last, padded to eight."""
+    window = window or Window((5, 5))
+    dtype = BFLOAT if precision == "bf16" else FLOAT
+
+    def lying(*shape):
+        n, c, *rest = shape
+        stored = (-(-n // 8) * 8 if shape == weights else n, c if c < 5 else -(-c // 8) * 8, *rest)
+        return SimpleNamespace(layout=Layout(shape, stored, layout.get("nhwc", True), dtype=dtype))
+
+    weights = (filters, x[1], *window.kernel)
+    y = (x[0], filters, *window.output(*x[2:]))
+    found = {"x": lying(*x), "w": lying(*weights), "y": lying(*y)}
+    tensors = {
+        name: Tensor(name, end.layout.shape, "float32", "activation") for name, end in found.items()
+    }
+    return Conv2d(window=window, **tensors), found
+
+
+@pytest.mark.parametrize(
+    ("given", "serves"),
+    [
+        ({}, True),
+        ({"precision": "bf16"}, True),
+        ({"precision": "fp32"}, False),
+        ({"nhwc": False}, False),
+        ({"x": (4, 3, 12, 12)}, False),
+        ({"x": (4, 64, 12, 12), "filters": 128}, True),
+        ({"x": (4, 72, 12, 12), "filters": 80}, False),
+        ({"x": (4, 8, 12, 12), "filters": 136}, False),
+        ({"window": Window((3, 3), padding=(2, 1, 0, 2))}, True),
+        ({"window": Window((3, 3), padding=(3, 1, 0, 2))}, False),
+        ({"window": Window((3, 3), (2, 1))}, False),
+        ({"window": Window((3, 3), dilation=(1, 2))}, False),
+    ],
+)
+def test_where_they_serve(given, serves):
+    precision = given.pop("precision", "tf32")
+    op, found = ends(precision, **given)
+    arithmetic = Arithmetic.of(precision, True)
+    assert tensor_conv.takes(op, found, arithmetic) == serves
+    assert not tensor_conv.takes(op, found, replace(arithmetic, fusion=False))
+    assert not tensor_conv.takes(replace(op, groups=2), found, arithmetic)
+
+
+@pytest.mark.parametrize("n", [16, 64, 1024])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_tilings_fit_and_differ(n, narrow):
+    geometry = replace(LENET, narrow=narrow)
+    for found in (
+        tilings.tilings(geometry, n, 8, H200),
+        tilings.tilings(replace(geometry, x=LENET.y, y=LENET.x, data=True), n, 8, H200),
+        tilings.filter_tilings(geometry, n, 8, H200),
+    ):
+        assert len({each.shape for each in found}) >= 4
+        assert all(tilings.fits(each, H200) for each in found)
+        assert all(each.of(each.geometry, [*each.numbers.values()]) == each for each in found)
+
+
+def test_the_slices_of_a_gradient_take_no_more_than_planned():
+    wide = Geometry((64, 32, 32), (64, 32, 32), Window((3, 3), padding=(1, 1, 1, 1)), False, False)
+    for geometry in (LENET, wide):
+        most = tilings.most_slices(geometry, H200)
+        numbers = geometry.y[0] * (geometry.x[0] * geometry.window.area + 1)
+        assert 4 * most * numbers <= tilings.MOST_SLICE_BYTES
+        for each in tilings.filter_tilings(geometry, 4096, 8, H200):
+            assert each.grid(4096, H200)[0] <= most
+
+
+def offered(executable):
+    """The candidates of the first section's convolutions, by their names."""
+    return {
+        name: make()
+        for name, variants in executable.binders()[0].variants.items()
+        for mark, make in variants
+        if mark == "t"
+    }
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
+    executable, _ = bound(sections("lenet"), precision, CHOICES)
+    found = offered(executable)
+    executable.close()
+    assert set(found) == {f"train/conv2d_2/{kind}" for kind in KINDS}
+    choices = {name: f"t{each.choice(0)}" for name, each in found.items()}
+    executable, _ = bound(sections("lenet"), precision, CHOICES | choices)
+    calls = [call for call in executable.calls("train") if call.function.startswith("tensor_")]
+    names = ["tensor_conv", "tensor_filter", "tensor_conv"]
+    assert [call.function for call in calls] == names
+    assert [call.arguments["DATA"] for call in calls if "DATA" in call.arguments] == ["0", "1"]
+    assert not any(call.function.startswith("tensor_") for call in executable.calls("evaluate"))
+    executable.close()
+
+
+def test_the_gradients_of_biases_come_with_those_of_filters(bound, sections):
+    """Unless a max-pool's kernel has summed them."""
+    executable, _ = bound(sections("lenet"), "tf32", CHOICES)
+    assert offered(executable)["train/conv2d_2/filter"]._defines() == {"BIAS": 0}
+    executable.close()
+    executable, _ = bound(sections("deep"), "tf32", CHOICES)
+    name = "train/conv2d_2/filter"
+    found = offered(executable)[name]
+    assert found._defines() == {"BIAS": 1}
+    executable.close()
+    executable, _ = bound(sections("deep"), "tf32", CHOICES | {name: f"t{found.choice(0)}"})
+    functions = [call.function for call in executable.calls("train")]
+    executable.close()
+    other, _ = bound(sections("deep"), "tf32", CHOICES)
+    without = [call.function for call in other.calls("train")].count("column_sums")
+    assert functions.count("column_sums") == without - 1
+    other.close()
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_trials_are_given_pointers(bound, sections, precision):
+    """Of other operands, for which the result is known."""
+    executable, _ = bound(sections("lenet"), precision, CHOICES)
+    for candidates in offered(executable).values():
+        assert candidates.plans() == tensor_conv.CANDIDATES
+        assert all(map(candidates.build, range(candidates.plans())))
+        candidates._launch(0, {"x": 16, "w": 32, "y": 48})()
+        candidates.launch(1, 0)()
+        assert len({candidates.name(index) for index in range(8)}) == 8
+    executable.close()
+
+
+def test_what_the_compiler_refuses_is_never_chosen(bound, sections, monkeypatch):
+    executable, _ = bound(sections("lenet"), "tf32", CHOICES)
+    found = offered(executable)
+
+    def refuse(*_, **__):
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(tensor_conv, "Kernel", refuse)
+    tuner._prepare([*found.values()], 10.0)
+    for candidates in found.values():
+        assert tuner._best(candidates, 0, 1.0)[0] == float("inf")
+    executable.close()
+
+
+@pytest.mark.parametrize("choice", ["t", "t1-2", "tx", "t2-8-8-8-2-2-2-5-1-0-0", f"t{'9-' * 10}9"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, kind, choice):
+    """One that compiling for the device answers with a search."""
+    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
+        bound(sections("lenet"), "tf32", CHOICES | {f"train/conv2d_2/{kind}": choice})
+
+
+# ---------------------------------------------------------------- on a device
+
+
+def section(drawn, activation, bias):
+    """The operation of a drawn convolution alone, with values that bfloat16 holds."""
+    g, n = drawn.geometry, drawn.n
+    picture, out = (g.y, g.x) if g.data else (g.x, g.y)
+    draft = Draft(np.random.default_rng(n), "normal")
+    window = g.window
+    weights = (out[0], picture[0], *window.kernel)
+    if drawn.kind == "forward":
+        x, w = draft.floats("x", n, *picture), draft.floats("w", *weights, role="parameter")
+        b = draft.floats("b", out[0], role="parameter") if bias else None
+        found = [draft.out("y", n, *out)]
+        tail = {"bias": b, "activation": activation, "activation_alpha": 0.3}
+        draft.graph.add(Conv2d(x=x, w=w, y=found[0], window=window, **tail))
+    elif drawn.kind == "data":
+        dy, w = draft.floats("dy", n, *out), draft.floats("w", *weights, role="parameter")
+        found = [draft.out("dx", n, *picture)]
+        draft.graph.add(Conv2dBackwardData(dy=dy, w=w, dx=found[0], window=window))
+    else:
+        x, dy = draft.floats("x", n, *picture), draft.floats("dy", n, *out)
+        dw, db = draft.gradient("w", *weights), draft.gradient("b", out[0]) if bias else None
+        found = [dw, db] if bias else [dw]
+        op = Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=window, bias_grad=db)
+        draft.graph.add(op)
+    for value in draft.values.values():
+        value.view(np.uint32)[...] &= 0xFFFF0000
+    return draft, found
+
+
+def computed(backend, draft, found, options):
+    """What a run leaves behind another whose results are overwritten."""
+    executable = backend.compile({"one": draft.graph}, options)
+    for tensor, value in draft.values.items():
+        executable.write(tensor, value)
+    for _ in range(2):
+        if backend.name == "cuda":
+            for tensor in found:
+                executable._buffer(tensor).array.view("uint8")[...] = 0x7F
+        executable.run("one")
+    values = [executable.read(tensor) for tensor in found]
+    functions = [call.function for call in executable.calls("one")]
+    notices = list(executable.notices)
+    executable.close()
+    return values, functions, notices
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_compute_what_the_reference_does(cuda, kind, seed):
+    drawn = draw(seed, kind)
+    activation = (None, "relu", "tanh", "gelu")[seed % 4]
+    draft, found = section(drawn, activation, seed % 3 > 0)
+    precision = "bf16" if drawn.geometry.narrow else "tf32"
+    tiling = "-".join(map(str, drawn.tiling.numbers.values()))
+    choices = {**DEFAULT_CHOICES[precision], "pad": "8", f"one//{kind}": f"t{tiling}"}
+    options = Options(precision, tuning=Tuning("cuda", choices=choices))
+    got, functions, notices = computed(cuda, draft, found, options)
+    assert not notices
+    assert "tensor_filter" if kind == "filter" else "tensor_conv" in functions
+    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
+    again, _, _ = computed(cuda, draft, found, options)
+    for mine, right, second in zip(got, want, again, strict=True):
+        # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
+        limit = 2e-5 if kind == "filter" or precision == "tf32" else 2.0**-8
+        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right)
+        np.testing.assert_array_equal(mine, second)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_every_way_that_a_search_times_is_right(cuda, precision):
+    """On operands whose result is known, as a search finds out before it takes one."""
+    drawn = replace(draw(1, "forward"), n=16)
+    geometry = replace(LENET, narrow=precision == "bf16")
+    first = tilings.tilings(geometry, 16, 1, H200)[0]
+    draft, found = section(replace(drawn, tiling=first), None, True)
+    choices = {**DEFAULT_CHOICES[precision], "pad": "8"}
+    options = Options(precision, tuning=Tuning("cuda", choices=choices))
+    executable = cuda.compile({"one": draft.graph}, options)
+    for candidates in offered(executable).values():
+        for index in range(candidates.plans()):
+            assert candidates.build(index)
+            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
+            assert candidates.verified(index, 0)
+    executable.close()
+    assert isinstance(first, Tiling)
+    assert not isinstance(first, FilterTiling)

@@ -1,0 +1,143 @@
+"""``compress``: stages, resumed after a kill to the same bytes, and a file like a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dnnstack.cli.main import main
+from dnnstack.training.compressed.file import read_compressed
+
+from .conftest import TINY, Run
+
+STAGES = """\
+stages:
+  - prune: {keep: {"*.weight": 0.5}}
+    optimizer: {type: adam, lr: 0.003}
+    train: {epochs: 2, log_every: 5}
+  - prune: {keep: {"*.weight": 0.2}}
+  - share: {bits: {"*.weight": 3}}
+    train: {epochs: 1}
+paper:
+  title: Somebody 1999
+  rows: {dense_1.weight: [8, 6, 4.4, 5, 3.7, 2.32]}
+  times: 40
+  error: 1.58
+"""
+COMPRESS = ("compress", "--config", "small.yaml", "--device", "numpy")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
+    """With a trained network."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DNNSTACK_CACHE", str(cache))
+    Path("tiny.yaml").write_text(TINY)
+    Path("small.yaml").write_text(STAGES)
+    assert main(["train", "--config", "tiny.yaml", "--device", "numpy", "-q"]) == 0
+    return tmp_path
+
+
+def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main([*COMPRESS]) == 0
+    out = capsys.readouterr().out
+    path = Path("runs/tiny-compressed/tiny.dnnz")
+    size = path.stat().st_size
+    found = read_compressed(path)
+    plain = 4 * sum(cost.size for cost in found.costs.values())
+    assert (
+        f"\n{plain:,} bytes as float32, {size:,} in the file: {plain / size:.1f} times smaller\n"
+        in out
+    )
+    assert re.search(r"^dense_1\.weight +1,440 +20\.0% +3 +\d\.\d +\d+ +\d\.\d", out, re.MULTILINE)
+    assert "\nSomebody 1999:\n" in out
+    for name in ("before", "1-prune", "2-prune", "3-share", "the file"):
+        assert re.search(rf"^{name} +\d+\.\d% +\d+\.\d\d%", out, re.MULTILINE), name
+    for name, array in found.checkpoint.arrays.items():
+        if name.endswith("weight"):
+            assert np.count_nonzero(array) == round(0.2 * array.size)
+            assert len(np.unique(array[array != 0])) <= 8
+
+    # The same numbers as those of the last stage, so the same answers.
+    answers = []
+    for name in (path, Path("runs/tiny-compressed/3-share/checkpoints").glob("*.safetensors")):
+        given = name if isinstance(name, Path) else max(name, key=lambda p: p.stat().st_mtime_ns)
+        words = ["eval", "--checkpoint", str(given), "--json", "--no-plots", "--device", "numpy"]
+        assert main(words) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    for answer in answers:
+        del answer["checkpoint"]
+    assert answers[0] == answers[1]
+
+    assert main(["weights", str(path), "--save", "out.safetensors"]) == 0
+    begun = ["train", "--config", "tiny.yaml", "--init-from", str(path), "--device", "numpy", "-q"]
+    assert main(begun) == 0
+    assert main(["train", "--config", "tiny.yaml", "--resume", str(path)]) == 1
+    assert "--init-from" in capsys.readouterr().err
+
+    assert main([*COMPRESS, "--json", "--set", "stages.2.share.start=density", "-q"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["path"] == "runs/tiny-compressed-2/tiny.dnnz"
+    assert [stage["name"] for stage in report["stages"]] == ["1-prune", "2-prune", "3-share"]
+
+
+def test_a_kill_loses_nothing(
+    folder: Path, command: list[str], environment: dict[str, str], run_in: Run
+) -> None:
+    """Killed in the middle of the second stage, and again in the third: the same bytes."""
+    whole = run_in(folder, *COMPRESS, "--threads", "1")
+    assert whole.returncode == 0, whole.stderr
+    want = Path("runs/tiny-compressed/tiny.dnnz").read_bytes()
+    words = [*COMPRESS, "--threads", "1"]
+    place = Path("runs/tiny-compressed-2")
+    for stage in ("2-prune", "3-share"):
+        process = subprocess.Popen(
+            [*command, *words], cwd=folder, env=environment, stdout=subprocess.DEVNULL
+        )
+        log, until = place / stage / "log.jsonl", time.monotonic() + 120
+        while not (log.exists() and b'"train"' in log.read_bytes()):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not (place / "tiny.dnnz").exists()
+        words = [*COMPRESS, "--threads", "1", "--resume", str(place)]
+    ended = run_in(folder, *words)
+    assert ended.returncode == 0, ended.stderr
+    # What is said of the network is the same too, but for the folder of its first weights.
+    got = read_compressed(place / "tiny.dnnz")
+    wanted = read_compressed(Path("runs/tiny-compressed/tiny.dnnz"))
+    assert len(want) == wanted.bytes
+    for name, array in wanted.checkpoint.arrays.items():
+        assert got.checkpoint.arrays[name].tobytes() == array.tobytes(), name
+
+
+def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+
+    def said(*words: str) -> str:
+        assert main([*COMPRESS, *words]) in (1, 2)
+        return capsys.readouterr().err
+
+    assert "'x' is not a key" in said("--set", "stages.0.x.y=1")
+    assert "stages.0.prune.keep" in said("--set", "stages.0.prune.keep={a: 2}")
+    assert "stages.1: prune.keep: no parameter matches 'a'" in said(
+        "--set", "stages.1.prune.keep={a: 0.2}"
+    )
+    assert "cannot be used together" in said("tiny", "--checkpoint", "x")
+    assert "no such run" in said("nothing")
+    assert "compress.json: cannot be read" in said("--resume", "runs/tiny")
+    place = Path("runs/half")
+    place.mkdir()
+    (place / "compress.json").write_text('{"source": 5}')
+    assert "is damaged" in said("--resume", str(place))
+    assert not list(Path("runs").glob("tiny-compressed*"))

@@ -1,0 +1,84 @@
+"""Faults in pruning, the sharing of weights, and compressed networks."""
+
+from __future__ import annotations
+
+from .mutant import Mutant
+
+_CODING = "training/compressed/test_coding.py"
+_FILE = "training/compressed/test_file.py"
+_PRUNING = "training/test_pruning.py"
+_SHARING = "training/test_sharing.py"
+
+COMPRESSION = (
+    Mutant(
+        "compressed: padding stands for one zero more",
+        "training/compressed/arrays.py",
+        "np.where(padding, np.int64(0), 1)",
+        "np.int64(1)",
+        (f"{_CODING}::test_gaps_are_padded_where_they_are_wider_than_their_symbols",),
+    ),
+    Mutant(
+        "compressed: words may end before the bits do",
+        "training/compressed/huffman.py",
+        "    if not 0 <= left < 8 or (left and data[-1] & ((1 << left) - 1)):\n",
+        "    if left < 0:\n",
+        (f"{_CODING}::test_other_texts_are_refused",),
+    ),
+    Mutant(
+        "compressed: a block begins at a byte",
+        "training/compressed/huffman.py",
+        "_word_places(step, begin & 7)",
+        "_word_places(step, 0)",
+        (f"{_CODING}::test_symbols_come_back",),
+    ),
+    Mutant(
+        "compressed: arrays of any size",
+        "training/compressed/file.py",
+        "> MOST_TIMES * len(content)",
+        "> MOST_TIMES**9",
+        (f"{_FILE}::test_it_cannot_take_more_memory_than_its_length_allows",),
+    ),
+    Mutant(
+        "compressed: the digest is not compared",
+        "training/compressed/file.py",
+        "if hashlib.sha256(content).digest() != data[-_DIGEST:]:",
+        "if False:",
+        (f"{_FILE}::test_every_damage_is_found",),
+    ),
+    Mutant(
+        "pruning: a negative weight becomes -0.0",
+        "backends/reference/updates.py",
+        "v * m + 0 for v, m",
+        "v * m for v, m",
+        (f"{_PRUNING}::test_they_stay_0_with_any_optimizer_and_a_resume_is_exact",),
+    ),
+    Mutant(
+        "pruning: gradients of pruned weights count in the norm",
+        "optimizers/optimizer.py",
+        "            graph.add(Mask(masks=tuple(masks), values=masked))\n",
+        "            pass\n",
+        (f"{_PRUNING}::test_gradients_of_pruned_weights_do_not_count_in_the_norm",),
+    ),
+    Mutant(
+        "pruning: the smallest weights are kept",
+        "optimizers/pruning.py",
+        "np.argsort(-np.abs(values.ravel())",
+        "np.argsort(np.abs(values.ravel())",
+        (f"{_PRUNING}::test_training_begins_with_the_largest_weights_of_another_run",),
+    ),
+    Mutant(
+        "sharing: the mean of the gradients",
+        "backends/reference/sharing.py",
+        "    return np.bincount(numbers, gradient.ravel(), count + 1)[1:]",
+        "    members = np.maximum(np.bincount(numbers, None, count + 1), 1)\n"
+        "    return (np.bincount(numbers, gradient.ravel(), count + 1) / members)[1:]",
+        (f"{_SHARING}::test_a_centroid_moves_by_the_sum_of_its_gradients",),
+    ),
+    Mutant(
+        "compress: a stage that was stopped begins again elsewhere",
+        "training/compressed/pipeline.py",
+        "if is_run(folder) else None",
+        "if False else None",
+        ("cli/test_compress.py::test_a_kill_loses_nothing",),
+    ),
+)

@@ -1,0 +1,169 @@
+"""Convolutions for the kernels on tensor cores: any geometry and tiling, and what is right."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from dnnstack.backends.cuda.fused import tilings
+from dnnstack.backends.cuda.fused.tilings import FilterTiling, Geometry, Tiling
+from dnnstack.backends.cuda.libraries import kernels
+from dnnstack.backends.cuda.libraries.layout import Layout
+from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.graph.geometry import Window
+
+HERE = Path(__file__).with_name("emulated")
+SOURCES = Path(kernels.__file__).parents[1]
+COMPILER = shutil.which("g++")
+# So many tilings of a geometry are drawn from.
+FURTHER = 60
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """kind: "forward", "data" or "filter"; n pictures."""
+
+    kind: str
+    n: int
+    tiling: Tiling | FilterTiling
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.tiling.geometry
+
+    def __str__(self) -> str:
+        g = self.geometry
+        number = "bf16" if g.narrow else "tf32"
+        numbers = "-".join(map(str, self.tiling.numbers.values()))
+        return f"{self.kind} {number} {self.n} x {g.x} to {g.y}, {g.window}, {numbers}"
+
+
+def draw(seed: int, kind: str) -> Drawn:
+    """A geometry with anything odd, and one of its tilings."""
+    dice = random.Random(f"{seed} {kind}")
+    while True:
+        kernel = (dice.choice([1, 2, 3, 4, 5]), dice.choice([1, 2, 3, 5]))
+        height, width = (dice.randint(size, 13) for size in kernel)
+        edges = (dice.randint(0, size - 1) for size in (kernel[0], *kernel, kernel[1]))
+        window = Window(kernel, padding=tuple(edges))
+        inner = 3 if kind == "filter" and dice.random() < 0.3 else 8 * dice.randint(1, 4)
+        x = (inner, height, width)
+        y = (8 * dice.randint(1, 5), *window.output(height, width))
+        data, narrow = kind == "data", dice.random() < 0.5
+        geometry = Geometry(*((y, x) if data else (x, y)), window, data, narrow)
+        n = dice.randint(1, 9)
+        find = tilings.filter_tilings if kind == "filter" else tilings.tilings
+        found = find(geometry, n, FURTHER, H200)
+        if found:
+            return Drawn(kind, n, dice.choice(found))
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], narrow: bool) -> np.ndarray:
+    """Normal numbers, which bfloat16 holds if they are narrow."""
+    values = rng.standard_normal(shape).astype(np.float32)
+    if narrow:
+        values.view(np.uint32)[...] &= 0xFFFF0000
+    return values
+
+
+def convolved(x: np.ndarray, w: np.ndarray, window: Window) -> np.ndarray:
+    """y in float64, all channels-last: x (N, H, W, C), w (K, kh, kw, C)."""
+    top, bottom, left, right = window.padding
+    wide = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    height, width = window.kernel
+    rows, columns = window.output(*x.shape[1:3])
+    y = np.zeros((len(x), rows, columns, len(w)))
+    for i in range(height):
+        for j in range(width):
+            y += wide[:, i : i + rows, j : j + columns] @ w[:, i, j].T.astype(np.float64)
+    return y
+
+
+def turned(window: Window) -> Window:
+    """That of the gradient of pictures, as a convolution of dy."""
+    top, bottom, left, right = window.padding
+    height, width = window.kernel
+    edges = (height - 1 - top, height - 1 - bottom, width - 1 - left, width - 1 - right)
+    return replace(window, padding=edges)
+
+
+class Emulated:
+    """A kernel for one tiling, on the processor."""
+
+    def __init__(self, drawn: Drawn, folder: Path, **defines: int) -> None:
+        self.drawn = drawn
+        self.file = "tensor_filter" if drawn.kind == "filter" else "tensor_conv"
+        values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
+        values["BFLOAT"] = int(drawn.geometry.narrow)
+        library = folder / f"{self.file}.so"
+        assert COMPILER is not None
+        subprocess.run(
+            [
+                *(COMPILER, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"),
+                *(f"-D{name}={value}" for name, value in values.items()),
+                *(f"-I{SOURCES / part}" for part in ("sources", "fused")),
+                *(str(HERE / f"{self.file}.cpp"), "-o", str(library)),
+            ],
+            check=True,
+        )
+        self._library = ctypes.CDLL(str(library))
+
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of shared memory, threads, units."""
+        found = [ctypes.c_int() for _ in range(3)]
+        self._library.sizes(*map(ctypes.byref, found))
+        bytes_, threads, units = (each.value for each in found)
+        return bytes_, threads, units
+
+    def stored(self, values: np.ndarray) -> np.ndarray:
+        layout = Layout((values.size,), (values.size,), dtype=self._dtype)
+        return layout.pack(values.ravel())
+
+    def values(self, stored: np.ndarray) -> np.ndarray:
+        return Layout((stored.size,), (stored.size,), dtype=self._dtype).unpack(stored)
+
+    @property
+    def _dtype(self) -> str:
+        return "bfloat16" if self.drawn.geometry.narrow else "float32"
+
+    def grid(self, most: int) -> tuple[int, ...]:
+        """Few blocks, so that some have several groups where they may."""
+        first, *others = self.drawn.tiling.grid(self.drawn.n, H200)
+        once = isinstance(self.drawn.tiling, Tiling) and self.drawn.tiling.once
+        return (first if once else min(first, most), *others)
+
+    def convolve(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+        """y (n, rows, columns, K), NaN where nothing is written."""
+        shape = (self.drawn.n, *self.drawn.geometry.y[1:], self.drawn.geometry.y[0])
+        out = self.stored(np.full(shape, np.nan, np.float32))
+        given = (self.stored(x), self.stored(w))
+        grid = (ctypes.c_int * 2)(*self.grid(3))
+        self._library.run(
+            *(ctypes.c_void_p(array.ctypes.data) for array in given),
+            None if bias is None else ctypes.c_void_p(bias.ctypes.data),
+            *(ctypes.c_void_p(out.ctypes.data), self.drawn.n, ctypes.c_float(0.3), grid),
+        )
+        return self.values(out).reshape(shape)
+
+    def gradients(self, x: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """dw (K, kh, kw, C) and db (K,): the sums of the slices."""
+        g = self.drawn.geometry
+        shape = (g.y[0], *g.window.kernel, g.x[0])
+        size = int(np.prod(shape))
+        grid = self.grid(3)
+        slices = np.full((grid[0], size + g.y[0]), np.nan, np.float32)
+        given = (self.stored(x), self.stored(dy))
+        self._library.run(
+            *(ctypes.c_void_p(array.ctypes.data) for array in given),
+            ctypes.c_void_p(slices.ctypes.data),
+            ctypes.c_longlong(slices.shape[1]),
+            self.drawn.n,
+            (ctypes.c_int * 3)(*grid),
+        )
+        total = slices.astype(np.float64).sum(0)
+        return total[:size].reshape(shape), total[size:]

@@ -1,0 +1,138 @@
+"""Huffman's codes and the coding of arrays: any numbers come back bit for bit."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+from dnnstack.training.compressed import huffman
+from dnnstack.training.compressed.arrays import PLAIN, WIDEST, decode_array, encode_array
+from dnnstack.training.compressed.huffman import (
+    LONGEST,
+    MOST_SYMBOLS,
+    decode,
+    encode,
+    text_bits,
+    word_lengths,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+COUNTS = st.lists(st.integers(0, 9) | st.integers(0, 1 << 40), max_size=40).map(np.array)
+
+
+def shortest(counts: np.ndarray) -> int:
+    """Bits by Huffman's own algorithm, without a limit of the length of a word."""
+    heap = [int(count) for count in counts if count]
+    heapq.heapify(heap)
+    bits = 0
+    while len(heap) > 1:
+        both = heapq.heappop(heap) + heapq.heappop(heap)
+        bits += both
+        heapq.heappush(heap, both)
+    return bits
+
+
+@given(COUNTS)
+def test_lengths_make_a_complete_code_and_the_shortest_text(counts: np.ndarray) -> None:
+    lengths = word_lengths(counts)
+    assert ((lengths > 0) == (counts > 0)).all()
+    assert lengths.max(initial=0) <= LONGEST
+    if np.count_nonzero(counts) > 1:
+        assert (0.5 ** lengths[lengths > 0].astype(float)).sum() == 1.0
+    best = shortest(counts)
+    assert text_bits(counts, lengths) >= best
+    if lengths.max(initial=0) < LONGEST:
+        assert text_bits(counts, lengths) == best
+
+
+def test_words_are_limited_and_every_symbol_gets_one() -> None:
+    fibonacci = np.array(
+        [1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987, 1597, 2584]
+    )
+    assert word_lengths(fibonacci).max() == LONGEST
+    most = word_lengths(np.ones(MOST_SYMBOLS, np.int64))
+    assert set(most.tolist()) == {12}
+
+
+def test_canonical_words_are_those_of_deflate() -> None:
+    """The example of RFC 1951, 3.2.2: words 010 to 111 of A to E, G 1110 and H 1111, F 00."""
+    lengths = np.array([3, 3, 3, 3, 3, 2, 4, 4], np.uint8)
+    words = [2, 3, 4, 5, 6, 0, 14, 15]
+    assert huffman._words(lengths).tolist() == words
+    assert encode(np.array([5, 0, 7]), lengths) == bytes([0b00010111, 0b10000000])
+
+
+@given(st.lists(st.integers(0, 300), max_size=600), st.integers(1, 9))
+def test_symbols_come_back(symbols: list[int], block: int) -> None:
+    """Whatever the size of a block is, which words and gaps between them may cross."""
+    given_, before = np.array(symbols, np.int64), huffman._BLOCK
+    lengths = word_lengths(np.bincount(given_, minlength=1))
+    text = encode(given_, lengths)
+    huffman._BLOCK = block
+    try:
+        assert decode(text, len(symbols), lengths).tolist() == symbols
+    finally:
+        huffman._BLOCK = before
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "lengths"),
+    [
+        (b"\xff", 3, [1, 2, 2]),  # ten bits are missing or too many
+        (b"\x00\x00", 3, [1, 1]),  # a byte too many
+        (b"\x01", 4, [1, 1]),  # the filling is not zeros
+        (b"", 1, [1, 1]),
+        (b"", 1, [0, 0]),
+        (b"\x00", 1, [1]),  # a single word takes no bits
+        (b"\x00", 1, [1, 2]),  # bits without a meaning
+        (b"\x00", 1, [1, 1, 1]),
+        (b"\x00", 1, [16] * 2),
+    ],
+)
+def test_other_texts_are_refused(text: bytes, count: int, lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="word"):
+        decode(text, count, np.array(lengths, np.uint8))
+
+
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+FEW = st.sampled_from((0.0, 0.0, 0.0, 0.0, -0.0, 0.5, -1.25, 1e-40))
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(
+        arrays(np.float32, array_shapes(min_dims=0, max_dims=3, min_side=0), elements=FINITE),
+        arrays(np.float32, st.integers(0, 3000), elements=FEW, fill=st.just(0.0)),
+    ),
+    st.lists(st.integers(1, WIDEST), max_size=3).map(tuple),
+)
+def test_any_array_comes_back_bit_for_bit(array: np.ndarray, widths: tuple[int, ...]) -> None:
+    data, cost = encode_array(array, widths)
+    assert cost.bytes == len(data) <= 1 + array.nbytes
+    assert not cost.is_coded or not widths or cost.width in widths
+    found, told = decode_array(memoryview(data + b"rest"), array.shape)
+    assert found.tobytes() == array.tobytes()
+    assert found.shape == array.shape
+    assert told == cost
+    # No part of it is another array.
+    with pytest.raises(ValueError, match=r"array|word"):
+        decode_array(memoryview(data)[:-1], array.shape)
+
+
+def test_gaps_are_padded_where_they_are_wider_than_their_symbols() -> None:
+    array = np.zeros(100, np.float32)
+    array[[0, 20, 99]] = 2.0, 3.0, 2.0
+    # 19 zeros are 6 paddings of 3 and 1; 78 are 26 and none: 35 entries of 3 numbers.
+    data, cost = encode_array(array, (2,))
+    assert (cost.kept, cost.values, cost.width, cost.entries) == (3, 2, 2, 35)
+    assert cost.value_bits == 3
+    assert decode_array(memoryview(data), (100,))[0].tolist() == array.tolist()
+
+
+def test_many_different_numbers_stay_as_they_are() -> None:
+    array = np.arange(1, MOST_SYMBOLS + 2, dtype=np.float32)
+    assert encode_array(array)[0][0] == PLAIN
+    assert encode_array(np.tile(array[:-1], 9))[1].values == MOST_SYMBOLS

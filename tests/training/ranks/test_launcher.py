@@ -1,0 +1,30 @@
+"""The launcher of ranks: without it a message, and a reason for the tests that need it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from dnnstack.cli.main import main
+from dnnstack.training.ranks import world
+
+from ...support.ranks import lacking
+
+
+@pytest.mark.skipif(
+    os.environ.get("DNNSTACK_EXPECT_MPI") != "1",
+    reason="DNNSTACK_EXPECT_MPI=1 is not set: tests that start ranks may be skipped",
+)
+def test_ranks_can_be_started_here() -> None:
+    assert lacking() == ""
+
+
+def test_without_mpi_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(world.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(world, "started", lambda: 1)
+    assert "install it with pip install 'dnnstack[mpi]'" in lacking()
+    assert main(["train", "--config", "digits.yaml", "--ranks", "2"]) == 1
+    assert "install it with pip install 'dnnstack[mpi]'" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""Pruned weights: 0 from the first step to the last, on every backend, with any optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.common.errors import CheckpointError, ConfigError
+from dnnstack.configs import RunConfig
+from dnnstack.optimizers import RULES
+from dnnstack.optimizers.pruning import magnitude_mask
+from dnnstack.training.assemble import build_network, describe_data
+from dnnstack.training.records.checkpoint import Checkpoint
+
+from ..support.resuming import _one_step_a_chunk, resume  # noqa: F401
+from ..support.resuming import go as begun
+from ..support.trainings import end_of, go
+
+Make = Callable[..., RunConfig]
+KEEP = "prune={keep: {conv2d_1.weight: 0.5, '*.weight': 0.1}}"
+SHARES = {"conv2d_1.weight": 0.5, "dense_1.weight": 0.1}
+
+
+def assert_pruned(found: Checkpoint, shares: dict[str, float] = SHARES) -> None:
+    """Zeros are +0.0 to the bit, in averages too, and the rest was trained."""
+    for name, share in shares.items():
+        value, mask = found.arrays[name], found.arrays[f"mask/{name}"]
+        assert mask.sum() == round(share * value.size)
+        for kind in ("", "ema/", "lookahead/"):
+            held = found.arrays.get(f"{kind}{name}")
+            if held is not None:
+                assert not held.view(np.uint32)[mask == 0].any(), kind + name
+                assert held[mask == 1].all(), kind + name
+
+
+def optimizer_of(rule: str) -> str:
+    rest = ", rest: {type: adam, lr: 0.01}" if rule == "muon" else ""
+    return f"{{type: {rule}, lr: 0.01, weight_decay: 0.1{rest}}}"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_they_stay_0_with_any_optimizer_and_a_resume_is_exact(
+    tiny: Make, backend: Backend, rule: str
+) -> None:
+    config = tiny(
+        KEEP, f"optimizer={optimizer_of(rule)}", "optimizer.clip_norm=0.5", "train.max_steps=12"
+    )
+    whole = go(config, backend)
+    assert_pruned(whole)
+    part = begun(config, backend, stop_at=5)
+    assert part.step == 5
+    again = end_of(resume(config, backend, part.run))
+    assert set(again.arrays) == set(whole.arrays)
+    for name, array in whole.arrays.items():
+        assert again.arrays[name].tobytes() == array.tobytes(), name
+
+
+def test_they_stay_0_in_averages_in_parts_and_where_they_are_frozen(
+    tiny: Make, backend: Backend
+) -> None:
+    averaged = (
+        "optimizer={type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, ema: {decay: 0.9}, "
+        "lookahead: {every: 2}}"
+    )
+    assert_pruned(go(tiny(KEEP, averaged, "train.accumulate=4", "train.max_steps=7"), backend))
+    late = (
+        "optimizer={type: adam, lr: 0.01, groups: [{parameters: dense_1.*, freeze_until_epoch: 1}]}"
+    )
+    assert_pruned(go(tiny(KEEP, late), backend))
+    frozen = go(tiny(KEEP, "freeze=dense_1", "train.max_steps=3"), backend)
+    assert_pruned(frozen, {"conv2d_1.weight": 0.5})
+    assert np.count_nonzero(frozen.arrays["dense_1.weight"]) == round(
+        0.1 * frozen.arrays["dense_1.weight"].size
+    )
+
+
+def test_gradients_of_pruned_weights_do_not_count_in_the_norm(tiny: Make, backend: Backend) -> None:
+    """Clipped to a norm of 1e-3, the update of the weights that are kept has this norm."""
+    few = ("prune={keep: {dense_1.weight: 0.05}}", "freeze=conv2d_1", "train.max_steps=1")
+    rule = "{type: sgd, clip_norm: 1e-3, groups: [{parameters: '*.bias', frozen: true}]"
+    moved = go(tiny(*few, f"optimizer={rule}, lr: 1.0}}"), backend).arrays["dense_1.weight"]
+    still = go(tiny(*few, f"optimizer={rule}, lr: 1e-30}}"), backend).arrays["dense_1.weight"]
+    norm = np.linalg.norm((moved - still).astype(np.float64))
+    np.testing.assert_allclose(norm, 1e-3, rtol=1e-3)
+
+
+def test_training_begins_with_the_largest_weights_of_another_run(
+    tiny: Make, reference: Backend
+) -> None:
+    first = go(tiny("train.max_steps=5"), reference)
+    config = tiny(KEEP, f"init_from={first.path}", "optimizer.lr=1e-30", "train.max_steps=1")
+    found = go(config, reference)
+    for name, share in SHARES.items():
+        before, after = first.arrays[name], found.arrays[name]
+        mask = magnitude_mask(before, share)
+        np.testing.assert_array_equal(after, before * mask)
+        assert np.abs(before[mask == 1]).min() >= np.abs(before[mask == 0]).max()
+    # More is pruned later; what was pruned before stays so.
+    fewer = KEEP.replace("0.5", "0.25")
+    later = go(tiny(fewer, f"init_from={found.path}", "train.max_steps=1"), reference)
+    gone = found.arrays["mask/conv2d_1.weight"] == 0
+    assert not later.arrays["mask/conv2d_1.weight"][gone].any()
+
+
+def test_of_equal_magnitudes_the_first_are_kept() -> None:
+    values = np.array([[1, -1, 1], [-1, 2, 1]], np.float32)
+    assert magnitude_mask(values, 0.5).tolist() == [[1, 1, 0], [0, 1, 0]]
+    assert magnitude_mask(values, 1e-9).tolist() == [[0, 0, 0], [0, 1, 0]]
+    assert magnitude_mask(values, 1.0).all()
+
+
+@pytest.mark.parametrize("keep", ["{dense_7.weight: 0.5}", "{'*': 0.5, dense_1.weight: 0.1}"])
+def test_a_name_that_nothing_has_is_told(tiny: Make, keep: str) -> None:
+    config = tiny(f"prune={{keep: {keep}}}")
+    with pytest.raises(ConfigError, match=r"prune\.keep: no parameter matches 'dense_"):
+        build_network(config, describe_data(config))
+
+
+@pytest.mark.parametrize("keep", ["{}", "0.5", "{a: 0}", "{a: 1.5}", "{a: x}", "[a]"])
+def test_wrong_shares_are_told(tiny: Make, keep: str) -> None:
+    with pytest.raises(ConfigError, match=r"prune\.keep"):
+        tiny(f"prune={{keep: {keep}}}")
+
+
+def test_a_resume_does_not_prune_anew(tiny: Make, reference: Backend) -> None:
+    done = begun(tiny(KEEP), reference, stop_at=3)
+    with pytest.raises(CheckpointError, match=r"prune\.keep"):
+        resume(tiny(KEEP.replace("0.1", "0.2")), reference, done.run)

@@ -1,0 +1,220 @@
+"""The ``.dnnz`` file: a trained network with its config, as docs/compressed.md describes it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Interval, Len, MaxLen
+
+from ...backends.tuning import Tuning
+from ...common.errors import CheckpointError
+from ...common.files import atomic_write, open_regular
+from ...common.machine import main_memory
+from ...common.typed_json import Count, Name, from_json
+from ..preprocessing import Preprocessing
+from ..records.checkpoint import Checkpoint
+from ..records.provenance import Provenance, Side
+from ..records.state import START
+from .arrays import Cost, decode_array, encode_array
+
+_LOG = logging.getLogger("dnnstack.training")
+SUFFIX = ".dnnz"
+MAGIC = b"\x89DNNZ\r\n\x1a"
+VERSION = 1
+# Version, unused, bytes of the compressed description, and of its text.
+_HEAD = struct.Struct("<HHII")
+_BEGIN, _DIGEST = len(MAGIC) + _HEAD.size, 32
+_LONGEST_TEXT, _MOST_ARRAYS, _MOST_AXES = 1 << 24, 1 << 16, 16
+# Bytes of arrays that a byte of a file may stand for: one weight in a thousand takes two bytes.
+MOST_TIMES = 1 << 12
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What a file says of its arrays and of their network."""
+
+    arrays: Annotated[tuple[tuple[Name, Annotated[tuple[Count, ...], MaxLen(_MOST_AXES)]], ...],
+                      MaxLen(_MOST_ARRAYS)]  # fmt: skip
+    step: Count
+    steps_per_epoch: Annotated[int, Interval(ge=1, le=1 << 53)]
+    config: str
+    dataset: Name
+    input_shape: Annotated[tuple[Side, ...], Len(3, 3)]
+    classes: Annotated[tuple[Name, ...], Len(1, 1 << 20)]
+    preprocessing: Preprocessing
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A compressed network as a checkpoint; ``costs``: what each array takes of ``bytes``.
+
+    ``seconds``: how long it took to decode the arrays.
+    """
+
+    checkpoint: Checkpoint
+    costs: dict[str, Cost]
+    bytes: int
+    seconds: float
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether the file of this name begins as a compressed network does."""
+    try:
+        with os.fdopen(open_regular(path.resolve()), "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, RuntimeError):
+        return False
+
+
+def compressed_bytes(trained: Checkpoint, widths: tuple[int, ...] = ()) -> bytes:
+    """The file of a checkpoint's parameters and statistics, or of their averages if it has any.
+
+    widths: of gaps, see ``encode_array``.
+    """
+    arrays, origin = dict(sorted(trained.learned().items())), trained.provenance
+    described = {
+        "arrays": [[name, array.shape] for name, array in arrays.items()],
+        "step": trained.state.step,
+        "steps_per_epoch": origin.steps_per_epoch,
+        "config": origin.config,
+        "dataset": origin.dataset,
+        "input_shape": origin.input_shape,
+        "classes": origin.classes,
+        "preprocessing": vars(origin.preprocessing),
+    }
+    text = json.dumps(described, separators=(",", ":"), allow_nan=False).encode()
+    packed = zlib.compress(text, 9)
+    pieces = [MAGIC, _HEAD.pack(VERSION, 0, len(packed), len(text)), packed]
+    pieces += [encode_array(array, widths)[0] for array in arrays.values()]
+    content = b"".join(pieces)
+    return content + hashlib.sha256(content).digest()
+
+
+def save_compressed(trained: Checkpoint, path: Path, widths: tuple[int, ...] = ()) -> Compressed:
+    """Write the file, after decoding it again to the same bits; returns what was decoded.
+
+    A file that is there is replaced at once or not at all. Raises CheckpointError.
+    """
+    data = compressed_bytes(trained, widths)
+    found = _decoded(path, data)
+    for name, array in trained.learned().items():
+        again = found.checkpoint.arrays[name]
+        if np.ascontiguousarray(array).tobytes() != again.tobytes():
+            raise CheckpointError(f"{path}: is not written: '{name}' would not be the same again")
+    try:
+        atomic_write(path, data)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be written: {error.strerror}; name a file in another folder"
+        ) from None
+    return found
+
+
+def read_compressed(path: Path) -> Compressed:
+    """The network of a file, verified. Raises CheckpointError with one line."""
+    try:
+        with os.fdopen(open_regular(path.resolve()), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > main_memory():
+                raise OSError(
+                    errno.EFBIG, f"it has {size:,} bytes, more than this machine's memory"
+                )
+            data = file.read(size)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    found = _decoded(path, data)
+    rate = 4e-6 * sum(cost.size for cost in found.costs.values()) / max(found.seconds, 1e-9)
+    _LOG.info("%s: %d bytes read, decoded with %.0f MB/s", path, len(data), rate)
+    return found
+
+
+def _decoded(path: Path, data: bytes) -> Compressed:
+    if not data.startswith(MAGIC):
+        raise CheckpointError(f"{path}: is not a compressed network of dnnstack")
+    if len(data) < _BEGIN + _DIGEST:
+        raise CheckpointError(f"{path}: is damaged: it ends within its head")
+    version, unused, packed, length = _HEAD.unpack_from(data, len(MAGIC))
+    if version != VERSION:
+        raise CheckpointError(
+            f"{path}: has version {version}, but this version of dnnstack reads {VERSION}"
+        )
+    content = memoryview(data)[:-_DIGEST]
+    if hashlib.sha256(content).digest() != data[-_DIGEST:]:
+        raise CheckpointError(
+            f"{path}: is damaged: its content does not match its SHA-256; copy it again"
+        )
+    try:
+        if unused:
+            raise ValueError("an unused number is not 0")
+        return _parsed(path, content, packed, length)
+    except ValueError as error:
+        reason = str(error)[:_LONGEST_REASON]
+        raise CheckpointError(
+            f"{path}: is not a compressed network of dnnstack: {reason}"
+        ) from None
+
+
+def _parsed(path: Path, content: memoryview, packed: int, length: int) -> Compressed:
+    """Raises ValueError that says what is wrong."""
+    begin = perf_counter()
+    said = from_json(_inflated(content[_BEGIN:][:packed], length), _Described)
+    shapes = dict(said.arrays)
+    scaling = said.preprocessing
+    if not np.isfinite((*scaling.scale, *scaling.shift)).all():
+        raise ValueError("its preprocessing is not finite")
+    if len(shapes) != len(said.arrays):
+        raise ValueError("two arrays have one name")
+    if 4 * sum(map(prod, shapes.values())) > MOST_TIMES * len(content):
+        raise ValueError(f"its arrays would take more than {MOST_TIMES} times its bytes")
+    arrays: dict[str, Any] = {}
+    costs: dict[str, Cost] = {}
+    rest = content[_BEGIN + packed :]
+    for name, shape in shapes.items():
+        arrays[name], costs[name] = decode_array(rest, shape)
+        rest = rest[costs[name].bytes :]
+    if len(rest):
+        raise ValueError("bytes follow the last array")
+    origin = Provenance(
+        steps_per_epoch=said.steps_per_epoch,
+        config=said.config,
+        dataset=said.dataset,
+        input_shape=said.input_shape,
+        classes=said.classes,
+        preprocessing=scaling,
+        tuning=Tuning(""),
+        versions={},
+    )
+    sha256 = hashlib.sha256(content).hexdigest()
+    state = START if not said.step else type(START)(said.step, said.step, (0.0, 0.0, 0.0), None)
+    checkpoint = Checkpoint(path, state, origin, arrays, sha256)
+    size = len(content) + _DIGEST
+    return Compressed(checkpoint, costs, size, perf_counter() - begin)
+
+
+def _inflated(packed: memoryview, length: int) -> bytes:
+    """A text of ``length`` bytes. Raises ValueError."""
+    if length > _LONGEST_TEXT:
+        raise ValueError("its description is too long")
+    inflater = zlib.decompressobj()
+    try:
+        text = inflater.decompress(packed, length + 1)
+    except zlib.error:
+        raise ValueError("its description cannot be decompressed") from None
+    if len(text) != length or not inflater.eof or inflater.unused_data:
+        raise ValueError("its description does not have the length that it should have")
+    return text

@@ -1,0 +1,171 @@
+"""What a server holds: a part of the parameters, with their state and their update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...backends.base import Backend, Options
+from ...common.errors import ConfigError
+from ...graph.graph import Graph, Tensor
+from ...layers.initializers import ZEROS
+from ...layers.layer import Parameter
+from ...optimizers.groups import RATES
+from ...optimizers.optimizer import SUM, Optimizer
+from ...optimizers.rules import state_of
+from ..assemble import optimizer, saved_tensors
+from ..parts import STATISTICS
+from ..setup import Setup
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The numbers ``begin`` to ``end`` of a parameter, taken as one row."""
+
+    parameter: Parameter
+    begin: int
+    end: int
+
+    def of(self, array: Floats) -> Floats:
+        return array.reshape(-1)[self.begin : self.end]
+
+
+def trained(setup: Setup) -> tuple[Parameter, ...]:
+    """The parameters that are trained, whose numbers the messages hold in this order."""
+    rule = optimizer(setup.config)
+    return tuple(one.parameter for one in rule.assigned(setup.network.parameters()))
+
+
+def pieces(parameters: Sequence[Parameter], server: int, servers: int) -> tuple[Piece, ...]:
+    """What of all parameters, one behind the other, a server holds: an equal share."""
+    total = sum(p.tensor.size for p in parameters)
+    first, last = total * server // servers, total * (server + 1) // servers
+    found, at = [], 0
+    for parameter in parameters:
+        size = parameter.tensor.size
+        begin, end = max(first - at, 0), min(last - at, size)
+        if begin < end:
+            found.append(Piece(parameter, begin, end))
+        at += size
+    return tuple(found)
+
+
+def check(setup: Setup, servers: int) -> None:
+    """Raise ConfigError for what servers cannot do that each hold a part of the parameters."""
+    rule = optimizer(setup.config)
+    lengths = (setup.plan.steps_per_epoch, setup.plan.total_steps)
+    if len(rule.stretches(setup.network.parameters(), *lengths)) > 1:
+        raise ConfigError(
+            "optimizer.groups: phases (freeze_until_epoch, freeze_after_epoch) need mode sync, "
+            "because workers may be in another phase than the servers"
+        )
+    if servers > 1 and setup.config.optimizer.clip_norm is not None:
+        raise ConfigError(
+            "parallel.servers: clip_norm needs the gradients of all parameters in one place; use 1 "
+            "server, or remove clip_norm"
+        )
+    if servers > 1 and any(one.rule.needs_whole for one in rule.assigned(trained(setup))):
+        raise ConfigError(
+            f"parallel.servers: {rule.name} updates parameters as a whole, which several servers "
+            "have in parts; use 1 server"
+        )
+
+
+def layout(setup: Setup, server: int, servers: int) -> dict[str, Piece | None]:
+    """The names of what a server holds, each with its piece; None: the whole array.
+
+    The first one holds the running statistics.
+    """
+    by_name = {p.parameter.tensor.name: p for p in pieces(trained(setup), server, servers)}
+    whole = {tensor.name for tensor in setup.network.running()} if server == 0 else set()
+    found: dict[str, Piece | None] = {}
+    for name in (tensor.name for tensor in saved_tensors(setup.config, setup.network)):
+        owner = name.rpartition("/")[2]
+        if owner in by_name or owner in whole:
+            found[name] = by_name.get(owner)
+    return found
+
+
+class Shard:
+    """The pieces of a server, compiled; the first server also moves the running statistics.
+
+    Values have the names of what a checkpoint holds; of a parameter and its state they are the
+    pieces alone.
+    """
+
+    def __init__(self, setup: Setup, backend: Backend, server: int, servers: int) -> None:
+        self._setup = setup
+        network, plan = setup.network, setup.plan
+        self.pieces = pieces(trained(setup), server, servers)
+        rule: Optimizer = optimizer(setup.config)
+        train = setup.sections().stretches[0].train if server == 0 else None
+        self._parameters = tuple(map(_parameter, self.pieces))
+        lengths = (plan.total_steps, plan.steps_per_epoch)
+        self._graph = network.update_graph(rule, *lengths, 0, train, self._parameters)
+        self._own = {t.name: t for t in self._graph.tensors() if not t.section}
+        self.layout = layout(setup, server, servers)
+        options = Options(precision="fp32", fusion=setup.config.run.fusion, tune=False)
+        self.executable = backend.compile({self._graph.name: self._graph}, options)
+        self._kept = self._own.get(STATISTICS)
+        self.size = sum(piece.end - piece.begin for piece in self.pieces)
+        self.set_rate_factor(1.0)
+
+    def set_rate_factor(self, factor: float) -> None:
+        for name, table in (
+            {RATES: self._setup.plan.rates} | dict(self._setup.plan.tables)
+        ).items():
+            if name in self._own:
+                is_rate = name.partition(".")[0] == RATES
+                self.executable.write(self._own[name], table * np.float32(factor if is_rate else 1))
+
+    def put(self, arrays: Mapping[str, Floats], step: int) -> None:
+        """Take over the pieces of whole arrays; ``step``: how many updates were done."""
+        for name, piece in self.layout.items():
+            own, array = self._own[name], arrays[name]
+            values = array if piece is None else piece.of(array)
+            self.executable.write(own, np.ascontiguousarray(values).reshape(own.shape))
+        self.executable.write(self._graph["update.step"], np.array([step], np.int64))
+
+    def values(self) -> dict[str, Floats]:
+        """The pieces of everything that changes."""
+        return {name: self.executable.read(self._own[name]) for name in self.layout}
+
+    def parameters(self) -> Floats:
+        """The pieces of the parameters, one behind the other."""
+        read = [self.executable.read(p.tensor).reshape(-1) for p in self._parameters]
+        return np.concatenate(read) if read else np.zeros(0, np.float32)
+
+    def update(self, gradient: Floats, statistics: Floats) -> None:
+        """Move the pieces by their gradients, and the running statistics by those of a batch."""
+        at = 0
+        for parameter in self._parameters:
+            tensor = state_of(parameter.tensor, SUM)
+            self.executable.write(tensor, gradient[at : at + tensor.size].reshape(tensor.shape))
+            at += tensor.size
+        if self._kept is not None:
+            self.executable.write(self._kept, statistics.reshape(self._kept.shape))
+        self.executable.run(self._graph.name)
+
+    def close(self) -> None:
+        """Free the executable."""
+        self.executable.close()
+
+
+def _parameter(piece: Piece) -> Parameter:
+    """The piece as a parameter of its own, of the same name."""
+    whole = piece.parameter
+    if piece.end - piece.begin == whole.tensor.size:
+        return whole
+    row = replace(whole.tensor, shape=(piece.end - piece.begin,))
+    return replace(whole, tensor=row, initializer=ZEROS)
+
+
+def statistics_of(train: Graph) -> Tensor | None:
+    """What a batch leaves for the running statistics, if there are any."""
+    held = (t for t in train.tensors() if t.name == STATISTICS)
+    return next(held, None)
