@@ -9,6 +9,7 @@ from ..common.printable import paragraph
 from ..common.text import cut
 from ..training.augmentation import TEST_TIME
 from ..training.evaluate import Evaluation
+from ..training.intervals import wilson
 from .tables import table
 
 WIDTH = 80
@@ -23,19 +24,23 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
     The matrix is left out if it is too wide.
     """
     width = min(width, WIDTH)
-    ranks = [f"{k}: {right / result.count:.2%}" for k, right in result.top_k.items() if k > 1]
+    top = {k: right for k, right in result.top_k.items() if k > 1}
+    ranks = [f"{k}: {right / result.count:.2%}" for k, right in top.items()]
+    spans = [f"{k}: {_span(wilson(right, result.count))}" for k, right in top.items()]
     lines = [
         f"{result.checkpoint}",
         f"on {result.dataset}, split {result.part}: {result.count} pictures",
         "",
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
+        f"          {_span(result.interval)}  (95% confidence interval)",
     ]
     if result.tta != "none":
         count = len(TEST_TIME[result.tta].views)
         lines.append(f"tta       {result.tta}: scores averaged over {count} views of each picture")
     if ranks:
         lines.append(f"top-k     {', '.join(ranks)}  (true class among the k likeliest)")
+        lines.append(f"          {', '.join(spans)}")
     lines += [f"loss      {result.loss:.4f}", "", *_classes(result, width)]
     matrix = _matrix(result, width)
     if matrix is None:
@@ -45,18 +50,20 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
 
 def _classes(result: Evaluation, width: int) -> list[str]:
     rows: list[Sequence[object]] = [
-        ("class", "pictures", "  right", "precision", " recall", "     F1")
+        ("class", "pictures", "right", "precision", "recall", "95% interval", "F1")
     ]
     rates: list[list[float]] = [[], [], []]
     for entry in result.per_class():
         own = [entry[key] for key in ("precision", "recall", "f1")]
         name = cut(entry["label"], _LONG_NAME)
-        rows.append((name, entry["count"], entry["correct"], *map(_share, own)))
+        span = entry["recall_interval"]
+        shares = [_share(own[0]), _share(own[1]), _span(span) if span else "-", _share(own[2])]
+        rows.append((name, entry["count"], entry["correct"], *shares))
         for known, rate in zip(rates, own, strict=True):
             known += [] if rate is None else [rate]
     if all(rates):
-        means = [_share(sum(known) / len(known)) for known in rates]
-        rows.append(("mean", result.count, result.correct, *means))
+        precision, recall, f1 = (_share(sum(known) / len(known)) for known in rates)
+        rows.append(("mean", result.count, result.correct, precision, recall, "", f1))
     return table(rows, "<>", width)
 
 
@@ -99,6 +106,10 @@ def _matrix(result: Evaluation, width: int) -> list[str] | None:
         numbered = "".join(f"{number or '.':>{cell}}" for number in row)
         lines.append(padded(name, left, ">") + numbered)
     return lines
+
+
+def _span(interval: Sequence[float]) -> str:
+    return f"{interval[0]:.2%} to {interval[1]:.2%}"
 
 
 def _share(value: float | None) -> str:

@@ -17,6 +17,7 @@ from ..common.text import shape_text
 from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
 from .assemble import describe_data, load_data
 from .augmentation import TEST_TIME
+from .intervals import wilson
 from .records.trained import Trained, check_folders
 
 Part = Literal["train", "validation", "test"]
@@ -77,11 +78,17 @@ class Evaluation:
     def accuracy(self) -> float:
         return self.correct / self.count
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% confidence interval of the accuracy, see ``wilson``."""
+        return wilson(self.correct, self.count)
+
     def per_class(self) -> list[dict[str, Any]]:
         """For each class its counts and rates; an undefined rate is None.
 
         precision: the share of right answers among the pictures classified as this class; recall:
-        the share of right answers among the pictures of this class; f1: their harmonic mean.
+        the share of right answers among the pictures of this class, with its 95% confidence
+        interval; f1: their harmonic mean.
         """
         found = []
         counts, given = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
@@ -97,6 +104,7 @@ class Evaluation:
                     "accuracy": recall,
                     "precision": right / given[index] if given[index] else None,
                     "recall": recall,
+                    "recall_interval": [*wilson(right, count)] if count else None,
                     "f1": 2 * right / (count + given[index]) if count else None,
                 }
             )
@@ -119,10 +127,14 @@ class Evaluation:
             "count": self.count,
             "correct": self.correct,
             "accuracy": self.accuracy,
+            "accuracy_interval": [*self.interval],
             "loss": self.loss,
             "per_class": self.per_class(),
             "confusion_matrix": self.confusion.tolist(),
             "top_k": {str(k): right / self.count for k, right in self.top_k.items()},
+            "top_k_intervals": {
+                str(k): [*wilson(right, self.count)] for k, right in self.top_k.items()
+            },
         }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from dnnstack.cli.evaluate import _plots_dir
+from dnnstack.training.intervals import wilson
 from PIL import Image
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -19,8 +20,8 @@ STEPS = 26
 RUN = "tiny"
 CHECKPOINT = f"runs/{RUN}/checkpoints/step-{STEPS}.safetensors"
 KEYS = [
-    *("checkpoint", "dataset", "split", "tta", "count", "correct", "accuracy", "loss"),
-    *("per_class", "confusion_matrix", "top_k"),
+    *("checkpoint", "dataset", "split", "tta", "count", "correct", "accuracy"),
+    *("accuracy_interval", "loss", "per_class", "confusion_matrix", "top_k", "top_k_intervals"),
 ]
 
 
@@ -58,9 +59,13 @@ def test_json_counts_every_picture_once(
             "accuracy": right / many,
             "precision": right / given if given else None,
             "recall": right / many,
+            "recall_interval": [*wilson(right, many)],
             "f1": 2 * right / (many + given),
         }
+    assert found["accuracy_interval"] == [*wilson(found["correct"], count)]
     ranks = found["top_k"]
+    assert found["top_k_intervals"]["1"] == found["accuracy_interval"]
+    assert list(found["top_k_intervals"]) == list(ranks)
     assert list(ranks) == ["1", "2", "3", "5"]
     assert ranks["1"] == found["accuracy"]
     assert list(ranks.values()) == sorted(ranks.values())

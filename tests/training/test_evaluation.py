@@ -106,12 +106,15 @@ def test_the_commonest_mistakes_come_first() -> None:
 def test_text_names_everything() -> None:
     lines = as_text(evaluation(CONFUSION_OF_THREE)).splitlines()
     assert "accuracy  75.00%  (15 right, 5 wrong)" in lines
+    assert "          53.13% to 88.81%  (95% confidence interval)" in lines
     assert "top-k     2: 95.00%  (true class among the k likeliest)" in lines
+    assert "          2: 76.39% to 99.11%" in lines
     assert "loss      0.5000" in lines
     cells = [line.split() for line in lines]
-    assert ["class", "pictures", "right", "precision", "recall", "F1"] in cells
-    assert ["cat", "8", "6", "85.71%", "75.00%", "80.00%"] in cells
-    assert ["cow", "2", "0", "-", "0.00%", "0.00%"] in cells
+    heads = ["class", "pictures", "right", "precision", "recall", "95%", "interval", "F1"]
+    assert heads in cells
+    assert ["cat", "8", "6", "85.71%", "75.00%", "40.93%", "to", "92.85%", "80.00%"] in cells
+    assert ["cow", "2", "0", "-", "0.00%", "0.00%", "to", "65.76%", "0.00%"] in cells
     # Means over the classes that have the figure.
     assert ["mean", "20", "15", "77.47%", "55.00%", "52.75%"] in cells
     assert "  2 x  cat taken for dog  (25.0% of cat)" in lines

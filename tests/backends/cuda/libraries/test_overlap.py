@@ -167,14 +167,16 @@ def test_the_search_takes_overlap_where_it_is_faster(monkeypatch):
     assert "chains" not in {c.get("overlap") for c in tried}
 
 
-def test_one_stream_is_tried_again_with_overlap(monkeypatch):
+@pytest.mark.parametrize(("before", "after"), [("2", "1"), ("1", "2")])
+def test_one_stream_and_two_are_tried_again_with_overlap(monkeypatch, before, after):
     def seconds(choices):
+        streams = choices.get("streams", "1")
         if "overlap" in choices:
-            return 0.6 if choices["streams"] == "1" else 0.7
-        return {"1": 1.0, "2": 0.8, "3": 0.9}[choices.get("streams", "1")]
+            return 0.6 if streams == after else 0.7
+        return 0.8 if streams == before else 0.9
 
     found, _ = search(monkeypatch, seconds)
-    assert (found["streams"], found["overlap"]) == ("1", "joins")
+    assert (found["streams"], found["overlap"]) == (after, "joins")
 
 
 def test_a_driver_that_refuses_joins_may_take_chains(monkeypatch):
