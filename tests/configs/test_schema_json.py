@@ -12,7 +12,7 @@ import dnnstack.configs
 import pytest
 from dnnstack.configs import json_schema, load_config, packaged_configs
 from dnnstack.configs.document import Place
-from dnnstack.configs.load import _compose_value
+from dnnstack.configs.load import compose_value
 
 SCHEMA = json_schema()
 TYPES: dict[str, Any] = {
@@ -88,7 +88,7 @@ def _is(kind: str, value: Any) -> bool:
 
 
 def read(text: str) -> Any:
-    node = _compose_value(text, "", Place.in_override(""), [])
+    node = compose_value(text, "", Place.in_override(""), [])
     assert node is not None
     return node.plain()
 
