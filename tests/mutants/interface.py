@@ -127,8 +127,8 @@ INTERFACE = (
     Mutant(
         "overrides: a layer's number counts from 1",
         "configs/overrides.py",
-        "        if int(part) < len(items):\n            return int(part)\n",
-        "        if int(part) < len(items):\n            return int(part) - 1\n",
+        "    if index is not None and index < len(items):\n        return index\n",
+        "    if index is not None and index < len(items):\n        return index - 1\n",
         (f"{_OVERRIDES}::test_sets",),
     ),
     Mutant(

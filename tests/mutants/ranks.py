@@ -49,8 +49,8 @@ RANKS = (
     Mutant(
         "ranks: any number of parts may be a rank's",
         "training/share.py",
-        "if branch.bit_count() == 1}",
-        "if branch}",
+        "(1 << exponent for exponent in range(parts.bit_length()))",
+        "range(1, parts + 1)",
         (f"{_SHARE}::test_every_rank_has_a_branch_of_the_tree",),
     ),
     Mutant(
