@@ -4,8 +4,8 @@
 
 Every way is compiled for compute capability 9.0, on all cores; its results are compared with those
 of PyTorch in float64, twice bit for bit, and a graph of 20 launches is timed (the median of five).
-A line for each convolution has the fastest way, the fastest of those that the model of tilings.py
-puts first, and the place of the fastest in its order.
+A line for each convolution has the fastest way, the fastest of those that the model puts first, and
+the place of the fastest in its order.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
+from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
 from dnnstack.backends.cuda.fused.tensor_conv import CANDIDATES
-from dnnstack.backends.cuda.fused.tilings import (
-    FilterTiling,
-    Geometry,
-    Tiling,
-    filter_tilings,
-    tilings,
-)
+from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries.kernels import source_of
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.geometry import Window
 
@@ -56,16 +53,17 @@ class Job:
     name: str
     n: int
     kind: str
-    narrow: bool
+    bf16: bool
 
     @property
     def geometry(self) -> Geometry:
         c, k, size, picture, pad, _ = CONVOLUTIONS[self.name]
         window = Window((size, size), padding=(pad,) * 4)
         x, y = (c, picture, picture), (k, *window.output(picture, picture))
+        dtype = BFLOAT if self.bf16 else FLOAT
         if self.kind == "data":
-            return Geometry(y, x, window, True, self.narrow)
-        return Geometry(x, y, window, False, self.narrow)
+            return Geometry(y, x, window, True, dtype)
+        return Geometry(x, y, window, False, dtype)
 
     def ways(self, most: int) -> Sequence[Tiling | FilterTiling]:
         if self.kind == "filter":
@@ -82,14 +80,14 @@ def jobs() -> Iterator[Job]:
         for n in batches:
             for kind in KINDS:
                 if channels > 4 or kind == "filter":
-                    yield from (Job(name, n, kind, narrow) for narrow in (False, True))
+                    yield from (Job(name, n, kind, bf16) for bf16 in (False, True))
 
 
 def compiled(job: Job, way: Tiling | FilterTiling) -> tuple[Job, Tiling | FilterTiling, bytes]:
     """In a process of its own, without a device."""
     from cupy.cuda import nvrtc
 
-    values = job.geometry.numbers() | way.numbers | {"BFLOAT": int(job.narrow)}
+    values = job.geometry.numbers() | way.numbers | {"BFLOAT": int(job.bf16)}
     values |= {"BIAS": 1, "ACTIVATION": -1, "DATA": int(job.kind == "data")}
     program = nvrtc.createProgram(source_of(f"{job.file}.cu"), f"{job.file}.cu", (), ())
     defines = (f"-D{name}={value}" for name, value in values.items())
@@ -105,7 +103,7 @@ class Problem:
 
         torch.manual_seed(1)
         g, n = job.geometry, job.n
-        dtype = torch.bfloat16 if job.narrow else torch.float32
+        dtype = torch.bfloat16 if job.bf16 else torch.float32
         (c, *picture), (k, *out) = (g.y, g.x) if g.data else (g.x, g.y)
 
         def drawn(*shape: int) -> Any:
@@ -241,7 +239,7 @@ def main() -> None:
     for job, rows in found.items():
         best, place, row = min(rows, key=lambda each: each[:2])
         first = min(us for us, at, _ in rows if at < CANDIDATES)
-        number = "bf16" if job.narrow else "tf32"
+        number = "bf16" if job.bf16 else "tf32"
         print(
             f"{job.name:16} {job.n:5} {job.kind:8} {number} {best:7.2f} us, of the first "
             f"{CANDIDATES} {first:7.2f} us, place {place + 1:3} of {len(rows)}, error "

@@ -208,7 +208,7 @@ DEVICES = (
     ),
     Mutant(
         "CUDA: no row of zeros is counted among the shared memory of a convolution",
-        "backends/cuda/fused/tilings.py",
+        "backends/cuda/fused/conv_tilings.py",
         "tile = padded(self.filter_bytes, 16) + self._row_pitch * 16",
         "tile = padded(self.filter_bytes, 16)",
         (f"{_EMULATED}::test_forward",),

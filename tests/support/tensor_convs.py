@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from dnnstack.backends.cuda.fused import tilings
-from dnnstack.backends.cuda.fused.tilings import FilterTiling, Geometry, Tiling
+from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
+from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
+from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries import kernels
-from dnnstack.backends.cuda.libraries.layout import Layout
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.geometry import Window
 
@@ -36,9 +37,13 @@ class Drawn:
     def geometry(self) -> Geometry:
         return self.tiling.geometry
 
+    @property
+    def bf16(self) -> bool:
+        return self.geometry.dtype == BFLOAT
+
     def __str__(self) -> str:
         g = self.geometry
-        number = "bf16" if g.narrow else "tf32"
+        number = "bf16" if self.bf16 else "tf32"
         numbers = "-".join(map(str, self.tiling.numbers.values()))
         return f"{self.kind} {number} {self.n} x {g.x} to {g.y}, {g.window}, {numbers}"
 
@@ -54,19 +59,19 @@ def draw(seed: int, kind: str) -> Drawn:
         inner = 3 if kind == "filter" and dice.random() < 0.3 else 8 * dice.randint(1, 4)
         x = (inner, height, width)
         y = (8 * dice.randint(1, 5), *window.output(height, width))
-        data, narrow = kind == "data", dice.random() < 0.5
-        geometry = Geometry(*((y, x) if data else (x, y)), window, data, narrow)
+        data, dtype = kind == "data", dice.choice([BFLOAT, FLOAT])
+        geometry = Geometry(*((y, x) if data else (x, y)), window, data, dtype)
         n = dice.randint(1, 9)
-        find = tilings.filter_tilings if kind == "filter" else tilings.tilings
+        find = filter_tilings if kind == "filter" else tilings
         found = find(geometry, n, FURTHER, H200)
         if found:
             return Drawn(kind, n, dice.choice(found))
 
 
-def numbers(rng: np.random.Generator, shape: tuple[int, ...], narrow: bool) -> np.ndarray:
-    """Normal numbers, which bfloat16 holds if they are narrow."""
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], bf16: bool) -> np.ndarray:
+    """Normal numbers; bf16: that bfloat16 holds."""
     values = rng.standard_normal(shape).astype(np.float32)
-    if narrow:
+    if bf16:
         values.view(np.uint32)[...] &= 0xFFFF0000
     return values
 
@@ -99,7 +104,7 @@ class Emulated:
         self.drawn = drawn
         self.file = "tensor_filter" if drawn.kind == "filter" else "tensor_conv"
         values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
-        values["BFLOAT"] = int(drawn.geometry.narrow)
+        values["BFLOAT"] = int(drawn.bf16)
         library = folder / f"{self.file}.so"
         assert COMPILER is not None
         subprocess.run(
@@ -121,15 +126,13 @@ class Emulated:
         return bytes_, threads, units
 
     def stored(self, values: np.ndarray) -> np.ndarray:
-        layout = Layout((values.size,), (values.size,), dtype=self._dtype)
+        layout = Layout((values.size,), (values.size,), dtype=self.drawn.geometry.dtype)
         return layout.pack(values.ravel())
 
     def values(self, stored: np.ndarray) -> np.ndarray:
-        return Layout((stored.size,), (stored.size,), dtype=self._dtype).unpack(stored)
-
-    @property
-    def _dtype(self) -> str:
-        return "bfloat16" if self.drawn.geometry.narrow else "float32"
+        return Layout((stored.size,), (stored.size,), dtype=self.drawn.geometry.dtype).unpack(
+            stored
+        )
 
     def grid(self, most: int) -> tuple[int, ...]:
         """Few blocks, so that some have several groups where they may."""

@@ -18,17 +18,10 @@ from ..libraries.kernels import Defines, Kernel, f32, i32, i64
 from ..libraries.layout import BFLOAT
 from ..libraries.operand import Operand
 from ..libraries.runtime import cupy
+from .conv_tilings import Tiling, tilings
+from .filter_tilings import FilterTiling, filter_tilings, most_slices
 from .pattern import defines
-from .tilings import (
-    AnyTiling,
-    FilterTiling,
-    Geometry,
-    Tiling,
-    filter_tilings,
-    fits,
-    most_slices,
-    tilings,
-)
+from .tilings import AnyTiling, Geometry, fits
 
 # What a choice begins with where these kernels run instead of a plan of cuDNN.
 TENSOR = "t"
@@ -92,9 +85,9 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
         chosen: str | None = None,
     ) -> None:
         x, y = (ends[name].layout.stored[1:] for name in ("x", "y"))
-        data, narrow = kind == "data", ends["x"].dtype == BFLOAT
+        data = kind == "data"
         given = (y, x) if data else (x, y)
-        self._geometry = Geometry(*given, op.window, data, narrow)
+        self._geometry = Geometry(*given, op.window, data, ends["x"].dtype)
         self._b, self._op, self._ends, self._kind = b, op, dict(ends), kind
         self._n = op.x.shape[0] if not isinstance(op, Conv2dBackwardData) else op.dx.shape[0]
         self._processors = b.stream.processors

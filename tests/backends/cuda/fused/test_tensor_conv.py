@@ -11,8 +11,14 @@ from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import tuner
 from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
 from dnnstack.backends.cuda.binding.bind import Arithmetic
-from dnnstack.backends.cuda.fused import tensor_conv, tilings
-from dnnstack.backends.cuda.fused.tilings import FilterTiling, Geometry, Tiling
+from dnnstack.backends.cuda.fused import tensor_conv
+from dnnstack.backends.cuda.fused.conv_tilings import tilings
+from dnnstack.backends.cuda.fused.filter_tilings import (
+    MOST_SLICE_BYTES,
+    filter_tilings,
+    most_slices,
+)
+from dnnstack.backends.cuda.fused.tilings import Geometry, fits
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.backends.reference.backend import ReferenceBackend
@@ -25,7 +31,7 @@ from dnnstack.graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 from ....support.op_draft import Draft
 from ....support.tensor_convs import draw
 
-LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, False)
+LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
 KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 
@@ -84,26 +90,26 @@ def test_where_they_serve(given, serves):
 
 
 @pytest.mark.parametrize("n", [16, 64, 1024])
-@pytest.mark.parametrize("narrow", [False, True])
-def test_tilings_fit_and_differ(n, narrow):
-    geometry = replace(LENET, narrow=narrow)
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+def test_tilings_fit_and_differ(n, dtype):
+    geometry = replace(LENET, dtype=dtype)
     for found in (
-        tilings.tilings(geometry, n, 8, H200),
-        tilings.tilings(replace(geometry, x=LENET.y, y=LENET.x, data=True), n, 8, H200),
-        tilings.filter_tilings(geometry, n, 8, H200),
+        tilings(geometry, n, 8, H200),
+        tilings(replace(geometry, x=LENET.y, y=LENET.x, data=True), n, 8, H200),
+        filter_tilings(geometry, n, 8, H200),
     ):
         assert len({each.shape for each in found}) >= 4
-        assert all(tilings.fits(each, H200) for each in found)
+        assert all(fits(each, H200) for each in found)
         assert all(each.of(each.geometry, [*each.numbers.values()]) == each for each in found)
 
 
 def test_the_slices_of_a_gradient_take_no_more_than_planned():
-    wide = Geometry((64, 32, 32), (64, 32, 32), Window((3, 3), padding=(1, 1, 1, 1)), False, False)
+    wide = Geometry((64, 32, 32), (64, 32, 32), Window((3, 3), padding=(1, 1, 1, 1)), False, FLOAT)
     for geometry in (LENET, wide):
-        most = tilings.most_slices(geometry, H200)
+        most = most_slices(geometry, H200)
         numbers = geometry.y[0] * (geometry.x[0] * geometry.window.area + 1)
-        assert 4 * most * numbers <= tilings.MOST_SLICE_BYTES
-        for each in tilings.filter_tilings(geometry, 4096, 8, H200):
+        assert 4 * most * numbers <= MOST_SLICE_BYTES
+        for each in filter_tilings(geometry, 4096, 8, H200):
             assert each.grid(4096, H200)[0] <= most
 
 
@@ -242,7 +248,7 @@ def test_they_compute_what_the_reference_does(cuda, kind, seed):
     drawn = draw(seed, kind)
     activation = (None, "relu", "tanh", "gelu")[seed % 4]
     draft, found = section(drawn, activation, seed % 3 > 0)
-    precision = "bf16" if drawn.geometry.narrow else "tf32"
+    precision = "bf16" if drawn.bf16 else "tf32"
     tiling = "-".join(map(str, drawn.tiling.numbers.values()))
     choices = {**DEFAULT_CHOICES[precision], "pad": "8", f"one//{kind}": f"t{tiling}"}
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
@@ -263,8 +269,8 @@ def test_they_compute_what_the_reference_does(cuda, kind, seed):
 def test_every_way_that_a_search_times_is_right(cuda, precision):
     """On operands whose result is known, as a search finds out before it takes one."""
     drawn = replace(draw(1, "forward"), n=16)
-    geometry = replace(LENET, narrow=precision == "bf16")
-    first = tilings.tilings(geometry, 16, 1, H200)[0]
+    geometry = replace(LENET, dtype=BFLOAT if precision == "bf16" else FLOAT)
+    first = tilings(geometry, 16, 1, H200)[0]
     draft, found = section(replace(drawn, tiling=first), None, True)
     choices = {**DEFAULT_CHOICES[precision], "pad": "8"}
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
@@ -275,5 +281,3 @@ def test_every_way_that_a_search_times_is_right(cuda, precision):
             assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
             assert candidates.verified(index, 0)
     executable.close()
-    assert isinstance(first, Tiling)
-    assert not isinstance(first, FilterTiling)

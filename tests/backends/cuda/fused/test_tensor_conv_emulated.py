@@ -41,13 +41,13 @@ def test_forward(tmp_path, seed):
     kernel = Emulated(drawn, tmp_path, DATA=0, ACTIVATION=activation)
     as_planned(kernel)
     g, rng = drawn.geometry, np.random.default_rng(seed)
-    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), g.narrow)
-    w = numbers(rng, (g.y[0], *g.window.kernel, g.x[0]), g.narrow)
+    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
+    w = numbers(rng, (g.y[0], *g.window.kernel, g.x[0]), drawn.bf16)
     bias = numbers(rng, (g.y[0],), False) if seed % 3 else None
     want = convolved(x, w, g.window) + (0.0 if bias is None else bias)
     if activation == 0:
         want = np.maximum(want, 0.0)
-    close(kernel.convolve(x, w, bias), want, LOOSE[g.narrow])
+    close(kernel.convolve(x, w, bias), want, LOOSE[drawn.bf16])
 
 
 @needs_compiler
@@ -57,10 +57,10 @@ def test_the_gradient_of_pictures(tmp_path, seed):
     kernel = Emulated(drawn, tmp_path, DATA=1, ACTIVATION=-1)
     as_planned(kernel)
     g, rng = drawn.geometry, np.random.default_rng(seed)
-    dy = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), g.narrow)
-    w = numbers(rng, (g.x[0], *g.window.kernel, g.y[0]), g.narrow)
+    dy = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
+    w = numbers(rng, (g.x[0], *g.window.kernel, g.y[0]), drawn.bf16)
     rotated = np.ascontiguousarray(w[:, ::-1, ::-1].transpose(3, 1, 2, 0))
-    close(kernel.convolve(dy, w, None), convolved(dy, rotated, turned(g.window)), LOOSE[g.narrow])
+    close(kernel.convolve(dy, w, None), convolved(dy, rotated, turned(g.window)), LOOSE[drawn.bf16])
 
 
 @needs_compiler
@@ -70,8 +70,8 @@ def test_the_gradients_of_filters_and_biases(tmp_path, seed):
     kernel = Emulated(drawn, tmp_path, BIAS=1)
     as_planned(kernel)
     g, rng = drawn.geometry, np.random.default_rng(seed)
-    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), g.narrow)
-    dy = numbers(rng, (drawn.n, *g.y[1:], g.y[0]), g.narrow)
+    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
+    dy = numbers(rng, (drawn.n, *g.y[1:], g.y[0]), drawn.bf16)
     top, bottom, left, right = g.window.padding
     wide = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
     want = np.zeros((g.y[0], *g.window.kernel, g.x[0]))
@@ -80,5 +80,5 @@ def test_the_gradients_of_filters_and_biases(tmp_path, seed):
         want[:, i, j] = dy.reshape(-1, g.y[0]).T.astype(np.float64) @ seen
     weights, biases = kernel.gradients(x, dy)
     # Sums are float32 in both: of products that bfloat16 has exactly.
-    close(weights, want, 2e-5 if g.narrow else LOOSE[False])
+    close(weights, want, 2e-5 if drawn.bf16 else LOOSE[False])
     close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)
