@@ -16,6 +16,8 @@ WIDTH = 80
 _NAME = 12
 _LONG_NAME = 36
 _CONFUSED = 5
+# The column of the intervals.
+_SPAN = 5
 
 
 def as_text(result: Evaluation, width: int = WIDTH) -> str:
@@ -49,6 +51,15 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
 
 
 def _classes(result: Evaluation, width: int) -> list[str]:
+    """The table of classes; without the intervals where these would take the room of the names."""
+    every = _rows(result)
+    lines = table(every, "<>")
+    if max(map(cells, lines)) <= width:
+        return lines
+    return table([[*row[:_SPAN], *row[_SPAN + 1 :]] for row in every], "<>", width)
+
+
+def _rows(result: Evaluation) -> list[Sequence[object]]:
     rows: list[Sequence[object]] = [
         ("class", "pictures", "right", "precision", "recall", "95% interval", "F1")
     ]
@@ -64,7 +75,7 @@ def _classes(result: Evaluation, width: int) -> list[str]:
     if all(rates):
         precision, recall, f1 = (_share(sum(known) / len(known)) for known in rates)
         rows.append(("mean", result.count, result.correct, precision, recall, "", f1))
-    return table(rows, "<>", width)
+    return rows
 
 
 def _confused(result: Evaluation) -> list[str]:

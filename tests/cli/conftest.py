@@ -47,7 +47,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def environment(cache: Path) -> dict[str, str]:
     """Nothing of the user's own, and no network; output is buffered as usual."""
-    own = ("DNNSTACK_", "OPENBLAS_", "PYTHONUNBUFFERED")
+    # COLUMNS is that of pytest's workers, not of a terminal.
+    own = ("DNNSTACK_", "OPENBLAS_", "PYTHONUNBUFFERED", "COLUMNS", "LINES")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(own)}
     return {**kept, "DNNSTACK_CACHE": str(cache), "DNNSTACK_OFFLINE": "1"}
 

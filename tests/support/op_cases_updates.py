@@ -189,7 +189,7 @@ case("average-pull", average, True)
 
 def mask(d: Draft) -> None:
     """Of gradients and parameters around an update; the second parameter is not masked."""
-    rates, step = clock(d, 0.1, 0.1)
+    rates, step = clock(d, 0.1, 0.1, 0.1)
     gradients, parameters = several(d, "g", SHAPES, "input"), several(d, "p", SHAPES, "parameter")
     masks = several(d, "mask/p", [SHAPES[0], *SHAPES[2:]], "state")
     for tensor in masks:
