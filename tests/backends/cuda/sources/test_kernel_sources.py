@@ -14,13 +14,18 @@ from pathlib import Path
 
 import pytest
 from dnnstack.backends.cuda.fused import direct_conv
+from dnnstack.backends.cuda.fused.conv_tilings import tilings
+from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
+from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries import kernels
-from dnnstack.backends.cuda.libraries.layout import Layout
+from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
+from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import ACTIVATIONS, Conv2d
 
 from ....support.formulas import VARIANTS
+from ....support.tensor_convs import draw
 from ....support.update_formulas import FORMULAS
 
 ROOT = Path(os.environ.get("DNNSTACK_CUDA_FILES") or sysconfig.get_path("purelib"))
@@ -90,6 +95,7 @@ def test_kernels_compile_and_keep_to_their_registers(
         ("norm.cu", "gelu"),
         ("statistics.cu", None),
         ("collectives.cu", None),
+        ("sharing.cu", None),
     ],
 )
 @pytest.mark.parametrize("bfloat", [0, 1])
@@ -139,5 +145,43 @@ def test_direct_convolutions(filters, kernel, dtype, architecture):
         options += ["-std=c++17", f"--gpu-architecture={architecture}", "--ptxas-options=-v"]
         for library in libraries():
             log = compile_source(library, code, options)
+            spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
+            assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("kind", ["forward", "data", "filter"])
+@pytest.mark.parametrize("seed", range(4))
+def test_convolutions_on_tensor_cores(seed, kind, architecture):
+    """Of any geometry and tiling; those of a common one keep to their registers."""
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    drawn = draw(seed, kind)
+    file = "tensor_filter.cu" if kind == "filter" else "tensor_conv.cu"
+    numbers = drawn.geometry.numbers() | drawn.tiling.numbers | {"BFLOAT": int(drawn.bf16)}
+    numbers |= {"BIAS": 1, "DATA": int(kind == "data"), "ACTIVATION": seed - 1}
+    options = [f"-D{name}={value}" for name, value in numbers.items()]
+    options += ["-std=c++17", f"--gpu-architecture={architecture}"]
+    for library in libraries():
+        compile_source(library, kernels.source_of(file), options)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
+@pytest.mark.parametrize("kind", ["forward", "data", "filter"])
+def test_the_promising_tilings_keep_to_their_registers(kind, dtype):
+    if not libraries():
+        pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
+    x, y = (24, 12, 12), (56, 8, 8)
+    ends = (y, x) if kind == "data" else (x, y)
+    geometry = Geometry(*ends, Window((5, 5)), kind == "data", dtype)
+    file = "tensor_filter.cu" if kind == "filter" else "tensor_conv.cu"
+    fixed = geometry.numbers() | {"BIAS": 1, "DATA": int(kind == "data"), "ACTIVATION": -1}
+    find = filter_tilings if kind == "filter" else tilings
+    for tiling in find(geometry, 64, 8, H200):
+        numbers = fixed | tiling.numbers | {"BFLOAT": int(dtype == BFLOAT)}
+        options = [f"-D{name}={value}" for name, value in numbers.items()]
+        options += ["-std=c++17", "--gpu-architecture=sm_90", "--ptxas-options=-v"]
+        for library in libraries():
+            log = compile_source(library, kernels.source_of(file), options)
             spilled = [int(size) for size in re.findall(r"(\d+) bytes spill", log)]
             assert max(spilled, default=0) <= MOST_SPILLED, f"{library.name} {options}\n{log}"
