@@ -54,7 +54,15 @@ class _Function(Callback):
 
 
 def as_callbacks(given: Sequence[Callback | Callable[[Logs], object]]) -> list[Callback]:
-    """Objects with the methods of Callback, and functions that get the logs of every line."""
+    """Objects with the methods of Callback, and functions that get the logs of every line.
+
+    Raises TypeError for anything else.
+    """
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(f"callbacks: expected a list, as in callbacks=[{type(given).__name__}()]")
+    for each in given:
+        if not isinstance(each, Callback) and not callable(each):
+            raise TypeError(f"callbacks: {each!r} is neither a dnnstack.Callback nor a function")
     return [each if isinstance(each, Callback) else _Function(each) for each in given]
 
 

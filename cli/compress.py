@@ -96,6 +96,9 @@ def compress(
 
     if run is not None and checkpoint is not None:
         raise click.UsageError("RUN and --checkpoint cannot be used together")
+    if as_json:
+        # Standard output is for the object alone.
+        console.set_loudness(quiet=True)
     plugins.load(plugin)
     loaded = load_stages(reference, overrides)
     runs = runs_dir or Path("runs")

@@ -141,6 +141,8 @@ def train(
 
             def opening() -> None:
                 found = "ships with the package" if loaded.packaged else printable(loaded.path)
+                if loaded.packaged and loaded.path.stem != loaded.config.name:
+                    found = f"{loaded.path.name}, {found}"
                 progress.remark(f"config      {loaded.config.name} ({found})")
                 progress.remark(f"device      {backend.name}: {versions_text(backend.versions())}")
                 if team is not None:

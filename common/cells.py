@@ -12,6 +12,8 @@ from typing import TextIO
 
 _ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 _TITLE = re.compile(r" ?\S+(?: \S+)* {2,}(?=\S)")
+# What is to be copied as a whole.
+_COMMAND = re.compile("(resume with|start with|next) +dnnstack ")
 _WIDEST_TITLE = 26
 _NARROWEST = 16
 
@@ -53,7 +55,7 @@ def wrapped(line: str, width: int, indent: int | None = None) -> list[str]:
     indent: of all pieces but the first; by default they stand under the text after a title such as
     ``saved       ``, or two columns to the right of the line's beginning.
     """
-    if cells(line) <= width:
+    if cells(line) <= width or _COMMAND.match(line):
         return [line]
     if indent is None:
         title = _TITLE.match(line)

@@ -149,7 +149,7 @@ def _colours(found: Survey) -> list[Choice]:
     share, needed = colours_tell(found)
     if share > needed:
         return [Choice(key, "rgb", f"by colours alone, {share:.0%} of the classes are right")]
-    why = f"colours alone do not tell the classes: {share:.0%} are right, not {needed:.0%}"
+    why = f"by colours alone {share:.0%} are right; {needed:.0%} would show that they matter"
     return [rgb, Choice(augment, True, why)]
 
 

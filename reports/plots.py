@@ -98,7 +98,7 @@ def figure_of(points: Splits, title: str) -> Figure:
         axes.legend(loc="best", frameon=False)
     _spread(loss, [*train["loss"], *validation["loss"]])
     accuracy.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
-    _mark_best(accuracy, validation if validation["epoch"] else train)
+    _mark_best(accuracy, validation)
     rates = sorted(
         (epoch, value)
         for split in points.values()
@@ -181,9 +181,10 @@ def _mark_best(axes: Axes, points: Points) -> None:
     best, index = max(known)
     epoch = points["epoch"][-index]
     axes.plot([epoch], [best], "o", color=_INK, markersize=9, markerfacecolor="none")
-    # Below and left of the point there is no curve that rises to it, and the frame is far.
+    # A curve may run through the text where it is flat.
+    behind = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
     axes.annotate(
-        f"best {best:.2%}", (epoch, best), (-8, -16), textcoords="offset points",
+        f"best {best:.2%}", (epoch, best), (-8, -18), textcoords="offset points", bbox=behind,
         ha="right" if epoch > max(points["epoch"]) / 4 else "left",
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,6 +191,8 @@ def load_part(
     dataset: a data set other than that of training, with the same shape and classes. ``train`` and
     ``validation`` are the parts into which training divided the training set. Raises DatasetError.
     """
+    if part not in get_args(Part):
+        raise DatasetError(f"'{part}' is no split: it is one of {', '.join(get_args(Part))}")
     config = trained.config
     own = config.data.dataset.type
     name = own if dataset is None else dataset

@@ -129,7 +129,7 @@ def predict(
         answers = tuple(Answer(trained.classes[i], int(i), float(probabilities[i])) for i in best)
         doubt = one_digit.doubt(picture.image[0]) if located else ""
         if not doubt and float(probabilities[best[0]]) < least:
-            doubt = f"less than {least:.1%}".replace(".0%", "%")
+            doubt = f"less than {100 * least:.10g}%"
         yield Prediction(path, answers, picture, doubt)
 
 

@@ -202,3 +202,12 @@ def test_results_print_as_one_line(config: dict[str, Any]) -> None:
         r"<Evaluation of '.*safetensors' on \w+ \(test\): \d+ of \d+ right, [\d.]+%, loss [\d.]+>",
         repr(found),
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(dnnstack.Callback(), "expected a list, as in"), ([3], "3 is neither")],
+)
+def test_what_is_no_callback_is_refused_before_anything_starts(given, said):
+    with pytest.raises(TypeError, match=f"callbacks: {said}"):
+        dnnstack.train("digits.yaml", callbacks=given)

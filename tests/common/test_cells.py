@@ -84,3 +84,10 @@ def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     os.close(ends[0])
     with open(os.devnull, "w") as nowhere:
         assert columns(nowhere) is None
+
+
+def test_a_command_to_be_copied_is_whole() -> None:
+    line = (
+        "resume with dnnstack train --config runs/a-long-name/config.yaml --resume runs/a-long-name"
+    )
+    assert wrapped(line, 40) == [line]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
+from dnnstack.common.errors import DatasetError
 from dnnstack.datasets import ImageSet
 from dnnstack.reports.evaluate_plots import (
     CONFUSION,
@@ -17,7 +19,8 @@ from dnnstack.reports.evaluate_plots import (
     errors_picture,
 )
 from dnnstack.reports.evaluate_text import as_text
-from dnnstack.training.evaluate import Evaluation, Mistake, _Tally
+from dnnstack.training.evaluate import Evaluation, Mistake, Part, _Tally, load_part
+from dnnstack.training.records.trained import Trained
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -210,3 +213,8 @@ def test_pictures_larger_than_their_place_are_scaled_down(tmp_path: Path) -> Non
     large = ImageSet("x/test", np.zeros((3, 1, 500, 300), np.uint8), np.zeros(3, np.int32), CLASSES)
     picture = errors_picture(evaluation(CONFUSION_OF_THREE), large)
     assert picture.height < 350
+
+
+def test_a_split_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="'tst' is no split: it is one of train, validation, te"):
+        load_part(cast(Trained, None), cast(Part, "tst"), tmp_path)

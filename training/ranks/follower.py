@@ -12,7 +12,7 @@ import numpy as np
 
 from ...backends.base import Backend
 from ...backends.collectives import join
-from ...backends.tuning import Tuning
+from ...backends.tuning import UNEQUAL, Tuning
 from ...common.errors import DnnstackError
 from ...configs import RunConfig, parse_config
 from ...datasets import Downloads
@@ -58,8 +58,10 @@ def follow(
         share = ALONE if config.is_asynchronous else Share(team.rank, team.size)
         setup = Setup(computed, network, scaling, plan, data, share=share)
         session = Session(setup, backend, Tuning(**told["tuning"]))
-        if session.executable.notices:
-            raise RanksError(*session.executable.notices)
+        # What rank 0 has told already, such as an operation without a kernel, is no difference.
+        unequal = [notice for notice in session.executable.notices if UNEQUAL in notice]
+        if unequal:
+            raise RanksError(*unequal)
     team.agree(marks(session), SAME)
     try:
         if config.is_asynchronous:
