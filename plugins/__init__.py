@@ -7,7 +7,6 @@ docs/plugins.md has an example of every kind.
 
 from __future__ import annotations
 
-from ..backends.reference.kernels import kernel
 from ..common.errors import ConfigError, DatasetError, ShapeError
 from ..common.options import (
     Check,
@@ -34,6 +33,7 @@ from ..layers.layer import Layer, SingleLayer
 from ..layers.losses.loss import Loss
 from ..optimizers.rules import Decaying, ElementwiseRule, Member, Rule
 from ..optimizers.schedules.schedule import Length, Rates, Schedule
+from .kernels import kernel
 
 __all__ = [
     "Array",

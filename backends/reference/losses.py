@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...common.errors import DatasetError
+from ...common.errors import DatasetError, ShapeError
 from ...graph import ops
+from ...graph.graph import Shape
 from ..base import Array
 from .kernels import kernel
 from .pointwise import log_softmax
@@ -14,13 +15,15 @@ from .pointwise import log_softmax
 @kernel(ops.RowLoss, "sum")
 def row_loss(op: ops.RowLoss, x: Array, target: Array) -> Array:
     _check_labels(target, x)
-    return _reduced(op.formula.value(x, target), target, op.reduction)
+    each = _shaped(op, "value", op.formula.value(x, target), target.shape)
+    return _reduced(each, target, op.reduction)
 
 
 @kernel(ops.RowLossBackward, "multiply")
 def row_loss_backward(op: ops.RowLossBackward, x: Array, target: Array) -> Array:
     _check_labels(target, x)
-    slopes = np.where((target >= 0)[:, None], op.formula.gradient(x, target), 0.0)
+    gradient = _shaped(op, "gradient", op.formula.gradient(x, target), x.shape)
+    slopes = np.where((target >= 0)[:, None], gradient, 0.0)
     factor = op.formula.scale(x.shape[1]) * _weight(target, op.reduction)
     return np.asarray(factor * slopes, x.dtype)
 
@@ -53,6 +56,16 @@ def metrics(op: ops.Metrics, scores: Array, target: Array, loss: Array, sums: Ar
     right = int((scores.argmax(1) == target).sum())
     total = float(loss[0]) * (count if op.reduction == "mean" else 1)
     return np.asarray(sums + np.array([total, right, count]))
+
+
+def _shaped(op: ops.RowLoss | ops.RowLossBackward, name: str, found: Array, shape: Shape) -> Array:
+    """What a formula gives: NumPy would spread other shapes, of a plugin's formula, in silence."""
+    if np.shape(found) != shape:
+        raise ShapeError(
+            f"{type(op.formula).__name__}.{name}: returned an array {np.shape(found)}, but {shape} "
+            "is needed"
+        )
+    return found
 
 
 def _check_labels(target: Array, scores: Array) -> None:

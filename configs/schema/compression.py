@@ -16,8 +16,9 @@ def _shares(value: Any) -> Any:
         raise problem(
             "expected a mapping of names of parameters to shares, such as {dense_1.weight: 0.1}"
         )
-    if not all(is_number(share) and 0 < share <= 1 for share in value.values()):
-        raise problem("expected shares above 0 and at most 1")
+    for name, share in value.items():
+        if not is_number(share) or not 0 < share <= 1:
+            raise problem(f"'{name}' has {share!r}; a share is above 0 and at most 1")
     return {str(name): float(value[name]) for name in value}
 
 
@@ -57,8 +58,9 @@ def _bits(value: Any) -> Any:
             "expected a mapping of names of parameters to numbers of bits, such as "
             "{dense_1.weight: 5}"
         )
-    if not all(is_whole(bits) and 1 <= bits <= _MOST_BITS for bits in value.values()):
-        raise problem(f"expected whole numbers from 1 to {_MOST_BITS}")
+    for name, bits in value.items():
+        if not is_whole(bits) or not 1 <= bits <= _MOST_BITS:
+            raise problem(f"'{name}' has {bits!r}; bits are a whole number from 1 to {_MOST_BITS}")
     return {str(name): value[name] for name in value}
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from dnnstack.backends.reference.kernels import KERNELS
+from dnnstack.common.errors import ShapeError
 from dnnstack.configs import load_config
 from dnnstack.configs.plugins import here
+from dnnstack.graph.graph import Tensor
 from dnnstack.layers.build import LAYERS
 from dnnstack.optimizers.schedules import SCHEDULES
+from dnnstack.plugins import In, Op, Out, RowFormula, kernel, ops
 from dnnstack.plugins.loading import PluginError, fault_of_plugin, load_plugin
 
 from ..support.plugin_files import SWISH, TRAP
@@ -136,8 +142,6 @@ def test_a_config_read_in_a_program_uses_what_was_loaded_and_loads_nothing(tmp_p
 
 def test_an_error_of_a_plugin_names_its_line(tmp_path: Path) -> None:
     load_plugin(SWISH)
-    from dnnstack.backends.reference.kernels import KERNELS
-
     op_kind = LAYERS["swish"].op  # type: ignore[attr-defined]
     try:
         KERNELS[op_kind].compute(None, 1.0)
@@ -146,3 +150,54 @@ def test_an_error_of_a_plugin_names_its_line(tmp_path: Path) -> None:
     line = SWISH.read_text("utf-8").splitlines().index("def forward(op, x):") + 2
     assert str(fault).startswith(f"{SWISH}:{line}: forward failed: AttributeError: ")
     assert fault_of_plugin(ValueError("ours")) is None
+
+
+class Doubled(Op):
+    x: In
+    y: Out
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (np.zeros((2, 1)), r"returned an array \(2, 1\), but \(2, 3\) is needed"),
+        (None, "returned NoneType, not an array of real numbers"),
+        (np.zeros((2, 3), complex), "returned ndarray, not an array of real numbers"),
+    ],
+)
+def test_what_a_kernel_returns_is_checked(returned: Any, said: str) -> None:
+    before = dict(KERNELS)
+    try:
+
+        @kernel(Doubled, "add")
+        def doubled(op: Doubled, x: Any) -> Any:
+            return returned
+
+        x, y = (Tensor(name, (2, 3), "float32", "activation") for name in "xy")
+        with pytest.raises(ShapeError, match=rf"test_loading\.py:\d+: doubled, 'y' of .*: {said}"):
+            KERNELS[Doubled].compute(Doubled(x=x, y=y), np.ones((2, 3)))
+    finally:
+        KERNELS.clear()
+        KERNELS.update(before)
+
+
+def test_what_a_loss_returns_is_checked() -> None:
+    class Spread(RowFormula):
+        def value(self, x: Any, target: Any) -> Any:
+            return x
+
+        def gradient(self, x: Any, target: Any) -> Any:
+            return x[:, :1]
+
+    x = Tensor("x", (2, 3), "float32", "activation")
+    target = Tensor("target", (2,), "int32", "input")
+    ends = {"x": x, "target": target, "formula": Spread()}
+    forward = ops.RowLoss(**ends, loss=Tensor("loss", (1,), "float32", "activation"))
+    backward = ops.RowLossBackward(**ends, dx=x)
+    given = np.ones((2, 3)), np.zeros(2, np.int32)
+    for op, said in (
+        (forward, r"Spread\.value: returned an array \(2, 3\), but \(2,\)"),
+        (backward, r"Spread\.gradient: returned an array \(2, 1\), but \(2, 3\)"),
+    ):
+        with pytest.raises(ShapeError, match=said):
+            KERNELS.of(op).compute(op, *given)
