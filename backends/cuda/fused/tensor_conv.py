@@ -57,7 +57,7 @@ def takes(op: Convolution, ends: Mapping[str, Buffer], arithmetic: Arithmetic) -
         and max(left, right) < width
         and x.nhwc
         and y.nhwc
-        and w.nhwc
+        and (w.nhwc or window.area == 1)
         and w.stored[:2] == (y.columns, x.columns)
         and x.dtype == y.dtype == arithmetic.dtype
         and source.columns % inner == target.columns % 8 == 0

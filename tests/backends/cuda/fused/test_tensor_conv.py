@@ -33,6 +33,7 @@ from ....support.tensor_convs import draw
 
 LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
 KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
+KERNELS = {"forward": "tensor_conv", "data": "tensor_conv", "filter": "tensor_filter"}
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 
 
@@ -158,6 +159,18 @@ def test_the_gradients_of_biases_come_with_those_of_filters(bound, sections):
     other.close()
 
 
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_geometry_within_the_limits_is_taken(bound, kind, seed):
+    drawn = draw(seed, kind)
+    draft, _ = section(drawn, None, False)
+    tiling = "-".join(map(str, drawn.tiling.numbers.values()))
+    choices = CHOICES | {f"one//{kind}": f"t{tiling}"}
+    executable, _ = bound({"one": draft.graph}, "bf16" if drawn.bf16 else "tf32", choices)
+    assert KERNELS[kind] in [call.function for call in executable.calls("one")]
+    executable.close()
+
+
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_trials_are_given_pointers(bound, sections, precision):
     """Of other operands, for which the result is known."""
@@ -254,7 +267,7 @@ def test_they_compute_what_the_reference_does(cuda, kind, seed):
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
     got, functions, notices = computed(cuda, draft, found, options)
     assert not notices
-    assert "tensor_filter" if kind == "filter" else "tensor_conv" in functions
+    assert KERNELS[kind] in functions
     want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
     again, _, _ = computed(cuda, draft, found, options)
     for mine, right, second in zip(got, want, again, strict=True):
