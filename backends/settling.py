@@ -59,17 +59,26 @@ def settle(
         _LOG.info("tuning: %d choices, from the cache", len(found.choices))
         return found.tuning(), notes + _told(found)
     with turn(present, thorough, interrupt, notice) as mine:
-        found, told = _settled(present, search, thorough, quiet, mine)
+        found, told = _settled(present, search, thorough, quiet, mine, found)
     return found.tuning(), notes + told
 
 
 def _settled(
-    present: Tuning, search: Search, thorough: bool, quiet: Callable[[], bool], mine: Turn
+    present: Tuning,
+    search: Search,
+    thorough: bool,
+    quiet: Callable[[], bool],
+    mine: Turn,
+    before: Kept | None,
 ) -> tuple[Kept, tuple[str, ...]]:
-    """The table that is stored by now, or that of a search; and what to tell about it."""
+    """The table that is stored by now, or that of a search; and what to tell about it.
+
+    ``before``: what was stored when this process came.
+    """
     known = cached(present, thorough)
-    # Processes that were started at once must not replace what one of them has just settled.
-    again = mine.held and not mine.waited
+    # Processes that were started at once must not replace what one of them has just settled. It may
+    # have given its turn back before this process asked for one.
+    again = mine.held and not mine.waited and known == before
     if known is not None and not (again and known.wants_another_search(thorough) and quiet()):
         _LOG.info("tuning: %d choices, from the cache", len(known.choices))
         return known, _told(known)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dnnstack.backends import settling, tuning_cache
 from dnnstack.backends.base import Options
 from dnnstack.backends.compiling import ChoiceError, CompilePlan, compiled
 from dnnstack.backends.settling import CHOSEN_AGAIN, DISTURBED
 from dnnstack.backends.tuning import UNEQUAL, Tuning
+from dnnstack.backends.tuning_cache import Turn, store
 from dnnstack.backends.tuning_cache import kept as as_kept
-from dnnstack.backends.tuning_cache import store
 from dnnstack.graph.graph import Graph
 from dnnstack.graph.ops import Accumulate, Activation
 from dnnstack.graph.rewrites import REWRITES, Rewrite
@@ -162,6 +164,26 @@ def test_what_a_disturbed_search_found_is_searched_again_when_it_is_quiet() -> N
     made = [backend.compile(TRAIN) for _ in range(4)]
     assert [tuning.choices["layout"] for tuning, _ in made] == ["1", "1", "2", "2"]
     assert [notices for _, notices in made] == [(DISTURBED,), (DISTURBED,), (CHOSEN_AGAIN,), ()]
+
+
+def test_what_another_process_has_just_found_is_not_searched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was started at the same time, and both must compute the same bits."""
+    first = Recorder(answers=[({"layout": "1"}, False)])
+    second = Recorder(quiet=[True])
+
+    @contextmanager
+    def late(*arguments: Any) -> Iterator[Turn]:
+        monkeypatch.setattr(settling, "turn", tuning_cache.turn)
+        first.compile(TRAIN)
+        with tuning_cache.turn(*arguments) as mine:
+            yield mine
+
+    monkeypatch.setattr(settling, "turn", late)
+    tuning, notices = second.compile(TRAIN)
+    assert tuning.choices["layout"] == "1"
+    assert notices == (DISTURBED,)
 
 
 def test_choices_for_training_alone_are_left_out_elsewhere() -> None:
