@@ -21,7 +21,7 @@ from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
-from ..libraries.runtime import address_of
+from ..libraries.runtime import address_of, captured_seconds
 from .decisions import Decisions
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
@@ -71,6 +71,17 @@ class _Slices:
     segment: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Together:
+    """Convolutions that may have a max-pool in their kernels, if all of them have.
+
+    ``spared``: what its own kernel takes, in seconds, the fastest of so many runs.
+    """
+
+    names: tuple[str, ...]
+    spared: Callable[[int], float]
+
+
 class Binder(LaunchList):
     """Binds a section; ``choices`` say how pictures lie on the device and which plans run."""
 
@@ -95,6 +106,7 @@ class Binder(LaunchList):
         # and how long a kernel takes that must finish the result of cuDNN's plan.
         self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
         self.tails: dict[str, Callable[[int], float]] = {}
+        self.together: list[Together] = []
         self.products: dict[str, LtProduct] = {}
         self.decisions = Decisions()
         self._bf16 = bf16_tensors(graph) if arithmetic.dtype == BFLOAT else frozenset[Tensor]()
@@ -138,6 +150,15 @@ class Binder(LaunchList):
         """What is held for the section's tensors: their homes, and copies in other layouts."""
         yield from self.buffers.items()
         yield from ((tensor, copy) for (tensor, _), (copy, _) in self._copies.items())
+
+    def seconds_of(self, op: Op, repeats: int) -> float:
+        """Device seconds of an operation's launches, one after the other."""
+        own = [step for step in self.steps if step.call is not None and step.call.op is op]
+        streams = [self.streams[step.stream].cuda for step in own]
+        return sum(
+            captured_seconds(step.launch, stream, repeats)
+            for step, stream in zip(own, streams, strict=True)
+        )
 
     def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
         """Fix the workspace of every stream, an array of bytes, which other sections may share."""
