@@ -31,6 +31,8 @@ from .store import Buffer, Store
 OpT = TypeVar("OpT", bound=Op)
 Bind = Callable[["Binder", Any], None]
 KERNELS: Registry[Bind] = Registry("cuda")
+# Slices above which more threads share a sum of them.
+MANY_SLICES = 128
 # What an operation needs that depends on no other of the step: bound first, on the last stream.
 PREPARATIONS: dict[type[Op], Bind] = {}
 
@@ -297,7 +299,8 @@ class Binder(LaunchList):
     ) -> None:
         """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
         held = self.output(target)
-        segment = (address_of(source) + 4 * first, held.pointer, count, stride, size, 0)
+        wide = 8 if count > MANY_SLICES else 32
+        segment = (address_of(source) + 4 * first, held.pointer, count, stride, size, wide)
         self._pending.append(_Slices(op, self.current, held, segment))
 
     def _needs_sums(self, op: Op) -> bool:
@@ -312,13 +315,15 @@ class Binder(LaunchList):
         pending, self._pending = self._pending, []
         self.join({p.stream for p in pending})
         table = np.array([p.segment for p in pending], "u8,u8,i4,i4,i4,i4")
-        counts, sizes = table["f2"], table["f4"]
-        where = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, 32)]
+        counts = table["f2"]
+        # Those with the most slices take the longest: first.
+        order = sorted(range(len(pending)), key=lambda i: -counts[i])
+        where = [(i, at) for i in order for at in range(0, table["f4"][i], table["f5"][i])]
         segments, places = self.upload(table), self.upload(np.asarray(where, "int32").ravel())
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
         op, kernel = replace(pending[0].op, origin=origin), ("elementwise.cu", "sum_slices")
         shown = {"sums": len(pending), "slices": counts.max()}
-        self.kernel(op, kernel, (len(where),), (segments, places), shown, block=(32, 32))
+        self.kernel(op, kernel, (len(where),), (segments, places), shown)
 
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
         """The operation that sums dy over its rows, and its result, if a kernel may do it on the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
@@ -50,16 +51,23 @@ def numbers(tiling):
 
 def chosen(seed):
     """A convolution that a max-pool may follow in its kernel, and choices of tilings for it; of the
-    gradients only where windows cover the picture."""
-    dice, drawn = random.Random(seed), draw(seed, "forward", pooled=True)
-    g = drawn.geometry
-    found = {"forward": drawn.tiling}
-    if g.y[1] % 2 == g.y[2] % 2 == 0:
+    gradients, too, where windows cover the picture: in three of four cases."""
+    for turn in count():
+        drawn = draw(f"{seed} {turn}", "forward", pooled=True)
+        g, dice = drawn.geometry, random.Random(seed)
+        forward = {"one//forward": numbers(drawn.tiling)}
+        covered = g.y[1] % 2 == g.y[2] % 2 == 0
+        if covered == (seed % 4 == 0):
+            continue
+        if not covered:
+            return drawn, forward
         back = tilings(Geometry(g.y, g.x, g.window, True, g.dtype), drawn.n, 40, H200)
         filters = filter_tilings(g, drawn.n, 40, H200)
         if back and filters:
-            found |= {"data": dice.choice(back), "filter": dice.choice(filters)}
-    return drawn, {f"one//{kind}": numbers(each) for kind, each in found.items()}
+            gradients = {"one//data": back, "one//filter": filters}
+            return drawn, forward | {
+                name: numbers(dice.choice(every)) for name, every in gradients.items()
+            }
 
 
 def section(drawn, relu, bias):
@@ -214,8 +222,9 @@ def test_they_compute_what_the_reference_does(cuda, seed):
     want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
     again, _, _ = computed(cuda, draft, found, options)
     for tensor, mine, right, second in zip(found, got, want, again, strict=True):
-        # Operands lose nothing: only sums, and a result in bfloat16, are rounded.
-        rounded = drawn.bf16 and tensor.role != "gradient"
+        # Operands lose nothing: only sums are rounded, and a result in bfloat16, as cuDNN leaves
+        # gradients too.
+        rounded = drawn.bf16 and (tensor.role != "gradient" or len(choices) == 1)
         limit = 2.0**-8 if rounded else 2e-5
         assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right), tensor.name
         np.testing.assert_array_equal(mine, second)
