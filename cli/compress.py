@@ -100,7 +100,7 @@ def compress(
     from ..reports.compress_report import CompressedReport
     from ..training.assemble import data_folder
     from ..training.compressed import pipeline
-    from ..training.records.trained import data_folder_of, find_trained
+    from ..training.records.trained import Trained, data_folder_of, find_trained
     from . import downloading, progress
 
     if run is not None and checkpoint is not None:
@@ -161,7 +161,8 @@ def compress(
     if done.compressed is None:
         progress.say(f"stopped; go on with --resume {console.clean((str(done.folder),))}")
         return stop.exit_status
-    report = CompressedReport(done.compressed, done.record, loaded.config.paper)
+    network = Trained.of(done.compressed.checkpoint).network
+    report = CompressedReport(done.compressed, network, done.record, loaded.config.paper)
     console.say(json.dumps(report.to_json(), indent=1) if as_json else report.as_text())
     if not as_json:
         console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")
