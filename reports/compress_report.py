@@ -122,9 +122,9 @@ class CompressedReport:
             lines += ["", *_stages(self.record)]
         if self.paper is not None:
             error = self.paper.error
-            ends = "" if error is None else f", {error:.2f}% test error"
+            tested = "" if error is None else f", {error:.2f}% test error"
             said = f"{_PAPER.strip()}: {self.paper.title}; {self.paper.times:g} times smaller"
-            lines += ["", f"{said}{ends}"]
+            lines += ["", said + tested]
         return paragraph(lines)
 
     def _numbers(self, name: str) -> dict[str, Any]:

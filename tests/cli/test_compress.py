@@ -116,6 +116,11 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["path"] == "line.png"
 
+    for name in ("weights.png", "mask.png"):
+        assert f"drawn     {path.with_name(name)}\n" in out
+        with Image.open(path.with_name(name)) as picture:
+            assert picture.width > 200
+
     assert main(["weights", str(path), "--save", "out.safetensors"]) == 0
     begun = ["train", "--config", "tiny.yaml", "--init-from", str(path), "--device", "numpy", "-q"]
     assert main(begun) == 0

@@ -67,6 +67,27 @@ COMPRESSION = (
         (f"{_PRUNING}::test_training_begins_with_the_largest_weights_of_another_run",),
     ),
     Mutant(
+        "pruning: weights that were pruned before count in the deviation",
+        "optimizers/pruning.py",
+        "kept = values[values != 0]",
+        "kept = values.ravel()",
+        (f"{_PRUNING}::test_a_factor_times_the_deviation_of_what_is_left_decides",),
+    ),
+    Mutant(
+        "sensitivity: a parameter stays pruned while the next is measured",
+        "training/compressed/sensitivity.py",
+        "            executable.write(tensor, values)\n",
+        "            pass\n",
+        ("cli/test_compress.py::test_sensitivity",),
+    ),
+    Mutant(
+        "compress: multiply-adds of a convolution are those of a pixel",
+        "reports/multiply_adds.py",
+        "prod(op.y.shape[2:])",
+        "1",
+        ("cli/test_compress.py::test_a_network_becomes_a_small_file",),
+    ),
+    Mutant(
         "sharing: the mean of the gradients",
         "backends/reference/sharing.py",
         "    return np.bincount(numbers, gradient.ravel(), count + 1)[1:]",
