@@ -68,6 +68,11 @@ class StageResult:
     measured: tuple[Measured, ...] = ()
     seconds: Finite = 0.0
 
+    @property
+    def folder(self) -> str:
+        """The name of the run's folder, wherever the compression was moved to."""
+        return Path(self.checkpoint).parent.parent.name
+
 
 @dataclass(frozen=True)
 class Record:
@@ -238,7 +243,7 @@ def compress(
     for number, each in enumerate(configs):
         done = place.record.stages
         if number < len(done):
-            last = newest_checkpoint(place.folder / each.name / CHECKPOINTS)
+            last = _end_of(place.folder / done[number].folder)
             continue
         config_now = each.model_copy(update={"init_from": InitFromConfig(source=_named(last))})
         folder = place.folder / each.name
@@ -255,7 +260,8 @@ def compress(
             )
         if ended.state == "interrupted":
             return Result(place.folder, place.record, None)
-        last = newest_checkpoint(folder / CHECKPOINTS)
+        # Another one, if the folder of this name could not be locked.
+        last = _end_of(ended.run)
         found = StageResult(
             each.name,
             str(last.path),
@@ -278,6 +284,19 @@ def kept_share(checkpoint: Checkpoint) -> float:
     arrays = checkpoint.learned().values()
     total = sum(array.size for array in arrays)
     return sum(int((array != 0).sum()) for array in arrays) / max(total, 1)
+
+
+def _end_of(run: Path) -> Checkpoint:
+    """What a stage ended with. Raises CheckpointError."""
+    try:
+        return newest_checkpoint(run / CHECKPOINTS)
+    except CheckpointError as error:
+        # Its first and last lines are about the choice of a checkpoint.
+        reason = str(error.args[1] if len(error.args) > 1 else error).strip()
+        raise CheckpointError(
+            f"{run}: what this stage ended with cannot be used ({reason}); go on with --resume, or "
+            "begin anew without it"
+        ) from None
 
 
 def _named(checkpoint: Checkpoint) -> str:
