@@ -164,7 +164,9 @@ def compress(
         progress.say(f"stopped; go on with --resume {console.clean((str(done.folder),))}")
         return stop.exit_status
     network = Trained.of(done.compressed.checkpoint).network
-    report = CompressedReport(done.compressed, network, done.record, loaded.config.paper)
+    report = CompressedReport(
+        done.compressed, network, done.record, loaded.config.paper, trained.network
+    )
     console.say(json.dumps(report.to_json(), indent=1) if as_json else report.as_text())
     if not as_json:
         console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")

@@ -38,18 +38,21 @@ _HEADS = (
 class CompressedReport:
     """The arrays of a file and the network that they belong to.
 
-    ``record``: how it was made; ``paper``: figures to show beside.
+    ``record``: how it was made; ``paper``: figures to show beside. ``whole``: the network before
+    filters were left out, if it is another one.
     """
 
     compressed: Compressed
     network: Network
     record: Record | None = None
     paper: PaperConfig | None = None
+    whole: Network | None = None
 
     @property
     def plain_bytes(self) -> int:
-        """Of all numbers as float32."""
-        return 4 * sum(cost.size for cost in self.compressed.costs.values())
+        """Of all numbers as float32, before filters were left out."""
+        before = 0 if self.record is None else self.record.float32_bytes
+        return before or 4 * sum(cost.size for cost in self.compressed.costs.values())
 
     @property
     def times(self) -> float:
@@ -64,9 +67,17 @@ class CompressedReport:
         return {n: (uses[n] * c.size, uses[n] * c.kept) for n, c in costs.items() if n in uses}
 
     @property
+    def multiply_adds_before(self) -> int:
+        """With all weights and all filters."""
+        network = self.whole or self.network
+        sizes = {each.tensor.name: each.tensor.size for each in network.parameters()}
+        return sum(count * sizes[name] for name, count in uses_of_weights(network).items())
+
+    @property
     def decoding_rate(self) -> float:
         """Bytes of float32 that were decoded in a second."""
-        return self.plain_bytes / max(self.compressed.seconds, 1e-9)
+        decoded = 4 * sum(cost.size for cost in self.compressed.costs.values())
+        return decoded / max(self.compressed.seconds, 1e-9)
 
     def to_json(self) -> dict[str, Any]:
         """The keys that scripts rely on."""
@@ -75,7 +86,7 @@ class CompressedReport:
             "bytes": self.compressed.bytes,
             "float32_bytes": self.plain_bytes,
             "times": self.times,
-            "multiply_adds": sum(each for each, _ in self.multiply_adds.values()),
+            "multiply_adds": self.multiply_adds_before,
             "multiply_adds_left": sum(left for _, left in self.multiply_adds.values()),
             "load_seconds": self.compressed.seconds,
             "arrays": {name: self._numbers(name) for name in self.compressed.costs},
@@ -109,7 +120,8 @@ class CompressedReport:
             f"{self.plain_bytes:,} bytes as float32, {size:,} in the file: {self.times:.1f} times "
             "smaller"
         )
-        before, left = (sum(each) for each in zip(*self.multiply_adds.values(), strict=True))
+        before = self.multiply_adds_before
+        left = sum(left for _, left in self.multiply_adds.values())
         lines.append(
             f"{before:,} multiply-adds for a picture with all weights, {left:,} with those that "
             f"are not 0 ({left / max(before, 1):.1%})"

@@ -133,6 +133,38 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     assert [stage["name"] for stage in report["stages"]] == ["1-prune", "2-prune", "3-share"]
 
 
+def test_filters_that_are_left_out_leave_an_ordinary_network(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("few.yaml").write_text("stages: [{filters: {conv2d_1: 0.5}, train: {epochs: 1}}]")
+    capsys.readouterr()
+    words = ["compress", "--config", "few.yaml", "--device", "numpy"]
+    assert main([*words, "--json", "-q"]) == 0
+    small = json.loads(capsys.readouterr().out)
+    shapes = {name: cost["size"] for name, cost in small["arrays"].items()}
+    assert shapes == {
+        "conv2d_1.weight": 2 * 25,
+        "conv2d_1.bias": 2,
+        "dense_1.weight": 10 * 72,
+        "dense_1.bias": 10,
+    }
+    assert small["float32_bytes"] == 4 * (4 * 25 + 4 + 10 * 144 + 10)
+    assert 2 * small["multiply_adds_left"] == small["multiply_adds"]
+    run = "runs/tiny-compressed/1-filters"
+    assert "filters: 2" in Path(run, "config.yaml").read_text()
+    assert main(["eval", "--run", run, "--no-plots", "--device", "numpy", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accuracy"] == small["after"]["test"]["accuracy"]
+
+    def said(filters: str) -> str:
+        assert main([*words, "--set", f"stages.0.filters={filters}"]) == 1
+        return capsys.readouterr().err
+
+    assert "stages.0: filters: no layer matches 'relu_1'" in said("{relu_1: 0.5}")
+    assert "'dense_1' is the last layer with weights" in said("{'*': 0.5}")
+    assert "'a' has 2; a share is above 0" in said("{a: 2}")
+
+
 def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each point is what an evaluation of a network with these weights gives."""
     capsys.readouterr()

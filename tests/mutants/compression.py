@@ -88,6 +88,13 @@ COMPRESSION = (
         ("cli/test_compress.py::test_a_network_becomes_a_small_file",),
     ),
     Mutant(
+        "filters: the weakest are kept",
+        "training/compressed/filters.py",
+        "np.argsort(-sums",
+        "np.argsort(sums",
+        ("training/compressed/test_filters.py::test_it_computes_what_the_whole_does_without_them",),
+    ),
+    Mutant(
         "sharing: the mean of the gradients",
         "backends/reference/sharing.py",
         "    return np.bincount(numbers, gradient.ravel(), count + 1)[1:]",
