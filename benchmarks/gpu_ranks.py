@@ -74,7 +74,8 @@ class Bench:
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self.folder = folder
         self.device: str = given.device
-        self.options = ["--set", "run.threads=1"] if given.device == "cpu" else []
+        cpu = ["--set", "run.threads=1", "--set", "run.tune=false"]
+        self.options = cpu if given.device == "cpu" else []
         self.rounds: int = given.rounds
         self.until = time.monotonic() + given.seconds
         self.part_until = self.until
@@ -198,7 +199,7 @@ def failures(bench: Bench) -> None:
     given += ("--set", f"checkpoint.every_steps={steps // 20}", "--ranks", "2")
     quiet = bench.trained("undisturbed", *given)
     for number, target in ((signal.SIGKILL, 1), (signal.SIGSTOP, 1), (signal.SIGINT, None)):
-        failure(bench, given, f"step {steps // 8}", number, target, quiet)
+        failure(bench, given, f" {steps // 8}/{steps} ", number, target, quiet)
 
 
 def failure(
@@ -279,7 +280,7 @@ def more(bench: Bench) -> None:
         say(f"asynchronous: {(run / 'log.jsonl').read_text().splitlines()[-2][:300]}")
     given = (*LENET, "--set", "train.max_steps=200000", "--set", "train.log_every=500")
     for number in (signal.SIGKILL, signal.SIGSTOP):
-        failure(bench, (*given, "--ranks", "2"), "step 1000", number, 0, None)
+        failure(bench, (*given, "--ranks", "2"), " 1000/200000 ", number, 0, None)
     speed(bench, "run.precision=bf16")
 
 
