@@ -258,8 +258,7 @@ def speed(bench: Bench, *added: str) -> None:
 def explain(bench: Bench) -> None:
     for config in ("digits.yaml", "cifar10-resnet9.yaml"):
         words = [sys.executable, "-m", "dnnstack.cli", "explain", "--config", config, "--measure"]
-        data = ["--data-dir", str(bench.folder / "pictures")] if "cifar" in config else []
-        running = Running([*words, "--device", bench.device, "--ranks", "2", *data])
+        running = Running([*words, "--device", bench.device, "--ranks", "2"])
         if running.ended(bench.left(40)):
             shown = [line for line in running.lines if "NCCL" in line or "nccl" in line]
             say(f"{config}: {len(running.lines)} lines, status {running.process.returncode}")
