@@ -238,8 +238,8 @@ def failure(
 
 
 def rank_of(rank: int) -> int:
-    """The process id of a rank that this program has started."""
-    for pid in those_left():
+    """The process id of a rank that this program has started, not that which watches over it."""
+    for pid in sorted(those_left(), reverse=True):
         told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         if f"PMI_RANK={rank}".encode() in told:
             return pid
