@@ -75,6 +75,16 @@ class Network:
         trained = (parameter.tensor for parameter in self.parameters())
         return (*trained, *(each.tensor for each in self.running_statistics()))
 
+    def doubts(self) -> Iterator[str]:
+        """What is allowed but hardly meant: a softmax that other layers follow."""
+        _, last = _ending(self.layers)
+        for layer in self.every_layer():
+            if isinstance(layer, SoftmaxLayer) and layer is not last:
+                yield (
+                    f"layer '{layer.name}' (softmax) is not the last layer: what follows it sees "
+                    "probabilities, from which it learns slowly; remove it, or move it to the end"
+                )
+
     def initial_values(
         self, seed: int, pictures: FirstPictures | None = None, threads: int = 1
     ) -> dict[Tensor, NDArray[np.float32]]:
