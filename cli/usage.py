@@ -59,7 +59,7 @@ KEYS = {
 """Options that other trainers have, and the ``--set`` that does the same."""
 
 
-class ReaderGone(Exception):  # noqa: N818  # no error of ours or of the user
+class ReaderGone(Exception):
     """The reader of standard output has closed it."""
 
 

@@ -75,7 +75,8 @@ class Start:
         anew = f"to begin it anew: --set init_from.skip={last.rpartition('.')[0]}.*"
         if self.trained is None:
             if last in self.values:
-                yield f"the last layer is taken too, for classes that the file does not name; {anew}"
+                text = "the last layer is taken too, for classes that the file does not name"
+                yield f"{text}; {anew}"
             return
         if not _alike(self.trained.preprocessing, scaling):
             yield (
