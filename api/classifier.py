@@ -26,6 +26,7 @@ from .training.predict import Prediction
 from .training.predict import predict as predictions
 from .training.records.runs import run_of_checkpoint
 from .training.records.trained import Trained, data_folder_of, find_trained
+from .wording import InPython, as_arguments
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,6 +36,7 @@ LOG = logging.getLogger("dnnstack")
 LOG.addHandler(logging.NullHandler())
 
 
+@InPython()
 def load(
     run: str | os.PathLike[str] | None = None,
     *,
@@ -50,7 +52,10 @@ def load(
     """
     file = None if run is None or not os.path.isfile(run) else Path(run)
     name = None if run is None or file is not None else os.fspath(run)
-    notice = LOG.info
+
+    def notice(text: str) -> None:
+        LOG.info(as_arguments(text))
+
     return open_classifier(name, file, Path(runs_dir), device, threads, notice=notice)
 
 
@@ -117,6 +122,7 @@ class Classifier:
         """The device that computes."""
         return self._backend
 
+    @InPython()
     def predict(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
     ) -> NDArray[np.str_]:
@@ -128,6 +134,7 @@ class Classifier:
         found = self.predict_proba(pictures, invert=invert, raw=raw)
         return np.asarray(self.classes_[found.argmax(1)])
 
+    @InPython()
     def predict_proba(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
     ) -> NDArray[np.float32]:
@@ -153,10 +160,12 @@ class Classifier:
             self._forward, paths, top, invert=invert, raw=raw, min_probability=min_probability
         )
 
+    @InPython()
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:
         """The share of right answers, 0 to 1; ``labels``: (N,) names or indices of classes."""
         return self.evaluate(pictures, labels).accuracy
 
+    @InPython()
     def evaluate(
         self,
         pictures: Pictures | None = None,
