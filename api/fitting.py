@@ -33,7 +33,7 @@ from .training.records.runs import LATEST, find_run, latest_run_of
 from .training.records.trained import data_folder_of
 from .training.trainer import train as run_training
 from .training.weights.source import anchored
-from .wording import InPython, as_arguments
+from .wording import as_arguments, in_python
 
 LOG = logging.getLogger("dnnstack")
 LOG.addHandler(logging.NullHandler())
@@ -42,7 +42,7 @@ Overrides: TypeAlias = "Mapping[str, Any] | Sequence[str]"
 _INIT_FROM = (("init_from",), ("init_from", "source"))
 
 
-@InPython()
+@in_python
 def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
     """A config, checked, with every default.
 
@@ -53,7 +53,7 @@ def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
     return _loaded(config, overrides).config
 
 
-@InPython()
+@in_python
 def train(
     config: Config,
     *,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import ContextDecorator
+from collections.abc import Callable
+from functools import wraps
 from re import Match
+from typing import ParamSpec, TypeVar
 
 from .common.errors import DnnstackError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ARGUMENTS = {
     "--checkpoint": "run",
@@ -53,15 +58,18 @@ def as_arguments(text: str) -> str:
     return _FOUND.sub(_replaced, text)
 
 
-class InPython(ContextDecorator):
-    """The messages of the errors that leave the block, or the function, are ``as_arguments``."""
+def in_python(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose errors have messages that are ``as_arguments``."""
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DnnstackError):
+    @wraps(function)
+    def told(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*given, **named)
+        except DnnstackError as error:
             error.args = tuple(as_arguments(str(line)) for line in error.args)
+            raise
+
+    return told
 
 
 def _replaced(found: Match[str]) -> str:

@@ -236,12 +236,14 @@ class Network:
     def classify_graph(self, batch_size: int, preprocessing: Preprocessing) -> Graph:
         """Forward only, on bytes: a batch gathered from a data set that is written each time.
 
-        Results: images, labels, order, step, x, target, scores, probabilities.
+        Results: images, labels, order, step, x, scores, probabilities.
         """
         graph = Graph("classify", batch_size)
         x, _ = self._gather(
             graph, "given", batch_size, 1, preprocessing, "classify.step", "classify.order"
         )
+        # Nobody asks for the labels, so that no backend need bring them.
+        del graph.results["target"]
         self._probabilities(graph, self._forward(graph, x))
         graph.prune()
         return graph
