@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completion, console, options, plugins
+from .sensitivity import show_sensitivity
 from .signals import StopSignals
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     short_help="Make a trained network small: prune, share, code.",
     epilog=options.examples(
         "dnnstack compress --config lenet.yaml",
+        "dnnstack compress --sensitivity",
         "dnnstack compress lenet-2 --config lenet.yaml --set stages.0.train.epochs=1",
         "dnnstack compress --config lenet.yaml --resume runs/lenet-compressed",
         "dnnstack eval --checkpoint runs/lenet-compressed/lenet.dnnz",
@@ -39,9 +41,8 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     "--config",
     "-c",
     "reference",
-    required=True,
     metavar="FILE",
-    shell_complete=completion.files,
+    shell_complete=completion.stages,
     help="YAML file with the stages; a bare name is looked up in this folder, then among those of "
     "the package: lenet-300-100.yaml, lenet.yaml.",
 )
@@ -50,6 +51,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     "overrides",
     multiple=True,
     metavar="KEY.PATH=VALUE",
+    shell_complete=completion.stage_keys,
     help="Change one key of the stages, as in stages.0.train.epochs=2; repeatable.",
 )
 @click.option(
@@ -57,6 +59,12 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     type=options.Named(),
     metavar="FOLDER",
     help="Go on with the compression in this folder.",
+)
+@click.option(
+    "--sensitivity",
+    is_flag=True,
+    help="Compress nothing: measure how accurate the network is on validation with each layer "
+    "pruned to several shares, and cut to 1 to 8 bits.",
 )
 @options.plugin
 @options.json_output("one JSON object at the end")
@@ -67,9 +75,10 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
 def compress(
     run: str | None,
     checkpoint: Path | None,
-    reference: str,
+    reference: str | None,
     overrides: tuple[str, ...],
     resume: Path | None,
+    sensitivity: bool,
     plugin: tuple[Path, ...],
     as_json: bool,
     device: str | None,
@@ -96,11 +105,15 @@ def compress(
 
     if run is not None and checkpoint is not None:
         raise click.UsageError("RUN and --checkpoint cannot be used together")
+    if sensitivity and (reference is not None or overrides or resume is not None):
+        raise click.UsageError("--sensitivity needs no stages: leave out --config, --set, --resume")
+    if not sensitivity and reference is None:
+        raise click.MissingParameter(param_hint="'--config' / '-c'", param_type="option")
     if as_json:
         # Standard output is for the object alone.
         console.set_loudness(quiet=True)
     plugins.load(plugin)
-    loaded = load_stages(reference, overrides)
+    loaded = None if reference is None else load_stages(reference, overrides)
     runs = runs_dir or Path("runs")
     if resume is not None and run is None and checkpoint is None:
         checkpoint = Path(pipeline.read_record(resume).source)
@@ -114,6 +127,9 @@ def compress(
     )
     trained_on = data_folder_of(trained.checkpoint, console.note)
     root = data_folder(trained.config, data_dir, None, trained_on)
+    if loaded is None:
+        show_sensitivity(trained, backend, root, as_json, offline)
+        return 0
     pipeline.stage_configs(trained, loaded.config, runs)
     if resume is not None:
         place = pipeline.find_place(resume, trained, loaded.config)

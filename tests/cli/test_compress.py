@@ -8,12 +8,20 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.select import open_backend
 from dnnstack.cli.main import main
+from dnnstack.datasets import data_root
+from dnnstack.optimizers.pruning import magnitude_mask
+from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.training.compressed.file import read_compressed
+from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.records.trained import find_trained
+from numpy.typing import NDArray
 
 from .conftest import TINY, Run
 
@@ -87,6 +95,44 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     report = json.loads(capsys.readouterr().out)
     assert report["path"] == "runs/tiny-compressed-2/tiny.dnnz"
     assert [stage["name"] for stage in report["stages"]] == ["1-prune", "2-prune", "3-share"]
+
+
+def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each point is what an evaluation of a network with these weights gives."""
+    capsys.readouterr()
+    words = ["compress", "--sensitivity", "--device", "numpy"]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert json.loads(Path("runs/tiny/sensitivity.json").read_text()) == found
+    assert Path("runs/tiny/sensitivity.png").read_bytes().startswith(b"\x89PNG")
+    before = Path("runs/tiny/sensitivity.png").read_bytes()
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^dense_1\.weight +1,440 +(\d+%|all) ", out, re.MULTILINE)
+    assert Path("runs/tiny/sensitivity.png").read_bytes() == before
+
+    trained = find_trained("tiny", None, Path("runs"), lambda text: None)
+    backend = open_backend("numpy")
+    images, index = load_part(trained, "validation", data_root(None, None))
+
+    def checked(point: dict[str, float], weights: NDArray[np.float32]) -> None:
+        arrays = {**trained.checkpoint.arrays, "dense_1.weight": weights}
+        changed = replace(trained, checkpoint=replace(trained.checkpoint, arrays=arrays))
+        want = evaluate(changed, backend, images, index, "validation")
+        assert (point["accuracy"], point["loss"]) == (want.accuracy, want.loss)
+
+    values = trained.checkpoint.arrays["dense_1.weight"]
+    curves = found["parameters"]["dense_1.weight"]
+    kept = next(point for point in curves["kept"] if point["share"] == 0.1)
+    checked(kept, values * magnitude_mask(values, 0.1))
+    few = next(point for point in curves["bits"] if point["bits"] == 2)
+    checked(few, shared_values(*cluster(values, 4)))
+    assert curves["size"] == values.size
+
+    assert main([*words, "--config", "small.yaml"]) == 2
+    assert "--sensitivity needs no stages" in capsys.readouterr().err
+    assert main(["compress"]) == 2
+    assert "Missing option '--config' / '-c'" in capsys.readouterr().err
 
 
 def test_a_kill_loses_nothing(

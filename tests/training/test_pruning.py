@@ -10,7 +10,7 @@ from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.configs import RunConfig
 from dnnstack.optimizers import RULES
-from dnnstack.optimizers.pruning import magnitude_mask
+from dnnstack.optimizers.pruning import magnitude_mask, sensitivity_mask
 from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.records.checkpoint import Checkpoint
 
@@ -128,3 +128,43 @@ def test_a_resume_does_not_prune_anew(tiny: Make, reference: Backend) -> None:
     done = begun(tiny(KEEP), reference, stop_at=3)
     with pytest.raises(CheckpointError, match=r"prune\.keep"):
         resume(tiny(KEEP.replace("0.1", "0.2")), reference, done.run)
+
+
+def test_a_factor_times_the_deviation_of_what_is_left_decides() -> None:
+    values = np.array([[0, -3, 1], [1, 3, 0]], np.float32)
+    deviation = float(np.array([-3, 1, 1, 3], np.float64).std())
+    assert sensitivity_mask(values, 1.1 / deviation).tolist() == [[0, 1, 0], [0, 1, 0]]
+    assert sensitivity_mask(values, 1 / deviation).tolist() == [[0, 1, 1], [1, 1, 0]]
+    # At least the largest is kept; of nothing but zeros the first.
+    assert sensitivity_mask(values, 100).tolist() == [[0, 1, 0], [0, 1, 0]]
+    assert sensitivity_mask(0 * values, 1).sum() == 1
+
+
+def test_weights_are_pruned_by_a_threshold_too(tiny: Make, backend: Backend) -> None:
+    by = "prune={keep: {conv2d_1.weight: 0.5}, sensitivity: {dense_1.weight: 1.2}}"
+    found = go(tiny(by, "train.max_steps=3"), backend)
+    mask = sensitivity_mask(
+        go(tiny("optimizer.lr=1e-30", "train.max_steps=1"), backend).arrays["dense_1.weight"], 1.2
+    )
+    assert 0 < mask.mean() < 0.5
+    np.testing.assert_array_equal(found.arrays["mask/dense_1.weight"], mask)
+    shares = {"conv2d_1.weight": 0.5, "dense_1.weight": float(mask.mean())}
+    assert_pruned(found, shares)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("{}", "expected keep, sensitivity, or both"),
+        ("{sensitivity: {a: 0}}", "'a' has 0; a factor is above 0"),
+        ("{sensitivity: {a: 1}}", "prune.sensitivity: no parameter matches 'a'"),
+        ("{keep: {'dense*': 0.5}, sensitivity: {'*.weight': 1}}", "both in keep and in sensi"),
+    ],
+)
+def test_mistakes_in_how_to_prune_are_told(tiny: Make, wrong: str, said: str) -> None:
+    def built() -> None:
+        config = tiny(f"prune={wrong}")
+        build_network(config, describe_data(config))
+
+    with pytest.raises(ConfigError, match=said):
+        built()

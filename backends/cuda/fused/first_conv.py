@@ -15,7 +15,7 @@ from ....graph.rewrites import replace_ops
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
 from ..libraries.layout import Layout, ceil_div, padded, plain
-from .pattern import LAUNCHES, defines, part, single, united
+from .pattern import LAUNCHES, defines, halves, part, single, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
 FILE = "first_conv.cu"
@@ -39,7 +39,7 @@ def rewrite(graph: Graph) -> Graph:
     for conv in [op for op in ops if isinstance(op, Conv2d) and _small(op)]:
         readers = graph.consumers(conv.y)
         pool = next((op for op in readers if isinstance(op, Pool2d)), None)
-        if pool is None or not _halves(pool) or conv.y in graph.results.values():
+        if pool is None or not halves(pool) or conv.y in graph.results.values():
             continue
         backward = [op for op in readers if op is not pool]
         chain = _gradient_chain(graph, conv, pool, backward) if backward else None
@@ -75,16 +75,6 @@ def _shared_bytes(conv: Conv2d) -> int:
     edge, groups = 2 * conv.window.padding[0], ceil_div(conv.w.shape[0], 4)
     picture = (height + edge) * ((width + edge + 1) // 2 * 2 + 2)
     return 4 * (2 * picture + groups * (16 * ceil_div(conv.window.area, 4) + 4 + 4))
-
-
-def _halves(pool: Pool2d) -> bool:
-    height, width = pool.x.shape[2:]
-    return (
-        pool.kind == "max"
-        and pool.window.kernel == pool.window.stride == (2, 2)
-        and not any(pool.window.padding)
-        and pool.y.shape[2:] == (height // 2, width // 2)
-    )
 
 
 def _gradient_chain(
@@ -134,7 +124,8 @@ def _forward(b: Binder, op: Fused) -> None:
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     y = b.output(pool.y, layout)
     index = b.zeros(layout.size, "uint8")
-    b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout)
+    # Nobody has what they are of.
+    b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout, layout)
     values = _numbers(conv, pool, stored)
     items = rows * columns * ceil_div(channels, 4)
     parts = ceil_div(items, values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
@@ -147,7 +138,7 @@ def _forward(b: Binder, op: Fused) -> None:
 def _backward(b: Binder, op: Fused) -> None:
     conv, pool, filters = part(op, Conv2d), part(op, Pool2d), part(op, Conv2dBackwardFilter)
     mask = part(op, ActivationBackward)
-    index, layout = b.decisions.maxima[conv.y, pool.y]
+    index, layout, _ = b.decisions.maxima[conv.y, pool.y]
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)

@@ -25,7 +25,7 @@ UNASKED = 48 << 10
 MAX_BLOCKS = 4096
 HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
 # What files that work on tensor cores begin with as well.
-TENSOR_CORES = ("mma.cuh",)
+TENSOR_CORES = ("mma.cuh", "spread.cuh")
 # Where files lie: for operations of any kind, and beside the patterns that they are for.
 FOLDERS = ("sources", "fused")
 
