@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .classifier import load as load
     from .common.errors import DnnstackError as DnnstackError
     from .configs import RunConfig as RunConfig
+    from .ensemble import Ensemble as Ensemble
+    from .ensemble import load_ensemble as load_ensemble
     from .fitting import load_config as load_config
     from .fitting import train as train
     from .history import History as History
@@ -32,12 +34,14 @@ _HOMES = {
     "Callback": "callbacks",
     "Classifier": "classifier",
     "DnnstackError": "common.errors",
+    "Ensemble": "ensemble",
     "Evaluation": "training.evaluate",
     "History": "history",
     "Prediction": "training.predict",
     "RunConfig": "configs",
     "load": "classifier",
     "load_config": "fitting",
+    "load_ensemble": "ensemble",
     "load_plugin": "plugins.loading",
     "train": "fitting",
 }

@@ -57,14 +57,14 @@ overrides = click.option(
 )
 
 
-def _all(*options: Decorator) -> Decorator:
+def all_of(*options: Decorator) -> Decorator:
     """All of these options, in this order."""
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 def device(default: str) -> Decorator:
     """``--device`` and ``--threads``; None if not given, which ``default`` describes."""
-    return _all(
+    return all_of(
         click.option(
             "--device",
             type=click.Choice(["auto", "cpu", "numpy", "cuda"]),
@@ -99,7 +99,7 @@ plugin = click.option(
     help="Python file that defines layers, losses and the like; its code runs. Repeatable.",
 )
 
-data_dir = _all(
+data_dir = all_of(
     click.option(
         "--data-dir",
         type=Named(),
@@ -134,7 +134,7 @@ def _either(ctx: click.Context, option: click.Parameter, value: T) -> T:
     return value
 
 
-trained = _all(
+trained = all_of(
     click.option(
         "--run",
         metavar="RUN",

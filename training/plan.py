@@ -12,11 +12,12 @@ from ..common.errors import ConfigError, DatasetError
 from ..common.machine import main_memory
 from ..configs import RunConfig
 from ..configs.schema.run import TrainConfig
-from ..datasets import split_validation, steps_per_epoch
+from ..datasets import steps_per_epoch
 from ..optimizers.groups import RATES
 from ..optimizers.optimizer import EMA, LOOKAHEAD, lookahead_decays
 from ..optimizers.schedules.schedule import Length, training_steps
 from .rate_tables import rate_tables
+from .splits import divide
 
 # Of the rate of a step, while it is computed in float64 and kept in float32.
 _RATE_BYTES = 12
@@ -75,7 +76,7 @@ def make_plan(config: RunConfig, count: int, resuming: bool = False) -> Plan:
     measured.
     """
     data, train, saving = config.data, config.train, config.checkpoint
-    chosen, held = split_validation(count, data.validation, config.seed)
+    chosen, held = divide(config, count)
     if train.patience is not None and len(held) == 0:
         raise ConfigError(
             "train.patience: counts validations, but data.validation is 0; hold samples back for "
