@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .classifier import Classifier as Classifier
     from .classifier import load as load
     from .common.errors import DnnstackError as DnnstackError
+    from .comparing import compare as compare
     from .configs import RunConfig as RunConfig
     from .ensemble import Ensemble as Ensemble
     from .ensemble import load_ensemble as load_ensemble
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .history import History as History
     from .plugins.loading import load_plugin as load_plugin
     from .training.evaluate import Evaluation as Evaluation
+    from .training.groups.comparison import Comparison as Comparison
     from .training.predict import Prediction as Prediction
 
     __version__: str
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "Callback": "callbacks",
     "Classifier": "classifier",
+    "Comparison": "training.groups.comparison",
     "DnnstackError": "common.errors",
     "Ensemble": "ensemble",
     "Evaluation": "training.evaluate",
     "History": "history",
     "Prediction": "training.predict",
     "RunConfig": "configs",
+    "compare": "comparing",
     "load": "classifier",
     "load_config": "fitting",
     "load_ensemble": "ensemble",

@@ -31,26 +31,7 @@ if TYPE_CHECKING:
 @ensembles.option(fitted=True)
 @click.argument("more", nargs=-1, metavar="", shell_complete=completion.members)
 @options.plugin
-@click.option(
-    "--data",
-    "dataset",
-    metavar="NAME",
-    shell_complete=completion.datasets,
-    help="Data set; default: that of training.",
-)
-@click.option(
-    "--split",
-    "part",
-    type=click.Choice(["train", "validation", "test"]),
-    default="test",
-    show_default=True,
-    help="The test set, or one of the two parts into which training divided the training set.",
-)
-@click.option(
-    "--tta",
-    type=click.Choice(["none", "mirror", "mirror+translate"]),
-    help="Test-time augmentation: average over views of each picture; default: the config's.",
-)
+@options.evaluated
 @click.option(
     "--plots-dir",
     type=click.Path(path_type=Path, file_okay=False),

@@ -156,6 +156,31 @@ trained = all_of(
 """Which trained network to use."""
 
 
+evaluated = all_of(
+    click.option(
+        "--data",
+        "dataset",
+        metavar="NAME",
+        shell_complete=completion.datasets,
+        help="Data set; default: that of training.",
+    ),
+    click.option(
+        "--split",
+        "part",
+        type=click.Choice(["train", "validation", "test"]),
+        default="test",
+        show_default=True,
+        help="The test set, or one of the two parts into which training divided the training set.",
+    ),
+    click.option(
+        "--tta",
+        type=click.Choice(["none", "mirror", "mirror+translate"]),
+        help="Test-time augmentation: average over views of each picture; default: the config's.",
+    ),
+)
+"""On which pictures to evaluate a trained network, and in which views."""
+
+
 def loudness() -> list[click.Option]:
     """``--quiet`` and ``--verbose``, which every command has; their callbacks apply them."""
 

@@ -40,7 +40,7 @@ def _members(result: EnsembleEvaluation, width: int) -> list[str]:
         low, high = member.interval
         rows.append(
             (
-                _name(member),
+                name_of(member),
                 f"{weight:.3f}",
                 f"{member.accuracy:.2%}",
                 f"{low:.2%} to {high:.2%}",
@@ -54,7 +54,7 @@ def _members(result: EnsembleEvaluation, width: int) -> list[str]:
     return lines
 
 
-def _name(member: Evaluation) -> str:
+def name_of(member: Evaluation) -> str:
     """The folder of a run and the step of its checkpoint, else the file."""
     path = member.checkpoint
     if path.parent.name != FOLDER:

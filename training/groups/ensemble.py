@@ -166,12 +166,12 @@ def check_members(members: Sequence[Trained]) -> None:
             shapes = [shape_text(each.input_shape) for each in (other, first)]
             raise CheckpointError(
                 f"{other.path}: takes pictures {shapes[0]}, but {first.path} takes {shapes[1]}; "
-                "the networks of an ensemble take the same pictures"
+                "networks that are combined or compared take the same pictures"
             )
         if other.classes != first.classes:
             raise CheckpointError(
                 f"{other.path}: knows other classes than {first.path}, or has them in another "
-                "order; the networks of an ensemble have the same classes"
+                "order; networks that are combined or compared have the same classes"
             )
 
 

@@ -27,15 +27,9 @@ def find_members(
     """
     members: list[Trained] = []
     for reference in _separated(references, runs_dir):
-        file = Path(reference)
-        if file.is_file():
-            members.append(find_trained(None, file, runs_dir, notice))
-            continue
         group = group_at(reference, runs_dir)
-        if group is None:
-            members.append(find_trained(reference, None, runs_dir, notice))
-        else:
-            members += _of_group(group, notice)
+        found = [find_network(reference, runs_dir, notice)] if group is None else []
+        members += found if group is None else _of_group(group, notice)
     paths = [member.path.resolve() for member in members]
     for place, path in enumerate(paths):
         if path in paths[:place]:
@@ -45,6 +39,14 @@ def find_members(
         raise UsageError(f"--ensemble: expected at least two networks, but {found} named")
     check_members(members)
     return members
+
+
+def find_network(reference: str, runs_dir: Path, notice: Callable[[str], None]) -> Trained:
+    """The network of a run or of a checkpoint file. Raises CheckpointError."""
+    file = Path(reference)
+    if file.is_file():
+        return find_trained(None, file, runs_dir, notice)
+    return find_trained(reference, None, runs_dir, notice)
 
 
 def _separated(references: Sequence[str], runs_dir: Path) -> list[str]:
