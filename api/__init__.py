@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from .ensemble import load_ensemble as load_ensemble
     from .fitting import load_config as load_config
     from .fitting import train as train
+    from .grouping import train_group as train_group
     from .history import History as History
     from .plugins.loading import load_plugin as load_plugin
     from .training.evaluate import Evaluation as Evaluation
     from .training.groups.comparison import Comparison as Comparison
+    from .training.groups.statistics import GroupReport as GroupReport
     from .training.predict import Prediction as Prediction
 
     __version__: str
@@ -39,6 +41,7 @@ _HOMES = {
     "DnnstackError": "common.errors",
     "Ensemble": "ensemble",
     "Evaluation": "training.evaluate",
+    "GroupReport": "training.groups.statistics",
     "History": "history",
     "Prediction": "training.predict",
     "RunConfig": "configs",
@@ -48,6 +51,7 @@ _HOMES = {
     "load_ensemble": "ensemble",
     "load_plugin": "plugins.loading",
     "train": "fitting",
+    "train_group": "grouping",
 }
 __all__ = sorted(_HOMES)
 

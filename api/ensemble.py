@@ -88,7 +88,7 @@ class Ensemble(Classifier):
         Of the training set only if all networks divided it in the same way.
         """
         images, index = super().load_part(part, dataset, data_dir, downloads)
-        check_parts(self._members, part, len(images))
+        check_parts(self._members, part, images.labels)
         return images, index
 
     def evaluate_part(

@@ -67,6 +67,13 @@ def members(ctx: click.Context, option: click.Parameter, typed: str) -> list[Com
     return _offered((f"{before}{comma}{name}" for name in names), typed, "file")
 
 
+def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The groups of runs; if none match, any folder."""
+    from ..training.groups.group import list_groups
+
+    return _offered(list_groups(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
+
+
 def sources(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The same runs; if none match, any file, since a file of weights will do as well."""
     found = runs(ctx, option, typed)

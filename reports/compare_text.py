@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..common.printable import paragraph
 from ..training.groups.comparison import Comparison
-from .ensemble_text import WIDTH, name_of
+from .ensemble_text import name_of
+from .evaluate_text import WIDTH
 from .tables import table
 
 # What is commonly called significant.

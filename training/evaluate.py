@@ -218,7 +218,7 @@ def load_part(
         images = load(name, split, root=root, downloads=downloads)
     if part == "test":
         return images, np.arange(len(images), dtype=np.int32)
-    train, validation = divide(config, len(images))
+    train, validation = divide(config, images.labels)
     if part == "train":
         return images, train
     if len(validation) == 0:

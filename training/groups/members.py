@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...common.errors import CheckpointError, DatasetError, UsageError
+from ...datasets.loader import Index
 from ..evaluate import Part
 from ..records.trained import Trained, find_trained
 from ..splits import divide
@@ -27,9 +28,10 @@ def find_members(
     """
     members: list[Trained] = []
     for reference in _separated(references, runs_dir):
-        group = group_at(reference, runs_dir)
-        found = [find_network(reference, runs_dir, notice)] if group is None else []
-        members += found if group is None else _of_group(group, notice)
+        if (group := group_at(reference, runs_dir)) is not None:
+            members += _of_group(group, notice)
+        else:
+            members.append(find_network(reference, runs_dir, notice))
     paths = [member.path.resolve() for member in members]
     for place, path in enumerate(paths):
         if path in paths[:place]:
@@ -71,20 +73,21 @@ def _of_group(group: Path, notice: Callable[[str], None]) -> list[Trained]:
     return [find_trained(str(run), None, group, lambda text: None) for run in finished]
 
 
-def check_parts(members: Sequence[Trained], part: Part, count: int) -> None:
-    """Raise DatasetError if the members divided the training set of ``count`` in different ways.
+def check_parts(members: Sequence[Trained], part: Part, labels: Index) -> None:
+    """Raise DatasetError if the members divided the training set in different ways.
 
     What one member validates on, another one would have been trained on.
     """
     if part == "test":
         return
     first = members[0]
-    own = divide(first.config, count)
+    own = divide(first.config, labels)
     for other in members[1:]:
         same = other.config.data.dataset == first.config.data.dataset
-        if not same or not np.array_equal(own[1], divide(other.config, count)[1]):
+        if not same or not np.array_equal(own[1], divide(other.config, labels)[1]):
             raise DatasetError(
                 f"{other.path}: was trained on other pictures of the training set than "
                 f"{first.path}, which would be judged on pictures that it has learned; use the "
-                "test set, or networks with the same seed, data.validation and data.dataset"
+                "test set, or networks with the same data.dataset, data.validation and "
+                "data.split_seed (default: seed), and without folds"
             )
