@@ -197,10 +197,11 @@ def _backward(b: Binder, op: Fused) -> None:
     blocks = min(n, BACKWARD_PARTS) if tensor is None else _shared_out(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
     sums = b.scratch(slices * stride, "float32")
-    groups = ceil_div((count + 1) // 2, values["WARPS"])
+    # On tensor cores the warps of a block share all filters out.
+    groups = ceil_div((count + 1) // 2, values["WARPS"]) if tensor is None else 1
     kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)
     if tensor is not None:
-        kernel, grid = (TENSOR_FILE, TENSOR_BACKWARD, y.dtype), (blocks, values["SPLIT"])
+        kernel = (TENSOR_FILE, TENSOR_BACKWARD, y.dtype)
     arguments, block = (x, dy, index, y, sums, n), (32 * values["WARPS"],)
     b.kernel(op, kernel, grid, arguments, block=block, defines=defines(values))
     b.slices(op, sums, 0, slices, stride, filters.dw, count * taps)
