@@ -17,7 +17,20 @@ from ..layers.layer import Parameter
 
 T = TypeVar("T")
 MASK = "mask"
+_OF_CHANNELS = ("scale", "shift")
 _NAMED = 12
+
+
+def matches(parameter: Parameter, pattern: str) -> bool:
+    """Whether a pattern, a glob or a name, is about the weights of this parameter.
+
+    A glob is about no factors and offsets of channels, such as those of batch norm, which are named
+    ``weight`` and ``bias`` too: without its factor a whole channel is lost.
+    """
+    name = parameter.tensor.name
+    if parameter.kind in _OF_CHANNELS:
+        return name == pattern
+    return fnmatchcase(name, pattern)
 
 
 @dataclass(frozen=True)
@@ -62,9 +75,9 @@ def cuts(
     return found
 
 
-def is_pruned(tensor: Tensor, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns, globs, matches the name of a parameter."""
-    return any(fnmatchcase(tensor.name, pattern) for pattern in patterns)
+def is_pruned(parameter: Parameter, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns matches a parameter."""
+    return any(matches(parameter, pattern) for pattern in patterns)
 
 
 def settings_of(
@@ -77,8 +90,7 @@ def settings_of(
     found: dict[Tensor, T] = {}
     used = set()
     for parameter in parameters:
-        name = parameter.tensor.name
-        first = next((each for each in settings if fnmatchcase(name, each)), None)
+        first = next((each for each in settings if matches(parameter, each)), None)
         if first is not None:
             used.add(first)
             found[parameter.tensor] = settings[first]

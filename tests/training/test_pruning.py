@@ -9,8 +9,17 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.configs import RunConfig
+from dnnstack.graph.graph import Tensor
+from dnnstack.layers.initializers import Initializer
+from dnnstack.layers.layer import Parameter
 from dnnstack.optimizers import RULES
-from dnnstack.optimizers.pruning import magnitude_mask, sensitivity_mask
+from dnnstack.optimizers.pruning import (
+    is_pruned,
+    magnitude_mask,
+    sensitivity_mask,
+    settings_of,
+)
+from dnnstack.optimizers.sharing import shared_parameter
 from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.records.checkpoint import Checkpoint
 
@@ -116,6 +125,24 @@ def test_a_name_that_nothing_has_is_told(tiny: Make, keep: str) -> None:
     config = tiny(f"prune={{keep: {keep}}}")
     with pytest.raises(ConfigError, match=r"prune\.keep: no parameter matches 'dense_"):
         build_network(config, describe_data(config))
+
+
+def test_patterns_mean_no_factors_of_batch_norm_unless_they_name_them() -> None:
+    kinds = {"conv.weight": "kernel", "conv.bias": "bias", "bn.weight": "scale", "bn.bias": "shift"}
+    zeros = Initializer("zeros")
+    every = [
+        Parameter(Tensor(name, (4,), "float32", "parameter"), kind, zeros, 1, 1)  # type: ignore[arg-type]
+        for name, kind in kinds.items()
+    ]
+    for patterns, meant in (
+        ({"*.weight": 3}, ["conv.weight"]),
+        ({"*": 3}, ["conv.weight", "conv.bias"]),
+        ({"bn.weight": 3, "*.bias": 3}, ["conv.bias", "bn.weight"]),
+    ):
+        named = {tensor.name for tensor in settings_of("prune.keep", patterns, every)}
+        assert named == set(meant)
+        assert [p.tensor.name for p in every if is_pruned(p, list(patterns))] == meant
+        assert [p.tensor.name for p in every if shared_parameter(p, patterns)] == meant
 
 
 @pytest.mark.parametrize("keep", ["{}", "0.5", "{a: 0}", "{a: 1.5}", "{a: x}", "[a]"])
