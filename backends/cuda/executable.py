@@ -98,9 +98,8 @@ class CudaExecutable:
 
     def _bind(self) -> None:
         for name, graph in self.graphs.items():
-            binder = Binder(
-                graph, self._store, self._streams, self._arithmetic, self.tuning.choices
-            )
+            given = (self._store, self._streams, self._arithmetic, self.tuning.choices)
+            binder = Binder(graph, *given, self._beside)
             with _allocating(section=name, batch_size=graph.batch_size):
                 binder.bind()
             self._sections[name] = binder
@@ -108,6 +107,10 @@ class CudaExecutable:
         self._generation = self._store.generation
         self._captured.clear()
         synchronize()
+
+    def _beside(self) -> Stream:
+        """One more stream than those that compute, with the handles of the first."""
+        return replace(self._streams[0], cuda=device().numbered_stream(len(self._streams)))
 
     def _share_workspaces(self) -> None:
         """One workspace a stream, for sections do not run at the same time."""
@@ -147,7 +150,8 @@ class CudaExecutable:
                 for _ in range(steps):
                     feeds.load(section)
                     # One after the other, so that an error belongs to the call that it follows.
-                    _launch(self._sections[section].steps, self._streams)
+                    binder = self._sections[section]
+                    _launch(binder.steps, binder.streams)
                 return
             stream, together = device().stream, self._together(section)
             while steps:
@@ -252,7 +256,7 @@ class CudaExecutable:
                 elif step.on_host:
                     times.append(_host_seconds(step.launch, repeats))
                 else:
-                    stream = self._streams[step.stream].cuda
+                    stream = binder.streams[step.stream].cuda
                     times.append(captured_seconds(step.launch, stream, repeats))
         return times
 
