@@ -86,7 +86,7 @@ class CudaExecutable:
         self._capture = capture
         self._store = Store(cupy())
         self._sections: dict[str, Binder] = {}
-        self._captured: dict[tuple[str, int], Any] = {}
+        self._captured: dict[tuple[str | tuple[str, ...], int], Any] = {}
         self._generation = 0
         self._running: str | None = None
         with device().stream:
@@ -126,6 +126,46 @@ class CudaExecutable:
             self._run(section, steps)
             if wait:
                 synchronize()
+
+    def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
+        """One graph for all of them, and for several steps, where that is possible."""
+        self._running = sections[0]
+        with self._explained():
+            self._run_in_turn(tuple(sections), steps)
+            if wait:
+                synchronize()
+
+    def _run_in_turn(self, sections: tuple[str, ...], steps: int) -> None:
+        with device().stream:
+            if self._generation != self._store.generation:
+                self._bind()
+            binders = [self._sections[section] for section in sections]
+            count, feeds = sum(len(binder.steps) for binder in binders), self._store.feeds
+            on_host = any(binder.has_host_work for binder in binders)
+            if not self._capture or feeds or on_host or count > MOST_LAUNCHES:
+                for section in sections * steps:
+                    self._run(section, 1)
+                return
+            together = TOGETHER if TOGETHER * count <= MOST_LAUNCHES else 1
+            while steps:
+                times = together if steps >= together else 1
+                if (sections, times) not in self._captured:
+                    self._captured[sections, times] = self._record_in_turn(sections, times)
+                self._captured[sections, times].launch(device().stream)
+                steps -= times
+
+    def _record_in_turn(self, sections: tuple[str, ...], times: int) -> Any:
+        """Capture runs of several sections, after one of each on state that is put back."""
+        for binder in (self._sections[section] for section in dict.fromkeys(sections)):
+            with self._restored(binder):
+                _launch(binder.steps)
+        each = [self._sections[section] for section in sections * times]
+        work = (
+            partial(_explained, *launch)
+            for binder in each
+            for launch in launches(binder.steps, binder.overlaps == JOINS)
+        )
+        return captured(work, device().stream)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
