@@ -1,7 +1,8 @@
 """The command ``dnnstack``, and the one place where errors become messages and exit statuses.
 
 0: success. 1: an error that the message explains. 2: wrong usage. 3: trained, but without reaching
-the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP.
+the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP. 141: the reader of standard
+output has closed it, as ``head`` does; SIGPIPE ends most programs then, without a word.
 Anything else is a bug and keeps its traceback.
 """
 
@@ -18,6 +19,7 @@ from click.exceptions import NoArgsIsHelpError
 from ..common.errors import DnnstackError, UsageError
 from ..common.printable import printable
 from . import console, options, usage
+from .compare import compare
 from .compress import compress
 from .config import config
 from .data import data
@@ -31,7 +33,7 @@ from .summary import summary
 from .train import train
 from .weights import weights
 
-_INTERRUPTED = 130
+_INTERRUPTED, _UNREAD = 130, 141
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 """What the system reports of a disk that is full or fails; without a file, of standard output."""
 
@@ -66,7 +68,20 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, evaluate, predict, compress, new, runs, weights, data, summary, explain, config),
+    *(
+        train,
+        evaluate,
+        compare,
+        predict,
+        compress,
+        new,
+        runs,
+        weights,
+        data,
+        summary,
+        explain,
+        config,
+    ),
     doctor,
 ):
     command.params.extend(options.loudness())
@@ -92,6 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
         return status if isinstance(status, int) else 0
+    except usage.ReaderGone:
+        console.drop_output()
+        return _UNREAD
     except NoArgsIsHelpError as error:
         console.help_text(error.format_message())
         return 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import completion, console, options, plugins
+from . import completion, console, ensembles, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -25,6 +25,8 @@ _UNREADABLE, _NOT_SURE = 1, 3
     epilog=options.examples(
         "dnnstack predict 5.png",
         "dnnstack predict --run lenet scans/ '2024-*/**/*.jpg'",
+        "dnnstack predict --short scans/",
+        "dnnstack predict --ensemble lenet,lenet-2 5.png",
         "dnnstack predict --json photo.jpg --save-input seen",
         "find . -name '*.png' | dnnstack predict --csv - > answers.csv",
     ),
@@ -33,6 +35,7 @@ _UNREADABLE, _NOT_SURE = 1, 3
     "paths", nargs=-1, required=True, metavar="PATH...", shell_complete=completion.files
 )
 @options.trained
+@ensembles.option(fitted=False)
 @options.plugin
 @click.option(
     "--top",
@@ -65,6 +68,9 @@ _UNREADABLE, _NOT_SURE = 1, 3
     metavar="FOLDER",
     help="Write what the network saw of each picture as a PNG into this folder.",
 )
+@click.option(
+    "--short", is_flag=True, help="Print a line for each picture: its likeliest class, no chart."
+)
 @options.json_output("JSON Lines: one object for each picture")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, then a row per picture.")
 @options.device("auto")
@@ -74,12 +80,16 @@ def predict(
     run: str | None,
     checkpoint: Path | None,
     runs_dir: Path | None,
+    ensemble: tuple[str, ...],
+    combine: str | None,
+    weights: str | None,
     plugin: tuple[Path, ...],
     top: int | None,
     min_probability: float | None,
     invert: bool | None,
     raw: bool,
     inputs: Path | None,
+    short: bool,
     as_json: bool,
     as_csv: bool,
     device: Device | None,
@@ -94,22 +104,22 @@ def predict(
     picture cannot be read, an error names it, the others are still classified, and the exit status
     is 1.
     """
-    from ..classifier import open_classifier
     from ..common.errors import DatasetError, UsageError
-    from ..common.printable import printable
+    from ..common.printable import paragraph, printable
     from ..datasets import find_pictures
-    from ..reports.predict_text import WIDTH, as_colours, csv_row, wanted
+    from ..reports.predict_text import WIDTH, as_colours, csv_row, headline, wanted
     from ..training.predict import COLUMNS, InputFolder
 
-    if as_json and as_csv:
-        raise UsageError("--json and --csv cannot be used together")
+    chosen = {"--short": short, "--json": as_json, "--csv": as_csv}
+    if sum(chosen.values()) > 1:
+        together = " and ".join(option for option, given in chosen.items() if given)
+        raise UsageError(f"{together} cannot be used together")
     plugins.load(plugin)
     notes = console.HeldNotes()
     with notes.told_on_error():
-        model = open_classifier(
-            run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
-            notes,
-        )  # fmt: skip
+        model = ensembles.opened(
+            ensemble, combine, weights, run, checkpoint, runs_dir, device, threads, no_graph, notes
+        )
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)
@@ -118,7 +128,7 @@ def predict(
     if as_csv:
         write(csv_row(COLUMNS))
     as_text = not (as_json or as_csv)
-    colours = as_text and _has_blocks() and console.has_true_colours(sys.stdout)
+    colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
     status = 0
     found = find_pictures(_names(paths))
     answers = model.predict_each(
@@ -132,7 +142,9 @@ def predict(
         notes.tell()
         if min_probability is not None and not answer.sure:
             status = status or _NOT_SURE
-        if colours:
+        if short:
+            console.say(paragraph([headline(answer, printable(answer.path))]))
+        elif colours:
             parts = as_colours(answer, printable(answer.path), best_first, console.width() or WIDTH)
             console.say(*(console.Coloured(text) if ours else text for text, ours in parts))
         else:

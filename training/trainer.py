@@ -171,8 +171,10 @@ def _set_up(
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
-    plan = make_plan(config, len(data), resuming=resume is not None)
+    plan = make_plan(config, len(data), resume is not None, data.labels)
     for text in plan.notices:
+        heard.notice(text)
+    for text in network.doubts():
         heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         which = "freeze" if config.freeze else "optimizer.groups"
