@@ -143,8 +143,10 @@ class CudaExecutable:
             count, feeds = sum(len(binder.steps) for binder in binders), self._store.feeds
             on_host = any(binder.has_host_work for binder in binders)
             if not self._capture or feeds or on_host or count > MOST_LAUNCHES:
-                for section in sections * steps:
-                    self._run(section, 1)
+                # Of a section that is repeated, a graph may hold several runs.
+                alike = [(name, len([*group])) for name, group in groupby(sections)]
+                for section, count in alike * steps:
+                    self._run(section, count)
                 return
             together = TOGETHER if TOGETHER * count <= MOST_LAUNCHES else 1
             while steps:

@@ -82,7 +82,7 @@ def test_sections_in_turn_are_one_graph(bound, sections, monkeypatch):
     fed, _ = bound(sections("lenet"), capture=True, streamed=True)
     monkeypatch.setattr(fed, "_run", lambda section, steps: alone.append((section, steps)))
     fed.run_in_turn(turn, 2)
-    assert alone == [(name, 1) for name in turn * 2]
+    assert alone == [("train", 2), ("evaluate", 1)] * 2
 
 
 def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
