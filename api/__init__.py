@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from .classifier import Classifier as Classifier
     from .classifier import load as load
     from .common.errors import DnnstackError as DnnstackError
+    from .comparing import compare as compare
     from .configs import RunConfig as RunConfig
+    from .ensemble import Ensemble as Ensemble
+    from .ensemble import load_ensemble as load_ensemble
     from .fitting import load_config as load_config
     from .fitting import train as train
+    from .grouping import train_group as train_group
     from .history import History as History
     from .plugins.loading import load_plugin as load_plugin
     from .training.evaluate import Evaluation as Evaluation
+    from .training.groups.comparison import Comparison as Comparison
+    from .training.groups.statistics import GroupReport as GroupReport
     from .training.predict import Prediction as Prediction
 
     __version__: str
@@ -31,15 +37,21 @@ if TYPE_CHECKING:
 _HOMES = {
     "Callback": "callbacks",
     "Classifier": "classifier",
+    "Comparison": "training.groups.comparison",
     "DnnstackError": "common.errors",
+    "Ensemble": "ensemble",
     "Evaluation": "training.evaluate",
+    "GroupReport": "training.groups.statistics",
     "History": "history",
     "Prediction": "training.predict",
     "RunConfig": "configs",
+    "compare": "comparing",
     "load": "classifier",
     "load_config": "fitting",
+    "load_ensemble": "ensemble",
     "load_plugin": "plugins.loading",
     "train": "fitting",
+    "train_group": "grouping",
 }
 __all__ = sorted(_HOMES)
 

@@ -50,7 +50,7 @@ def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
     by dotted key, ``{"optimizer.lr": 0.05}``, or the texts of ``--set``. ``model_dump()`` of the
     result is a dict to change and to give to ``train``. Raises ConfigError with every problem.
     """
-    return _loaded(config, overrides).config
+    return read_config(config, overrides).config
 
 
 @in_python
@@ -82,8 +82,8 @@ def train(
         "run.dir": None if runs_dir is None else os.fspath(runs_dir),
     }
     given = {key: value for key, value in flags.items() if value is not None}
-    loaded = _loaded(config, [*_assignments(overrides), *_assignments(given)])
-    told = _print if verbose else LOG.info
+    loaded = read_config(config, [*assignments(overrides), *assignments(given)])
+    told = print_text if verbose else LOG.info
 
     def say(text: str) -> None:
         told(as_arguments(text))
@@ -91,8 +91,8 @@ def train(
     backend = open_device(loaded, resume is not False, True, say)
     wanted = LATEST if resume is True else os.fspath(resume) if resume else None
     resumed = find_resume(wanted, loaded, say)
-    heard = Told(as_callbacks(callbacks), say, _print if verbose else None)
-    with _interrupts() as interrupted:
+    heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)
+    with interrupts() as interrupted:
         try:
             done = fit(
                 loaded,
@@ -109,7 +109,7 @@ def train(
             raise
     draw_curves(done.run, say)
     if verbose:
-        _print(summary(done))
+        print_text(summary(done))
     history = History.of(done)
     heard.ended(history)
     if interrupted.is_set():
@@ -192,8 +192,8 @@ def fit(
         )
 
 
-def _loaded(config: Config, overrides: Overrides) -> LoadedConfig:
-    changes = _assignments(overrides)
+def read_config(config: Config, overrides: Overrides) -> LoadedConfig:
+    changes = assignments(overrides)
     if isinstance(config, RunConfig):
         config = config.model_dump()
     if isinstance(config, Mapping):
@@ -201,7 +201,7 @@ def _loaded(config: Config, overrides: Overrides) -> LoadedConfig:
     return load_file(config if isinstance(config, str) else os.fspath(config), changes)
 
 
-def _assignments(overrides: Overrides) -> list[str]:
+def assignments(overrides: Overrides) -> list[str]:
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [f"{key}={json.dumps(value, default=_plain)}" for key, value in overrides.items()]
@@ -213,7 +213,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _interrupts() -> Iterator[threading.Event]:
+def interrupts() -> Iterator[threading.Event]:
     """Inside the block the first Ctrl-C only sets the event, and the second raises as usual.
 
     Nothing is changed outside the main thread, or where the program has a handler of its own, as an
@@ -236,6 +236,6 @@ def _interrupts() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _print(text: str) -> None:
+def print_text(text: str) -> None:
     """Print lines whose foreign parts are printable already, or are made so."""
     print(printable_lines(text))  # noqa: T201

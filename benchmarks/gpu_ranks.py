@@ -74,7 +74,8 @@ class Bench:
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self.folder = folder
         self.device: str = given.device
-        self.options = ["--set", "run.threads=1"] if given.device == "cpu" else []
+        cpu = ["--set", "run.threads=1", "--set", "run.tune=false"]
+        self.options = cpu if given.device == "cpu" else []
         self.rounds: int = given.rounds
         self.until = time.monotonic() + given.seconds
         self.part_until = self.until
@@ -198,7 +199,7 @@ def failures(bench: Bench) -> None:
     given += ("--set", f"checkpoint.every_steps={steps // 20}", "--ranks", "2")
     quiet = bench.trained("undisturbed", *given)
     for number, target in ((signal.SIGKILL, 1), (signal.SIGSTOP, 1), (signal.SIGINT, None)):
-        failure(bench, given, f"step {steps // 8}", number, target, quiet)
+        failure(bench, given, f" {steps // 8}/{steps} ", number, target, quiet)
 
 
 def failure(
@@ -237,8 +238,8 @@ def failure(
 
 
 def rank_of(rank: int) -> int:
-    """The process id of a rank that this program has started."""
-    for pid in those_left():
+    """The process id of a rank that this program has started, not that which watches over it."""
+    for pid in sorted(those_left(), reverse=True):
         told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         if f"PMI_RANK={rank}".encode() in told:
             return pid
@@ -257,8 +258,7 @@ def speed(bench: Bench, *added: str) -> None:
 def explain(bench: Bench) -> None:
     for config in ("digits.yaml", "cifar10-resnet9.yaml"):
         words = [sys.executable, "-m", "dnnstack.cli", "explain", "--config", config, "--measure"]
-        data = ["--data-dir", str(bench.folder / "pictures")] if "cifar" in config else []
-        running = Running([*words, "--device", bench.device, "--ranks", "2", *data])
+        running = Running([*words, "--device", bench.device, "--ranks", "2"])
         if running.ended(bench.left(40)):
             shown = [line for line in running.lines if "NCCL" in line or "nccl" in line]
             say(f"{config}: {len(running.lines)} lines, status {running.process.returncode}")
@@ -279,7 +279,7 @@ def more(bench: Bench) -> None:
         say(f"asynchronous: {(run / 'log.jsonl').read_text().splitlines()[-2][:300]}")
     given = (*LENET, "--set", "train.max_steps=200000", "--set", "train.log_every=500")
     for number in (signal.SIGKILL, signal.SIGSTOP):
-        failure(bench, (*given, "--ranks", "2"), "step 1000", number, 0, None)
+        failure(bench, (*given, "--ranks", "2"), " 1000/200000 ", number, 0, None)
     speed(bench, "run.precision=bf16")
 
 

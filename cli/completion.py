@@ -57,6 +57,24 @@ def runs(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
     return _offered(names, typed, "dir")
 
 
+def members(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The runs and groups behind the last comma; if none match, any file."""
+    from ..training.groups.group import list_groups
+
+    before, comma, last = typed.rpartition(",")
+    found = [item for item in runs(ctx, option, last) if item.type == "plain"]
+    names = [str(item.value) for item in found]
+    names += list_groups(ctx.params.get("runs_dir") or Path("runs"))
+    return _offered((f"{before}{comma}{name}" for name in names), typed, "file")
+
+
+def groups(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The groups of runs; if none match, any folder."""
+    from ..training.groups.group import list_groups
+
+    return _offered(list_groups(ctx.params.get("runs_dir") or Path("runs")), typed, "dir")
+
+
 def sources(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
     """The same runs; if none match, any file, since a file of weights will do as well."""
     found = runs(ctx, option, typed)

@@ -14,7 +14,9 @@ from .sensitivity import show_sensitivity
 from .signals import StopSignals
 
 if TYPE_CHECKING:
+    from ..training.compressed.file import Compressed
     from ..training.listener import Listener
+    from ..training.records.trained import Trained
 
 _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
 
@@ -100,7 +102,7 @@ def compress(
     from ..reports.compress_report import CompressedReport
     from ..training.assemble import data_folder
     from ..training.compressed import pipeline
-    from ..training.records.trained import data_folder_of, find_trained
+    from ..training.records.trained import Trained, data_folder_of, find_trained
     from . import downloading, progress
 
     if run is not None and checkpoint is not None:
@@ -161,8 +163,30 @@ def compress(
     if done.compressed is None:
         progress.say(f"stopped; go on with --resume {console.clean((str(done.folder),))}")
         return stop.exit_status
-    report = CompressedReport(done.compressed, done.record, loaded.config.paper)
+    network = Trained.of(done.compressed.checkpoint).network
+    report = CompressedReport(
+        done.compressed, network, done.record, loaded.config.paper, trained.network
+    )
     console.say(json.dumps(report.to_json(), indent=1) if as_json else report.as_text())
     if not as_json:
         console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")
+    _draw(trained, done.compressed, done.folder, as_json)
     return stop.exit_status
+
+
+def _draw(trained: Trained, small: Compressed, folder: Path, as_json: bool) -> None:
+    """Draw weights and mask and print their names, with JSON on stderr; a failure is only noted."""
+    from ..common.errors import DatasetError
+    from ..reports.compress_plots import draw_plots
+
+    try:
+        paths = draw_plots(trained.checkpoint.learned(), small.checkpoint.learned(), folder)
+    except (OSError, ImportError, DatasetError) as error:
+        reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        console.note(f"the pictures were not drawn: {reason}")
+        return
+    for path in paths:
+        if as_json:
+            console.note(f"drawn: {path}")
+        else:
+            console.say(f"drawn     {console.clean((str(path),))}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import completion, console, options, plugins
+from . import completion, console, ensembles, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -22,37 +22,22 @@ if TYPE_CHECKING:
     epilog=options.examples(
         "dnnstack eval",
         "dnnstack eval --run lenet-2 --split validation",
+        "dnnstack eval --ensemble lenet,lenet-2,lenet-3 --weights validation",
         "dnnstack eval --data mnist --data-dir ~/data",
         "dnnstack eval --checkpoint runs/lenet/checkpoints/step-8590.safetensors --json",
     ),
 )
 @options.trained
+@ensembles.option(fitted=True)
+@click.argument("more", nargs=-1, metavar="", shell_complete=completion.members)
 @options.plugin
-@click.option(
-    "--data",
-    "dataset",
-    metavar="NAME",
-    shell_complete=completion.datasets,
-    help="Data set; default: that of training.",
-)
-@click.option(
-    "--split",
-    "part",
-    type=click.Choice(["train", "validation", "test"]),
-    default="test",
-    show_default=True,
-    help="The test set, or one of the two parts into which training divided the training set.",
-)
-@click.option(
-    "--tta",
-    type=click.Choice(["none", "mirror", "mirror+translate"]),
-    help="Test-time augmentation: average over views of each picture; default: the config's.",
-)
+@options.evaluated
 @click.option(
     "--plots-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Folder for confusion.png and errors.png; default: eval-SPLIT in the run's folder.",
+    help="Folder for confusion.png and errors.png; default: eval-SPLIT in the run's folder, and "
+    "none for an ensemble.",
 )
 @click.option("--no-plots", is_flag=True, help="Do not draw confusion.png and errors.png.")
 @options.json_output("one JSON object")
@@ -63,6 +48,10 @@ def evaluate(
     run: str | None,
     checkpoint: Path | None,
     runs_dir: Path | None,
+    ensemble: tuple[str, ...],
+    combine: str | None,
+    weights: str | None,
+    more: tuple[str, ...],
     plugin: tuple[Path, ...],
     dataset: str | None,
     part: Part,
@@ -81,27 +70,37 @@ def evaluate(
     Every picture of the split counts once. Only a checkpoint is needed: without --run and
     --checkpoint, the best one of the latest run. The confusion matrix and the worst mistakes are
     also drawn, into the run's folder.
+
+    With --ensemble the answers of several networks are combined, and the gain over one of them is
+    shown; further names may follow: --ensemble lenet lenet-2 lenet-3.
     """
     import json
 
-    from ..classifier import open_classifier
-    from ..reports.evaluate_text import WIDTH, as_text
+    from ..reports.ensemble_text import text_of
+    from ..reports.evaluate_text import WIDTH
     from . import downloading
 
+    if more and not ensemble:
+        ctx, plural = click.get_current_context(), "s" * (len(more) > 1)
+        raise click.UsageError(f"Got unexpected extra argument{plural} ({' '.join(more)})", ctx)
     plugins.load(plugin)
-    model = open_classifier(
-        run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
-        console.note,
-    )  # fmt: skip
-    images, index = model.load_part(part, dataset, data_dir, downloading.policy(offline))
-    with console.bar(len(index), "images") as advance:
+    model = ensembles.opened(
+        (*ensemble, *more), combine, weights, run, checkpoint, runs_dir, device, threads, no_graph
+    )
+    downloads = downloading.policy(offline)
+    count = ensembles.fitted(model, weights, data_dir, downloads, tta)
+    images, index = model.load_part(part, dataset, data_dir, downloads)
+    with console.bar(len(index) * count, "images") as advance:
         result = model.evaluate_part(images, index, part, advance, tta)
     if as_json:
         console.say(json.dumps(result.to_json()))
     else:
-        console.tell(as_text(result, console.width() or WIDTH))
+        console.tell(text_of(result, console.width() or WIDTH))
     if not no_plots:
-        _draw(result, images, plots_dir or _plots_dir(model.trained, result), as_json)
+        # The folder of one of its networks is not that of an ensemble.
+        own = None if ensemble else _plots_dir(model.trained, result)
+        if plots_dir or not ensemble:
+            _draw(result, images, plots_dir or own, as_json)
 
 
 def _plots_dir(trained: Trained, result: Evaluation) -> Path | None:

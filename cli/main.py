@@ -19,6 +19,7 @@ from click.exceptions import NoArgsIsHelpError
 from ..common.errors import DnnstackError, UsageError
 from ..common.printable import printable
 from . import console, options, usage
+from .compare import compare
 from .compress import compress
 from .config import config
 from .data import data
@@ -67,7 +68,20 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(train, evaluate, predict, compress, new, runs, weights, data, summary, explain, config),
+    *(
+        train,
+        evaluate,
+        compare,
+        predict,
+        compress,
+        new,
+        runs,
+        weights,
+        data,
+        summary,
+        explain,
+        config,
+    ),
     doctor,
 ):
     command.params.extend(options.loudness())

@@ -57,14 +57,14 @@ overrides = click.option(
 )
 
 
-def _all(*options: Decorator) -> Decorator:
+def all_of(*options: Decorator) -> Decorator:
     """All of these options, in this order."""
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 def device(default: str) -> Decorator:
     """``--device`` and ``--threads``; None if not given, which ``default`` describes."""
-    return _all(
+    return all_of(
         click.option(
             "--device",
             type=click.Choice(["auto", "cpu", "numpy", "cuda"]),
@@ -99,7 +99,7 @@ plugin = click.option(
     help="Python file that defines layers, losses and the like; its code runs. Repeatable.",
 )
 
-data_dir = _all(
+data_dir = all_of(
     click.option(
         "--data-dir",
         type=Named(),
@@ -134,7 +134,7 @@ def _either(ctx: click.Context, option: click.Parameter, value: T) -> T:
     return value
 
 
-trained = _all(
+trained = all_of(
     click.option(
         "--run",
         metavar="RUN",
@@ -154,6 +154,31 @@ trained = _all(
     runs_dir("runs"),
 )
 """Which trained network to use."""
+
+
+evaluated = all_of(
+    click.option(
+        "--data",
+        "dataset",
+        metavar="NAME",
+        shell_complete=completion.datasets,
+        help="Data set; default: that of training.",
+    ),
+    click.option(
+        "--split",
+        "part",
+        type=click.Choice(["train", "validation", "test"]),
+        default="test",
+        show_default=True,
+        help="The test set, or one of the two parts into which training divided the training set.",
+    ),
+    click.option(
+        "--tta",
+        type=click.Choice(["none", "mirror", "mirror+translate"]),
+        help="Test-time augmentation: average over views of each picture; default: the config's.",
+    ),
+)
+"""On which pictures to evaluate a trained network, and in which views."""
 
 
 def loudness() -> list[click.Option]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import completion, console, options, plugins
+from . import completion, console, ensembles, options, plugins
 
 if TYPE_CHECKING:
     from ..backends.select import Device
@@ -26,6 +26,7 @@ _UNREADABLE, _NOT_SURE = 1, 3
         "dnnstack predict 5.png",
         "dnnstack predict --run lenet scans/ '2024-*/**/*.jpg'",
         "dnnstack predict --short scans/",
+        "dnnstack predict --ensemble lenet,lenet-2 5.png",
         "dnnstack predict --json photo.jpg --save-input seen",
         "find . -name '*.png' | dnnstack predict --csv - > answers.csv",
     ),
@@ -34,6 +35,7 @@ _UNREADABLE, _NOT_SURE = 1, 3
     "paths", nargs=-1, required=True, metavar="PATH...", shell_complete=completion.files
 )
 @options.trained
+@ensembles.option(fitted=False)
 @options.plugin
 @click.option(
     "--top",
@@ -78,6 +80,9 @@ def predict(
     run: str | None,
     checkpoint: Path | None,
     runs_dir: Path | None,
+    ensemble: tuple[str, ...],
+    combine: str | None,
+    weights: str | None,
     plugin: tuple[Path, ...],
     top: int | None,
     min_probability: float | None,
@@ -99,7 +104,6 @@ def predict(
     picture cannot be read, an error names it, the others are still classified, and the exit status
     is 1.
     """
-    from ..classifier import open_classifier
     from ..common.errors import DatasetError, UsageError
     from ..common.printable import paragraph, printable
     from ..datasets import find_pictures
@@ -113,10 +117,9 @@ def predict(
     plugins.load(plugin)
     notes = console.HeldNotes()
     with notes.told_on_error():
-        model = open_classifier(
-            run, checkpoint, runs_dir or Path("runs"), device or "auto", threads, not no_graph,
-            notes,
-        )  # fmt: skip
+        model = ensembles.opened(
+            ensemble, combine, weights, run, checkpoint, runs_dir, device, threads, no_graph, notes
+        )
     folder = None if inputs is None else InputFolder(inputs)
     count = (top or 3) if as_json or as_csv else wanted(len(model.classes_), top)
     best_first = top is not None or count < len(model.classes_)

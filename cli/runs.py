@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 
 import click
 
-from . import console, options
+from . import completion, console, options
 
 
 @click.command(
@@ -16,33 +16,66 @@ from . import console, options
         "dnnstack runs",
         "dnnstack runs --runs-dir ~/experiments",
         "dnnstack runs --json",
+        "dnnstack runs --group lenet-seeds",
     )
 )
 @options.runs_dir("runs")
-@options.json_output("a list of objects, one for each run")
-def runs(runs_dir: Path | None, as_json: bool) -> int:
+@click.option(
+    "--group",
+    "--sweep",
+    "group",
+    metavar="NAME",
+    shell_complete=completion.groups,
+    help="List the runs of this group (seeds, folds or a sweep) with mean, deviation, minimum and "
+    "maximum.",
+)
+@options.json_output("a list of objects, one for each run; with --group one object")
+def runs(runs_dir: Path | None, group: str | None, as_json: bool) -> int:
     """List runs: state, best accuracy, steps, time.
 
     A run is running, finished, interrupted (by a signal, after saving), failed (its log says why),
     or died (its process ended without a message). The last three can be continued with dnnstack
     train --resume. Accuracy is that of the best validation; time is that of training alone. If the
     records of a run cannot be read, an error names them, the others are still listed, and the exit
-    status is 1.
+    status is 1. Groups of runs follow in a table of their own.
     """
     from ..common.printable import printable
+    from ..reports.group_text import groups_text
     from ..reports.runs_report import as_text, report_runs
+    from ..training.groups.group import list_groups
+    from ..training.groups.statistics import report_group
 
     folder = runs_dir or Path("runs")
+    if group is not None:
+        _tell_group(group, folder, as_json)
+        return 0
     faults: list[str] = []
     reports = report_runs(folder, faults.append)
     for fault in faults:
         console.error(fault)
     if as_json:
         console.say(json.dumps([one.to_json() for one in reports]))
-    elif reports or faults:
-        console.tell(as_text(reports, get_terminal_size().columns))
-    else:
+        return 1 if faults else 0
+    width = get_terminal_size().columns
+    names = list_groups(folder)
+    if reports or faults:
+        console.tell(as_text(reports, width), *["\n"] * bool(names))
+    if names:
+        console.tell(groups_text([report_group(folder / name) for name in names], width))
+    elif not (reports or faults):
         console.tell(
             f"no run in {printable(folder)} yet; dnnstack train --config digits.yaml creates one"
         )
     return 1 if faults else 0
+
+
+def _tell_group(name: str, folder: Path, as_json: bool) -> None:
+    from ..reports.group_text import as_text
+    from ..training.groups.group import find_group
+    from ..training.groups.statistics import report_group
+
+    report = report_group(find_group(name, folder))
+    if as_json:
+        console.say(json.dumps(report.to_json()))
+    else:
+        console.tell(as_text(report, get_terminal_size().columns))

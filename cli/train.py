@@ -12,7 +12,7 @@ import click
 
 from ..common.machine_load import Others, Watch
 from ..common.printable import printable
-from . import completion, console, options, plugins
+from . import completion, console, many, options, plugins
 from . import ranks as several
 from .signals import StopSignals
 
@@ -29,6 +29,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
         "dnnstack train --config lenet.yaml --resume",
         "dnnstack train --config lenet.yaml --set train.epochs=20 --resume runs/lenet",
         "dnnstack train --config mine.yaml --init-from runs/lenet",
+        "dnnstack train --config lenet.yaml --seeds 5",
     )
 )
 @options.config()
@@ -51,6 +52,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     help="Begin with the weights of this run, or of this .safetensors file, as far as they fit by "
     "name and shape; see docs/finetuning.md.",
 )
+@many.option
 @options.device("run.device of the config")
 @several.option
 @click.option(
@@ -69,6 +71,9 @@ def train(
     plugin: tuple[Path, ...],
     resume: str | None,
     init_from: Path | None,
+    seeds: int | None,
+    folds: int | None,
+    stratified: bool,
     device: str | None,
     threads: int | None,
     ranks: int | None,
@@ -85,6 +90,9 @@ def train(
     training after the current step, and it saves; the exit status is then 130, 143 or 129. A second
     Ctrl-C ends it at once. The exit status is 3 if the config has a goal and training did not reach
     it.
+
+    With --seeds and --folds several runs are trained, in the folder of a group, runs/NAME-seeds or
+    runs/NAME-folds; --resume goes on with the run that was interrupted, and then with the others.
     """
     from ..common.errors import Interrupted
     from ..common.text import versions_text
@@ -96,6 +104,7 @@ def train(
     from ..training.interrupt import NOTHING_SAVED
     from . import downloading, progress
 
+    wanted = many.planned(seeds, folds, stratified, ranks)
     team = several.joined(ranks, asynchronous)
     others = Others()
     if resume is not None and init_from is not None:
@@ -117,6 +126,13 @@ def train(
     where, later = ([*each, *["--offline"] * offline] for each in (where, later))
     where += [] if ranks is None else ["--ranks", str(ranks)]
     where += ["--async"] * asynchronous
+    if wanted is not None:
+        words = [f"--{wanted.kind}", str(wanted.count), *["--stratified"] * wanted.stratified]
+        return many.train(
+            wanted, reference, (*overrides, *flags), plugin, resume, no_graph, data_dir, offline,
+            "" if console.is_quiet() else _ENDING,
+            lambda path: _again([*code, *where, *words], reference, overrides, flags, path),
+        )  # fmt: skip
     if team is not None and team.rank:
         changes = (*overrides, *flags)
         return several.follow(team, reference, changes, plugin, no_graph, data_dir, offline)

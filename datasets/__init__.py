@@ -8,6 +8,7 @@ from .loader import (
     balanced_order,
     epoch_order,
     evaluation_order,
+    split_fold,
     split_validation,
     steps_per_epoch,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "names",
     "read_picture",
     "source_of",
+    "split_fold",
     "split_validation",
     "steps_per_epoch",
 ]

@@ -39,6 +39,23 @@ def split_validation(count: int, validation: int | float, seed: int) -> tuple[In
     return np.sort(rest).astype(np.int32), np.sort(chosen).astype(np.int32)
 
 
+def split_fold(
+    count: int, folds: int, fold: int, seed: int, labels: Index | None = None
+) -> tuple[Index, Index]:
+    """range(count) without one of ``folds`` parts, and that part, 0 to folds - 1: ascending int32.
+
+    The parts are disjoint, hold every sample, and differ in size by at most one; with ``labels``,
+    (count,), also in the number of samples of each class. They depend on the seed, but not on which
+    of them is asked for: a permutation is dealt out in turn, sorted by class first for ``labels``.
+    """
+    order = permutation(key(seed, "folds"), 0, count)
+    if labels is not None:
+        order = order[np.argsort(labels[order], kind="stable")]
+    held = np.zeros(count, np.bool_)
+    held[order[fold::folds]] = True
+    return np.flatnonzero(~held).astype(np.int32), np.flatnonzero(held).astype(np.int32)
+
+
 def steps_per_epoch(count: int, batch_size: int) -> int:
     """The number of full batches in ``count`` samples; DatasetError if there is none."""
     steps = count // batch_size

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..configs import RunConfig
-from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of, split_validation
+from ..datasets import DataFile, DatasetInfo, Downloads, ImageSet, source_of
 from ..graph.augmentations import Augmentation
 from ..training.assemble import data_files, describe_data, load_data, preprocessing
 from ..training.augmentation import augmentations
 from ..training.pixel_statistics import mean_and_deviation
 from ..training.preprocessing import Preprocessing
+from ..training.splits import divide
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def report(config: RunConfig, root: Path, downloads: Downloads | None = None) ->
     augment = augmentations(config, info.shape)
     images = load_data(config, "train", root, downloads)
     test = load_data(config, "test", root, downloads)
-    train, validation = split_validation(len(images), config.data.validation, config.seed)
+    train, validation = divide(config, images.labels)
     classes = len(info.classes)
     pixels = mean_and_deviation(images.images, train)
     mean, std = pixels

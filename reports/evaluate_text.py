@@ -30,20 +30,22 @@ def as_text(result: Evaluation, width: int = WIDTH) -> str:
     ranks = [f"{k}: {right / result.count:.2%}" for k, right in top.items()]
     spans = [f"{k}: {_span(wilson(right, result.count))}" for k, right in top.items()]
     lines = [
-        f"{result.checkpoint}",
+        result.title,
         f"on {result.dataset}, split {result.part}: {result.count} pictures",
         "",
         f"accuracy  {result.accuracy:.2%}  ({result.correct} right, "
         f"{result.count - result.correct} wrong)",
         f"          {_span(result.interval)}  (95% confidence interval)",
     ]
-    if result.tta != "none":
+    if result.tta in TEST_TIME and result.tta != "none":
         count = len(TEST_TIME[result.tta].views)
         lines.append(f"tta       {result.tta}: scores averaged over {count} views of each picture")
     if ranks:
         lines.append(f"top-k     {', '.join(ranks)}  (true class among the k likeliest)")
         lines.append(f"          {', '.join(spans)}")
-    lines += [f"loss      {result.loss:.4f}", "", *_classes(result, width)]
+    # Votes have no loss.
+    loss = [f"loss      {result.loss:.4f}"] if result.loss == result.loss else []
+    lines += [*loss, "", *_classes(result, width)]
     matrix = _matrix(result, width)
     if matrix is None:
         lines += ["", "(--json has the confusion matrix)"]

@@ -211,7 +211,7 @@ def explain(
     check_memory(network, backend)
     scaling = preprocessing(config, info)
     data = _made_up(config, info)
-    plan = make_plan(config, len(data))
+    plan = make_plan(config, len(data), labels=data.labels)
     # With rates of zero, measuring a step does not change the parameters.
     steps = max(plan.total_steps, 2 * _MOST)
     still = np.zeros(steps, np.float32)

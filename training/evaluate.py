@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from ..backends.base import Backend
 from ..common.errors import DatasetError
 from ..common.text import shape_text
-from ..datasets import Downloads, ImageSet, describe, evaluation_order, load, split_validation
+from ..datasets import Downloads, ImageSet, describe, evaluation_order, load
 from .assemble import describe_data, load_data
 from .augmentation import TEST_TIME
 from .intervals import wilson
 from .records.trained import Trained, check_folders
+from .splits import divide
 
 Part = Literal["train", "validation", "test"]
 Scores = NDArray[np.floating[Any]]
@@ -65,6 +66,11 @@ class Evaluation:
             f"<Evaluation of {str(self.checkpoint)!r} on {self.dataset} ({self.part}): "
             f"{self.correct} of {self.count} right, {self.accuracy:.2%}, loss {self.loss:.4f}>"
         )
+
+    @property
+    def title(self) -> str:
+        """What was evaluated, in the first line of a report."""
+        return str(self.checkpoint)
 
     @property
     def count(self) -> int:
@@ -138,7 +144,7 @@ class Evaluation:
         }
 
 
-class _Tally:
+class Tally:
     """Accumulates confusion, ranks and mistakes over batches."""
 
     def __init__(self, classes: int) -> None:
@@ -212,7 +218,7 @@ def load_part(
         images = load(name, split, root=root, downloads=downloads)
     if part == "test":
         return images, np.arange(len(images), dtype=np.int32)
-    train, validation = split_validation(len(images), config.data.validation, config.seed)
+    train, validation = divide(config, images.labels)
     if part == "train":
         return images, train
     if len(validation) == 0:
@@ -231,12 +237,14 @@ def evaluate(
     part: Part,
     progress: Callable[[int], object] = lambda count: None,
     tta: str | None = None,
+    hear: Callable[[NDArray[np.int32], Scores, Scores], object] = lambda *batch: None,
 ) -> Evaluation:
     """Run every picture of ``index`` through the network once, in the views of ``tta``.
 
     ``tta``: a name of TEST_TIME, by default the config's; scores are averaged over its views.
     The last batch is padded with masked samples. ``progress`` is called with the number of
-    pictures of each batch.
+    pictures of each batch, ``hear`` with its samples (n,), in the order of ``index``, their scores
+    and their probabilities (n, K).
     """
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
@@ -251,7 +259,7 @@ def evaluate(
         executable.write(graph["order"], order.reshape(-1))
         executable.write(graph["step"], np.zeros(1, np.int64))
         executable.write(graph["sums"], np.zeros(3))
-        tally = _Tally(len(trained.classes))
+        tally = Tally(len(trained.classes))
         for batch in order:
             executable.run(graph.name)
             real = batch >= 0
@@ -259,6 +267,7 @@ def evaluate(
             scores = executable.read(graph["scores"])[real]
             probabilities = executable.read(graph["probabilities"])[real]
             tally.add(found, images.labels[found], scores, probabilities)
+            hear(found, scores, probabilities)
             progress(len(found))
         sums = executable.read(graph["sums"])
     return Evaluation(

@@ -1,11 +1,16 @@
-"""How sure a share of right answers is."""
+"""How sure a share of right answers is, and a difference between two networks."""
 
 from __future__ import annotations
 
-from math import sqrt
+from math import comb, erfc, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
 
 # The standard normal distribution has 95% of its mass between minus and plus this.
 _Z = 1.959963984540054
+# Up to this number of pairs the binomial distribution is summed.
+_EXACT = 1000
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:
@@ -22,3 +27,36 @@ def wilson(right: int, count: int) -> tuple[float, float]:
     low, high = ((middle + side) / (1 + square) for side in (-half, half))
     # Without rounding the ends of a whole interval are exact.
     return (low if right else 0.0), (high if right < count else 1.0)
+
+
+def paired(differences: NDArray[np.float64]) -> tuple[float, float]:
+    """The 95% confidence interval of a mean of differences of -1 to 1, one for each picture.
+
+    m +- z s / sqrt(n + 2), where mean m and variance s^2 count one picture more at -1 and one at 1;
+    (-1, 1) without a picture. Where the differences are -1, 0 and 1 it is the interval for paired
+    shares of Bonett and Price 2012, "Adjusted Wald confidence interval for a difference of binomial
+    proportions based on paired data", which holds for few differing pairs too.
+    """
+    if not len(differences):
+        return -1.0, 1.0
+    count = len(differences) + 2
+    mean = float(differences.sum()) / count
+    variance = (float((differences**2).sum()) + 2) / count - mean * mean
+    half = _Z * sqrt(variance / count)
+    return max(mean - half, -1.0), min(mean + half, 1.0)
+
+
+def mcnemar(first: int, second: int) -> float:
+    """The probability of a split at least as uneven between two equally good networks.
+
+    first, second: the pictures that only the one or only the other network gets right. Up to 1000
+    of them the two-sided binomial test with p = 1/2, exactly; beyond, chi^2 = (|first - second| -
+    1)^2 / (first + second) with one degree of freedom. Sources: McNemar 1947, "Note on the sampling
+    error of the difference between correlated proportions"; Edwards 1948 for the correction by 1.
+    """
+    count, fewer = first + second, min(first, second)
+    if count <= _EXACT:
+        tail = sum(comb(count, k) for k in range(fewer + 1))
+        # Whole numbers of any length, whose quotient is rounded once.
+        return min(1.0, 2 * tail / (1 << count))
+    return erfc((abs(first - second) - 1 if first != second else 0) / sqrt(2 * count))

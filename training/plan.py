@@ -12,11 +12,13 @@ from ..common.errors import ConfigError, DatasetError
 from ..common.machine import main_memory
 from ..configs import RunConfig
 from ..configs.schema.run import TrainConfig
-from ..datasets import split_validation, steps_per_epoch
+from ..datasets import steps_per_epoch
+from ..datasets.loader import Index
 from ..optimizers.groups import RATES
 from ..optimizers.optimizer import EMA, LOOKAHEAD, lookahead_decays
 from ..optimizers.schedules.schedule import Length, training_steps
 from .rate_tables import rate_tables
+from .splits import divide
 
 # Of the rate of a step, while it is computed in float64 and kept in float32.
 _RATE_BYTES = 12
@@ -66,8 +68,10 @@ class Plan:
         return step == self.total_steps or (interval > 0 and step % interval == 0)
 
 
-def make_plan(config: RunConfig, count: int, resuming: bool = False) -> Plan:
-    """The plan for a training set of ``count`` samples.
+def make_plan(
+    config: RunConfig, count: int, resuming: bool = False, labels: Index | None = None
+) -> Plan:
+    """The plan for a training set of ``count`` samples; labels: of these, for stratified folds.
 
     A milestone that is not reached is an error, unless an override gave the length, perhaps that of
     the run that is now resumed. Raises DatasetError if no batch can be filled, ConfigError for a
@@ -75,7 +79,8 @@ def make_plan(config: RunConfig, count: int, resuming: bool = False) -> Plan:
     measured.
     """
     data, train, saving = config.data, config.train, config.checkpoint
-    chosen, held = split_validation(count, data.validation, config.seed)
+    # Without labels the parts have other samples, but the same sizes.
+    chosen, held = divide(config, np.zeros(count, np.int32) if labels is None else labels)
     if train.patience is not None and len(held) == 0:
         raise ConfigError(
             "train.patience: counts validations, but data.validation is 0; hold samples back for "

@@ -171,7 +171,7 @@ def _set_up(
 ) -> Setup:
     """The plan, and the pictures' mean and deviation where they are to be measured."""
     checkpoint = resume.checkpoint if resume is not None else None
-    plan = make_plan(config, len(data), resuming=resume is not None)
+    plan = make_plan(config, len(data), resume is not None, data.labels)
     for text in plan.notices:
         heard.notice(text)
     for text in network.doubts():

@@ -13,9 +13,7 @@ from .base import Model, problem
 
 def _shares(value: Any) -> Any:
     if not isinstance(value, Mapping) or not value:
-        raise problem(
-            "expected a mapping of names of parameters to shares, such as {dense_1.weight: 0.1}"
-        )
+        raise problem("expected a mapping of names to shares, such as {dense_1.weight: 0.1}")
     for name, share in value.items():
         if not is_number(share) or not 0 < share <= 1:
             raise problem(f"'{name}' has {share!r}; a share is above 0 and at most 1")

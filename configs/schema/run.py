@@ -75,6 +75,26 @@ Validation = Annotated[
 ]
 
 
+class FoldConfig(Model):
+    """One of several parts of equal size of the training set, which is held back for validation."""
+
+    count: Annotated[Annotated[int, Field(ge=2, le=LARGEST)], "Number of parts."]
+    index: Annotated[Annotated[int, Field(ge=1, le=LARGEST)], "The part to validate on, from 1."]
+    stratified: Annotated[
+        bool | None,
+        BeforeValidator(lambda value: None if value is False else value),
+        "Every part has the same share of each class.",
+    ] = None
+
+    @field_validator("index")
+    @classmethod
+    def _one_of_them(cls, value: int, info: ValidationInfo) -> int:
+        count = info.data.get("count")
+        if count is not None and value > count:
+            raise problem(f"expected a number from 1 to {count}, the count of folds")
+        return value
+
+
 class DataConfig(Model):
     """What to train on, and in which batches."""
 
@@ -97,6 +117,15 @@ class DataConfig(Model):
         "Samples held back from the training set for validation: "
         "a number, a fraction of the set, or 0 for none.",
     ] = 0.1
+    fold: Annotated[
+        FoldConfig | None,
+        "In place of data.validation: the fold of a cross-validation to validate on; train --folds "
+        "sets it.",
+    ] = None
+    split_seed: Annotated[
+        Annotated[int, Field(ge=0, lt=2**63)] | None,
+        "Seed of the division into training and validation samples; default: the config's seed.",
+    ] = None
     balance: Annotated[
         bool | None,
         BeforeValidator(lambda value: None if value is False else value),

@@ -3,7 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.common.errors import DatasetError
-from dnnstack.datasets import epoch_order, evaluation_order, split_validation, steps_per_epoch
+from dnnstack.datasets import (
+    epoch_order,
+    evaluation_order,
+    split_fold,
+    split_validation,
+    steps_per_epoch,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,3 +101,19 @@ def test_evaluation_covers_every_sample_once(count: int, batch: int) -> None:
     assert len(order) - count < batch
     np.testing.assert_array_equal(order[:count], index)
     assert (order[count:] == -1).all()
+
+
+@pytest.mark.parametrize("stratified", [False, True])
+def test_folds_hold_every_sample_once(stratified: bool) -> None:
+    labels = np.random.default_rng(2).choice(4, 103, p=(0.6, 0.2, 0.15, 0.05)).astype(np.int32)
+    parts = [split_fold(103, 5, fold, 7, labels if stratified else None) for fold in range(5)]
+    for train, held in parts:
+        np.testing.assert_array_equal(np.sort(np.concatenate([train, held])), np.arange(103))
+        np.testing.assert_array_equal(train, np.sort(train))
+    held = [part for _, part in parts]
+    np.testing.assert_array_equal(np.sort(np.concatenate(held)), np.arange(103))
+    assert sorted(map(len, held)) == [20, 20, 21, 21, 21]
+    counts = np.array([np.bincount(labels[part], minlength=4) for part in held])
+    assert (np.ptp(counts, axis=0).max() <= 1) == stratified
+    # Not the order of the file, and another one for another seed.
+    assert (split_fold(103, 5, 0, 8)[1] != split_fold(103, 5, 0, 7)[1]).any()

@@ -19,7 +19,7 @@ from dnnstack.reports.evaluate_plots import (
     errors_picture,
 )
 from dnnstack.reports.evaluate_text import as_text
-from dnnstack.training.evaluate import Evaluation, Mistake, Part, _Tally, load_part
+from dnnstack.training.evaluate import Evaluation, Mistake, Part, Tally, load_part
 from dnnstack.training.records.trained import Trained
 from numpy.typing import NDArray
 from PIL import Image
@@ -58,7 +58,7 @@ def test_a_tally_counts_as_one_does_by_hand() -> None:
     # Coarse numbers bring ties, which the first class wins.
     scores = rng.integers(0, 4, (50, 6)).astype(np.float32)
     shares = scores / 20
-    tally = _Tally(6)
+    tally = Tally(6)
     for part in (slice(0, 30), slice(30, 50)):
         tally.add(np.arange(100, 150)[part], labels[part], scores[part], shares[part])
     confusion = np.zeros((6, 6), int)
@@ -81,7 +81,7 @@ def test_a_tally_counts_as_one_does_by_hand() -> None:
 
 
 def test_the_worst_are_no_more_than_a_sheet_holds() -> None:
-    tally = _Tally(2)
+    tally = Tally(2)
     scores = np.tile(np.array([[0.9, 0.1]], np.float32), (60, 1))
     tally.add(np.arange(60), np.ones(60, np.int32), scores, scores)
     assert [mistake.index for mistake in tally.worst()] == list(range(40))

@@ -54,7 +54,7 @@ def follow(
         # Its precision may be another than that of the config, as may be what was measured.
         computed = parse_config(told["config"], "the config of rank 0", ("run.tune=false",))
         scaling = Preprocessing(*(tuple(told["scaling"][key]) for key in ("scale", "shift")))
-        plan = make_plan(computed, len(data), resuming=True)
+        plan = make_plan(computed, len(data), True, data.labels)
         share = ALONE if config.is_asynchronous else Share(team.rank, team.size)
         setup = Setup(computed, network, scaling, plan, data, share=share)
         session = Session(setup, backend, Tuning(**told["tuning"]))
@@ -63,6 +63,7 @@ def follow(
         if unequal:
             raise RanksError(*unequal)
     team.agree(marks(session), SAME)
+    team.begins()
     try:
         if config.is_asynchronous:
             _serve_or_work(team, session, backend)

@@ -29,6 +29,8 @@ _FIXED = (
     "data.dataset",
     "data.batch_size",
     "data.validation",
+    "data.fold",
+    "data.split_seed",
     "data.balance",
     "data.normalize",
     "layers",

@@ -30,6 +30,8 @@ from .store import FOLDER
 CONFIG = "config.yaml"
 LATEST = "latest"
 LOCK = "lock"
+GROUP = "group.json"
+"""The record in the folder of a group of runs."""
 _LISTED = 12
 LONGEST_CONFIG = 1 << 24
 NO_RECORD = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF, errno.EFBIG, errno.ENXIO)
@@ -193,6 +195,12 @@ def find_run(reference: str | Path | None, runs_dir: Path) -> Path:
             return _latest(path.parent)
         if is_run(path):
             return path
+    for path in (runs_dir / reference, Path(reference)):
+        if (path / GROUP).is_file():
+            raise CheckpointError(
+                f"{path}: is a group of runs; name one of them, as in {path / 'RUN'}, or take all "
+                f"with eval --ensemble {reference}; runs --group {reference} lists them"
+            )
     none = "" if list_runs(runs_dir) else f" and no other in {runs_dir}"
     listed = _listed(runs_dir, Path(reference).name)
     raise CheckpointError(f"{reference}: no such run{none}; {listed}")

@@ -19,6 +19,9 @@ from .pattern import LAUNCHES, defines, halves, part, single, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
 FILE = "first_conv.cu"
+# The same on tensor cores.
+TENSOR_FILE, TENSOR_FORWARD = "tensor_first.cu", "tensor_first_pool"
+TENSOR_BACKWARD = "tensor_first_pool_backward"
 # What the kernels keep in registers and shared memory bounds their geometry.
 MOST_TAPS, MOST_FILTERS, MOST_PIXELS, MOST_SHARED = 31, 64, 64 * 64, 48 << 10
 # Threads that a block of forward may have.
@@ -26,6 +29,8 @@ FORWARD_SIZES = tuple(range(128, 289, 32))
 # Blocks that the largest GPU holds at once, and up to which batch a picture is shared by several.
 FORWARD_BLOCKS, MOST_SPLIT_BATCH = 396, 128
 BACKWARD_PARTS, MOST_WARPS = 264, 10
+# Of the kernels on tensor cores: eight windows of the max-pool are a unit; filters come in eights.
+UNIT, OCTET, MOST_OCTETS, TENSOR_WARPS = 8, 8, 4, 9
 
 # ---------------------------------------------------------------- the pattern
 
@@ -114,6 +119,45 @@ def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     return dict(zip(names.split(), numbers, strict=True))
 
 
+def _tensor_numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
+    """What the module on tensor cores is compiled with."""
+    filters, units = conv.w.shape[0], ceil_div(pool.y.shape[2] * pool.y.shape[3], UNIT)
+    octets = ceil_div(filters, OCTET)
+    groups = ceil_div(octets, MOST_OCTETS)
+    split = 2 if conv.x.shape[0] <= MOST_SPLIT_BATCH and units >= TENSOR_WARPS else 1
+    every = range(groups, TENSOR_WARPS + 1, groups)
+    # As few warps as take no longer.
+    warps = min(every, key=lambda count: (ceil_div(ceil_div(units, split), count // groups), count))
+    names = "HEIGHT WIDTH KERNEL_H KERNEL_W PAD FILTERS STORED ROWS COLUMNS WITH_RELU"
+    numbers = (
+        *(*conv.x.shape[2:], *conv.window.kernel, conv.window.padding[0], filters, stored),
+        *(*pool.y.shape[2:], int(conv.activation == "relu")),
+    )
+    shape = dict(zip(names.split(), numbers, strict=True))
+    return shape | {"WARPS": warps, "OCTETS": ceil_div(octets, groups), "SPLIT": split}
+
+
+def _tensor_bytes(values: dict[str, int]) -> int:
+    """Of shared memory that backward on tensor cores takes, which is more than forward."""
+    tall = values["HEIGHT"] + 2 * values["PAD"]
+    pitch = padded(values["WIDTH"] + 2 * values["PAD"], 2) + 2
+    wide = OCTET * values["OCTETS"]
+    taps = padded(values["KERNEL_H"] * values["KERNEL_W"], 16)
+    staged, totals = values["WARPS"] * UNIT * wide, padded(values["FILTERS"], wide) * taps
+    return 4 * (2 * tall * pitch + staged + totals)
+
+
+def _on_tensor_cores(b: Binder, conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int] | None:
+    """What to compile for them; None if numbers must not be rounded, or shared memory is short."""
+    values = _tensor_numbers(conv, pool, stored)
+    return None if b.arithmetic.exact or _tensor_bytes(values) > MOST_SHARED else values
+
+
+def _shared_out(n: int, most: int) -> int:
+    """Blocks for n pictures, at most so many, of which each has as many as the others if it can."""
+    return ceil_div(n, ceil_div(n, most))
+
+
 def _forward(b: Binder, op: Fused) -> None:
     conv, pool = part(op, Conv2d), part(op, Pool2d)
     # In fours of channels, channels-last whatever the layout of the other pictures.
@@ -126,13 +170,18 @@ def _forward(b: Binder, op: Fused) -> None:
     index = b.zeros(layout.size, "uint8")
     # Nobody has what they are of.
     b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout, layout)
+    arguments = (x, conv.w, conv.bias, y, index, n)
+    tensor = _on_tensor_cores(b, conv, pool, stored)
+    if tensor is not None:
+        grid = (_shared_out(n, FORWARD_BLOCKS), tensor["SPLIT"])
+        kernel, block = (TENSOR_FILE, TENSOR_FORWARD, y.dtype), (32 * tensor["WARPS"],)
+        return b.kernel(op, kernel, grid, arguments, block=block, defines=defines(tensor))
     values = _numbers(conv, pool, stored)
     items = rows * columns * ceil_div(channels, 4)
     parts = ceil_div(items, values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
     blocks = min(n, max(1, FORWARD_BLOCKS // parts))
     kernel, block = (FILE, FORWARD, y.dtype), (values["BLOCK"],)
-    arguments = (x, conv.w, conv.bias, y, index, n)
-    b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
+    return b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
 
 
 def _backward(b: Binder, op: Fused) -> None:
@@ -142,13 +191,17 @@ def _backward(b: Binder, op: Fused) -> None:
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
-    values = _numbers(conv, pool, layout.columns)
+    tensor = _on_tensor_cores(b, conv, pool, layout.columns)
+    values = tensor or _numbers(conv, pool, layout.columns)
     n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
-    blocks = min(n, BACKWARD_PARTS)
+    blocks = min(n, BACKWARD_PARTS) if tensor is None else _shared_out(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
     sums = b.scratch(slices * stride, "float32")
-    groups = ceil_div((count + 1) // 2, values["WARPS"])
+    # On tensor cores the warps of a block share all filters out.
+    groups = ceil_div((count + 1) // 2, values["WARPS"]) if tensor is None else 1
     kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)
+    if tensor is not None:
+        kernel = (TENSOR_FILE, TENSOR_BACKWARD, y.dtype)
     arguments, block = (x, dy, index, y, sums, n), (32 * values["WARPS"],)
     b.kernel(op, kernel, grid, arguments, block=block, defines=defines(values))
     b.slices(op, sums, 0, slices, stride, filters.dw, count * taps)

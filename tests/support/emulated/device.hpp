@@ -151,6 +151,15 @@ INLINE u32 __shfl_xor_sync(u32, u32 v, int lanes) {
     return got;
 }
 
+INLINE void __syncwarp() {
+    const u32 nothing = 0;
+    emulated::exchange(&nothing, 1);
+    RESUMED;
+}
+INLINE float4 get4(const float* p) { return {p[0], p[1], p[2], p[3]}; }
+INLINE float4 get4(const bfloat* p) { return {get(p[0]), get(p[1]), get(p[2]), get(p[3])}; }
+INLINE void unpack(float4 a, float* v) { v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w; }
+
 // As mma.cuh.
 #define CHUNK (BFLOAT ? 8 : 4)
 #define ITEM (BFLOAT ? 2 : 4)

@@ -1,0 +1,77 @@
+"""Comparing two trained networks from a program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from .backends.select import Device, open_backend
+from .classifier import LOG, Classifier
+from .datasets import Downloads
+from .training.evaluate import Part
+from .training.groups import comparison
+from .training.groups.comparison import Comparison
+from .training.groups.ensemble import check_members
+from .training.groups.members import check_parts, find_network
+from .training.records.trained import Trained
+
+
+def compare(
+    first: str | os.PathLike[str],
+    second: str | os.PathLike[str],
+    *,
+    split: Part = "test",
+    dataset: str | None = None,
+    tta: str | None = None,
+    device: Device = "auto",
+    threads: int | None = None,
+    runs_dir: str | os.PathLike[str] = "runs",
+    data_dir: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+) -> Comparison:
+    """Two networks on the same pictures: where only one of them is right, and McNemar's test.
+
+    first, second: runs or checkpoint files. The other arguments are those of ``dnnstack compare``.
+    Raises DnnstackError.
+    """
+    names = os.fspath(first), os.fspath(second)
+    networks = find_networks(names, Path(runs_dir), LOG.info)
+    return compare_networks(
+        networks, split, dataset, tta, device, threads, True,
+        None if data_dir is None else Path(data_dir),
+        Downloads(offline=True) if offline else None,
+        LOG.info,
+    )  # fmt: skip
+
+
+def find_networks(
+    names: tuple[str, str], runs_dir: Path, notice: Callable[[str], None]
+) -> tuple[Trained, Trained]:
+    """The networks of two runs or checkpoint files. Raises CheckpointError."""
+    first, second = (find_network(name, runs_dir, notice) for name in names)
+    check_members((first, second))
+    return first, second
+
+
+def compare_networks(
+    networks: tuple[Trained, Trained],
+    split: Part,
+    dataset: str | None,
+    tta: str | None,
+    device: Device,
+    threads: int | None,
+    capture: bool,
+    data_dir: Path | None,
+    downloads: Downloads | None,
+    notice: Callable[[str], None],
+    progress: Callable[[int], Callable[[int], object]] = lambda total: lambda count: None,
+) -> Comparison:
+    """See ``compare``; ``progress`` gets the number of pictures, and gives what is told of each
+    batch."""
+    backend = open_backend(device, threads, notice, capture)
+    with Classifier(networks[0], backend, notice) as one:
+        images, index = one.load_part(split, dataset, data_dir, downloads)
+    check_parts(networks, split, images.labels)
+    advance = progress(2 * len(index))
+    return comparison.compare(networks, backend, images, index, split, advance, tta)

@@ -1,0 +1,155 @@
+"""Ensemble: several trained networks that answer as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .backends.base import Backend
+from .backends.select import Device, open_backend
+from .classifier import LOG, Classifier
+from .datasets import Downloads, ImageSet
+from .training.evaluate import Part
+from .training.groups.answers import answers
+from .training.groups.ensemble import (
+    Combine,
+    EnsembleEvaluation,
+    EnsembleForward,
+    Mixture,
+    best_weights,
+    check_preparation,
+    evaluate_ensemble,
+)
+from .training.groups.members import check_parts, find_members
+from .training.records.trained import Trained
+
+
+class Ensemble(Classifier):
+    """Several trained networks of the same classes, whose answers are combined.
+
+    It has the methods of a Classifier; ``predict_proba`` gives the combined probabilities, of votes
+    the share that each class got. ``members`` are the networks, ``weights`` those of each.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Trained],
+        backend: Backend,
+        mixture: Mixture,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        super().__init__(members[0], backend, notice)
+        check_preparation(members)
+        self._members = tuple(members)
+        self._mix(mixture)
+
+    @property
+    def members(self) -> tuple[Trained, ...]:
+        """The networks, in the order in which they were named."""
+        return self._members
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each network; they sum to 1."""
+        return self._mixture.weights
+
+    def fit_weights(
+        self,
+        data_dir: Path | None = None,
+        downloads: Downloads | None = None,
+        progress: Callable[[int], object] = lambda count: None,
+        tta: str | None = None,
+    ) -> None:
+        """Set the weights to the best ones for the validation samples, see ``best_weights``.
+
+        Raises DatasetError if the networks do not have the same validation samples.
+        """
+        images, index = self.load_part("validation", None, data_dir, downloads)
+        found = [
+            answers(each, self.backend, images, index, "validation", progress, tta).probabilities
+            for each in self._members
+        ]
+        weights = best_weights(found, images.labels[index])
+        self._mix(Mixture.of(len(self._members), self._mixture.combine, weights))
+
+    def load_part(
+        self,
+        part: Part,
+        dataset: str | None = None,
+        data_dir: Path | None = None,
+        downloads: Downloads | None = None,
+    ) -> tuple[ImageSet, NDArray[np.int32]]:
+        """The pictures of a split, and the indices that belong to it. Raises DatasetError.
+
+        Of the training set only if all networks divided it in the same way.
+        """
+        images, index = super().load_part(part, dataset, data_dir, downloads)
+        check_parts(self._members, part, images.labels)
+        return images, index
+
+    def evaluate_part(
+        self,
+        images: ImageSet,
+        index: NDArray[np.int32],
+        part: Part,
+        progress: Callable[[int], object] = lambda count: None,
+        tta: str | None = None,
+    ) -> EnsembleEvaluation:
+        """See ``training.groups.ensemble.evaluate_ensemble``."""
+        return evaluate_ensemble(
+            self._members, self.backend, images, index, part, self._mixture, progress, tta
+        )
+
+    def _mix(self, mixture: Mixture) -> None:
+        self._mixture = mixture
+        self._forward.close()
+        self._forward = EnsembleForward(self._members, self.backend, mixture)
+
+    def __repr__(self) -> str:
+        return (
+            f"<dnnstack.Ensemble of {len(self._members)} networks: {len(self.classes_)} classes, "
+            f"on {self.backend.name}>"
+        )
+
+
+def load_ensemble(
+    runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    combine: Combine = "probabilities",
+    weights: Sequence[float] | None = None,
+    device: Device = "auto",
+    threads: int | None = None,
+    runs_dir: str | os.PathLike[str] = "runs",
+) -> Ensemble:
+    """Several trained networks as one.
+
+    runs: names or folders of runs, checkpoint files, or the name of a group of runs. combine:
+    average the "probabilities" or the "logits", or count "votes". weights: one for each network; by
+    default they are equal, and ``fit_weights`` finds the best ones for the validation samples.
+    Raises DnnstackError.
+    """
+    named = [runs] if isinstance(runs, (str, os.PathLike)) else list(runs)
+    return open_ensemble(
+        [os.fspath(run) for run in named], Path(runs_dir), combine, weights, device, threads,
+        notice=LOG.info,
+    )  # fmt: skip
+
+
+def open_ensemble(
+    references: Sequence[str],
+    runs_dir: Path,
+    combine: Combine,
+    weights: Sequence[float] | None,
+    device: Device,
+    threads: int | None,
+    capture: bool = True,
+    notice: Callable[[str], None] = lambda text: None,
+) -> Ensemble:
+    """See ``load_ensemble``; ``notice`` is told which checkpoints and device are used."""
+    members = find_members(references, runs_dir, notice)
+    mixture = Mixture.of(len(members), combine, weights)
+    return Ensemble(members, open_backend(device, threads, notice, capture), mixture, notice)

@@ -1,0 +1,103 @@
+"""Training several runs from a program: seeds, and the folds of a cross-validation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .backends.select import Device
+from .callbacks import Callback, Logs, Told, as_callbacks
+from .common.errors import Interrupted
+from .datasets import Downloads
+from .fitting import (
+    LOG,
+    Config,
+    Overrides,
+    assignments,
+    fit,
+    interrupts,
+    open_device,
+    print_text,
+    read_config,
+)
+from .training.groups.group import Member
+from .training.groups.planned import Planned, check_planned, settings_of, train_members
+from .training.groups.statistics import GroupReport, report_group
+from .training.listener import Summary
+from .training.records.resume import Resume
+
+
+def train_group(
+    config: Config,
+    *,
+    seeds: int | None = None,
+    folds: int | None = None,
+    stratified: bool = False,
+    overrides: Overrides = (),
+    callbacks: Sequence[Callback | Callable[[Logs], object]] = (),
+    resume: bool | str | os.PathLike[str] = False,
+    device: Device | None = None,
+    threads: int | None = None,
+    runs_dir: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    offline: bool = False,
+    verbose: bool = False,
+) -> GroupReport:
+    """Train a config with several seeds or on several folds, as ``train --seeds`` and ``--folds``.
+
+    Give either ``seeds`` or ``folds``; the other arguments are those of ``train``; resume: True for
+    the latest group of the config, or a group. Returns the outcome of every run, with mean and
+    deviation; a run that diverged is among them, not finished. Raises DnnstackError, and
+    KeyboardInterrupt after Ctrl-C.
+    """
+    if (seeds is None) == (folds is None):
+        raise TypeError("train_group() takes either seeds or folds")
+    if folds is None and stratified:
+        raise TypeError("stratified needs folds")
+    count = folds if seeds is None else seeds
+    if count is None or count < 2:
+        raise ValueError("a group has at least 2 runs")
+    wanted = Planned("seeds" if folds is None else "folds", count, stratified)
+    flags = {
+        "run.device": device,
+        "run.threads": threads,
+        "run.dir": None if runs_dir is None else os.fspath(runs_dir),
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
+    changes = [*assignments(overrides), *assignments(given)]
+    base = read_config(config, changes)
+    check_planned(wanted, base.config)
+    say = print_text if verbose else LOG.info
+    backend = open_device(base, resume is not False, True, say)
+    if resume is False:
+        path = wanted.begin(base.config)
+    else:
+        path = wanted.go_on(base.config, None if resume is True else os.fspath(resume))
+    with interrupts() as interrupted:
+
+        def one(member: Member, resumed: Resume | None) -> Summary:
+            heard = Told(as_callbacks(callbacks), say, print_text if verbose else None)
+            return fit(
+                read_config(config, [*changes, *settings_of(path, member)]),
+                backend,
+                resumed,
+                listener=heard,
+                stop_requested=lambda: interrupted.is_set() or heard.stop_requested(),
+                data_dir=None if data_dir is None else Path(data_dir),
+                downloads=Downloads(offline=True) if offline else None,
+            )
+
+        try:
+            for member, done in train_members(path, one, say):
+                if not isinstance(done, Summary):
+                    say(f"{member.name}: {done}")
+        except Interrupted as error:
+            if not interrupted.is_set():
+                raise
+            raise KeyboardInterrupt(str(error)) from None
+        if interrupted.is_set():
+            raise KeyboardInterrupt(
+                f"training was interrupted and saved; continue with resume={str(path)!r}"
+            )
+    return report_group(path)

@@ -1,0 +1,72 @@
+"""``dnnstack compare``: two trained networks on the same pictures."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import completion, console, options, plugins
+
+if TYPE_CHECKING:
+    from ..backends.select import Device
+    from ..training.evaluate import Part
+
+
+@click.command(
+    epilog=options.examples(
+        "dnnstack compare lenet lenet-2",
+        "dnnstack compare lenet runs/lenet/checkpoints/step-8590.safetensors --json",
+    ),
+)
+@click.argument("first", metavar="RUN", shell_complete=completion.runs)
+@click.argument("second", metavar="RUN", shell_complete=completion.runs)
+@options.runs_dir("runs")
+@options.plugin
+@options.evaluated
+@options.json_output("one JSON object")
+@options.device("auto")
+@options.no_graph
+@options.data_dir
+def compare(
+    first: str,
+    second: str,
+    runs_dir: Path | None,
+    plugin: tuple[Path, ...],
+    dataset: str | None,
+    part: Part,
+    tta: str | None,
+    as_json: bool,
+    device: Device | None,
+    threads: int | None,
+    no_graph: bool,
+    data_dir: Path | None,
+    offline: bool,
+) -> None:
+    """Compare two networks on the same pictures: McNemar's test.
+
+    RUN is a run, of which the best checkpoint is taken, or a checkpoint file. What counts are the
+    pictures that only one of the two networks gets right: if they were equally good, each would get
+    half of them. p is the probability of a division at least as uneven as the one found.
+    """
+    import json
+
+    from ..comparing import compare_networks, find_networks
+    from ..reports.compare_text import as_text
+    from ..reports.evaluate_text import WIDTH
+    from . import downloading
+
+    plugins.load(plugin)
+    networks = find_networks((first, second), runs_dir or Path("runs"), console.note)
+    with ExitStack() as stack:
+        result = compare_networks(
+            networks, part, dataset, tta, device or "auto", threads, not no_graph, data_dir,
+            downloading.policy(offline), console.note,
+            lambda total: stack.enter_context(console.bar(total, "images")),
+        )  # fmt: skip
+    if as_json:
+        console.say(json.dumps(result.to_json()))
+    else:
+        console.tell(as_text(result, console.width() or WIDTH))

@@ -1,0 +1,123 @@
+"""The options of commands that take several trained networks as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import completion, console
+from .options import Decorator, all_of
+
+if TYPE_CHECKING:
+    from ..backends.select import Device
+    from ..classifier import Classifier
+    from ..datasets import Downloads
+
+VALIDATION = "validation"
+_METHODS = ["probabilities", "logits", "votes"]
+
+
+def option(*, fitted: bool) -> Decorator:
+    """``--ensemble``, ``--combine`` and ``--weights``; ``fitted``: weights can be found."""
+    where = "equal; validation: those that are best on the validation samples; or" * fitted
+    return all_of(
+        click.option(
+            "--ensemble",
+            multiple=True,
+            metavar="RUN",
+            shell_complete=completion.members,
+            help="Take several networks as one: runs, checkpoint files, or the name of a group of "
+            "runs; repeat it, or separate names with commas.",
+        ),
+        click.option(
+            "--combine",
+            type=click.Choice(_METHODS),
+            help="With --ensemble: average the probabilities or the logits, or count votes; "
+            "default: probabilities.",
+        ),
+        click.option(
+            "--weights",
+            metavar="W",
+            help=f"With --ensemble: {where or 'equal, or'} a number for each network, with commas "
+            "between; default: equal.",
+        ),
+    )
+
+
+def check(
+    ctx: click.Context,
+    ensemble: tuple[str, ...],
+    combine: str | None,
+    weights: str | None,
+    run: str | None,
+    checkpoint: Path | None,
+) -> None:
+    """Refuse options that do not go together."""
+    for name, value in (("--run", run), ("--checkpoint", checkpoint)):
+        if ensemble and value is not None:
+            raise click.UsageError(f"--ensemble and {name} cannot be used together", ctx)
+    for name, given in (("--combine", combine), ("--weights", weights)):
+        if given is not None and not ensemble:
+            raise click.UsageError(f"{name} needs --ensemble", ctx)
+
+
+def numbers(weights: str | None) -> list[float] | None:
+    """The weights as numbers; None for equal ones and those that are to be found."""
+    if weights in (None, "equal", VALIDATION):
+        return None
+    try:
+        return [float(word) for word in str(weights).split(",")]
+    except ValueError:
+        raise click.UsageError(
+            f"--weights: expected 'equal' or numbers such as 0.5,0.3,0.2, or for eval "
+            f"'{VALIDATION}' (got '{weights}')"
+        ) from None
+
+
+def opened(
+    ensemble: tuple[str, ...],
+    combine: str | None,
+    weights: str | None,
+    run: str | None,
+    checkpoint: Path | None,
+    runs_dir: Path | None,
+    device: Device | None,
+    threads: int | None,
+    no_graph: bool,
+    notice: Callable[[str], None] = console.note,
+) -> Classifier:
+    """The classifier that the options name: an ensemble, or one network."""
+    from ..classifier import open_classifier
+
+    ctx = click.get_current_context()
+    check(ctx, ensemble, combine, weights, run, checkpoint)
+    folder, device = runs_dir or Path("runs"), device or "auto"
+    if not ensemble:
+        return open_classifier(run, checkpoint, folder, device, threads, not no_graph, notice)
+    from ..ensemble import open_ensemble
+
+    method: Any = combine or "probabilities"
+    given = numbers(weights)
+    if weights == VALIDATION and method != "probabilities":
+        raise click.UsageError(f"--weights validation: not for {method}; give numbers", ctx)
+    return open_ensemble(ensemble, folder, method, given, device, threads, not no_graph, notice)
+
+
+def fitted(
+    model: Classifier,
+    weights: str | None,
+    data_dir: Path | None,
+    downloads: Downloads | None,
+    tta: str | None,
+) -> int:
+    """The number of networks of the model, whose weights are found if that is asked for."""
+    from ..ensemble import Ensemble
+
+    if not isinstance(model, Ensemble):
+        return 1
+    if weights == VALIDATION:
+        model.fit_weights(data_dir, downloads, tta=tta)
+    return len(model.members)

@@ -1,0 +1,43 @@
+"""The comparison of two networks as text."""
+
+from __future__ import annotations
+
+from ..common.printable import paragraph
+from ..training.groups.comparison import Comparison
+from .ensemble_text import name_of
+from .evaluate_text import WIDTH
+from .tables import table
+
+# What is commonly called significant.
+_LEVEL = 0.05
+
+
+def as_text(result: Comparison, width: int = WIDTH) -> str:
+    """Both accuracies, the pictures that only one network gets right, and McNemar's test."""
+    names = [name_of(each) for each in (result.first, result.second)]
+    rows = [("network", "accuracy", "95% interval", "loss")]
+    for name, each in zip(names, (result.first, result.second), strict=True):
+        low, high = each.interval
+        share = f"{each.accuracy:.2%}", f"{low:.2%} to {high:.2%}", f"{each.loss:.4f}"
+        rows.append((name, *share))
+    low, high = (100 * end for end in result.interval)
+    sure = "more than chance explains" if result.p < _LEVEL else "no more than chance explains"
+    lines = [
+        f"on {result.first.dataset}, split {result.first.part}: {result.count} pictures",
+        "",
+        *table(rows, "<>", min(width, WIDTH)),
+        "",
+        f"both right           {result.both}",
+        f"only the first       {result.only_first}",
+        f"only the second      {result.only_second}",
+        f"both wrong           {result.neither}",
+        "",
+        f"difference           {100 * result.difference:+.2f} points of accuracy",
+        f"                     {low:+.2f} to {high:+.2f}  (95% confidence interval)",
+        f"McNemar's test       p = {_probability(result.p)}: {sure}",
+    ]
+    return paragraph(lines)
+
+
+def _probability(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"

@@ -1,0 +1,75 @@
+"""The evaluation of an ensemble as text: the members, what they gain together, then the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from ..common.printable import paragraph
+from ..training.evaluate import Evaluation
+from ..training.groups.ensemble import MIXED, EnsembleEvaluation, Gain
+from ..training.records.store import FOLDER
+from .evaluate_text import WIDTH, as_text
+from .tables import table
+
+_HOW = {
+    "probabilities": "the average of the probabilities",
+    "logits": "the average of the logits",
+    "votes": "the most votes; of equal numbers, the greater mean probability",
+}
+
+
+def text_of(result: Evaluation, width: int = WIDTH) -> str:
+    """The evaluation of one network, or of several."""
+    if isinstance(result, EnsembleEvaluation):
+        return _of_several(result, width)
+    return as_text(result, width)
+
+
+def _of_several(result: EnsembleEvaluation, width: int = WIDTH) -> str:
+    """The text of an evaluation, with the members and the gain after its first lines."""
+    lines = as_text(result, width).splitlines()
+    head = len(list(takewhile(bool, lines)))
+    own = ["", *_members(result, min(width, WIDTH)), "", *_gains(result)]
+    return paragraph([*lines[:head], *own, *lines[head:]])
+
+
+def _members(result: EnsembleEvaluation, width: int) -> list[str]:
+    rows: list[Sequence[object]] = [("network", "weight", "accuracy", "95% interval", "loss")]
+    for member, weight in zip(result.members, result.weights, strict=True):
+        low, high = member.interval
+        rows.append(
+            (
+                name_of(member),
+                f"{weight:.3f}",
+                f"{member.accuracy:.2%}",
+                f"{low:.2%} to {high:.2%}",
+                f"{member.loss:.4f}",
+            )
+        )
+    weighted = "; weights found or given" if result.weighted else ""
+    lines = [*table(rows, "<>", width), "", f"combined  {_HOW[result.combine]}{weighted}"]
+    if result.tta == MIXED:
+        lines.append("tta       the views of each network's own config")
+    return lines
+
+
+def name_of(member: Evaluation) -> str:
+    """The folder of a run and the step of its checkpoint, else the file."""
+    path = member.checkpoint
+    if path.parent.name != FOLDER:
+        return member.title
+    return f"{path.parent.parent.name}, {path.stem}"
+
+
+def _gains(result: EnsembleEvaluation) -> list[str]:
+    best = result.members[result.best]
+    return [
+        f"gain      {_gain(result.over_mean)} over a network on average",
+        f"          {_gain(result.over_best)} over the best network here, {best.accuracy:.2%}",
+        "          (points of accuracy, with 95% confidence intervals over the pictures)",
+    ]
+
+
+def _gain(gain: Gain) -> str:
+    return f"{100 * gain.difference:+.2f} ({100 * gain.low:+.2f} to {100 * gain.high:+.2f})"

@@ -1,0 +1,74 @@
+"""The runs of a group as a table, with mean, deviation, minimum and maximum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..common.printable import paragraph, printable
+from ..training.groups.outcome import Outcome
+from ..training.groups.statistics import COLUMNS, GroupReport, Spread
+from ..training.intervals import wilson
+from .tables import table
+
+WIDTH = 80
+_HEADS = ("run", "accuracy", "best", "loss", "seconds", "steps")
+
+
+def as_text(report: GroupReport, width: int = WIDTH) -> str:
+    """Each run's last validation, its best one, and its time; then their statistics."""
+    rows: list[Sequence[object]] = [_HEADS]
+    for name, run in report.runs.items():
+        rows.append((name, *_cells(run), run.step if run.finished else f"{run.step} so far"))
+    if report.finished > 1:
+        spreads = report.spreads
+        for word in ("mean", "deviation", "minimum", "maximum"):
+            cells = (_cell(name, _value(spreads.get(name), word)) for name in COLUMNS)
+            rows.append((word, *cells, ""))
+    lines = [
+        f"{printable(report.path)}: {report.finished} of {report.planned} {_word(report)} finished",
+        "",
+        *table(rows, "<>", width),
+    ]
+    if report.together is not None:
+        right, count = report.together
+        low, high = wilson(right, count)
+        lines += [
+            "",
+            f"together  {right / count:.2%}  ({right} of {count} samples, each validated once)",
+            f"          {low:.2%} to {high:.2%}  (95% confidence interval)",
+        ]
+    return paragraph(lines)
+
+
+def groups_text(reports: Sequence[GroupReport], width: int = WIDTH) -> str:
+    """A table with one group per line."""
+    rows: list[Sequence[object]] = [("group", "kind", "finished", "mean", "deviation", "best")]
+    for each in reports:
+        spread = each.spreads.get("accuracy")
+        best = each.spreads.get("best_accuracy")
+        cells = (_cell("accuracy", _value(spread, word)) for word in ("mean", "deviation"))
+        done = f"{each.finished}/{each.planned}"
+        best_cell = _cell("accuracy", _value(best, "maximum"))
+        rows.append((each.path.name, each.kind, done, *cells, best_cell))
+    return paragraph(table(rows, "<<>", width))
+
+
+def _word(report: GroupReport) -> str:
+    return "trials" if report.kind == "sweep" else report.kind
+
+
+def _cells(run: Outcome) -> list[str]:
+    return [_cell(name, getattr(run, name)) for name in COLUMNS]
+
+
+def _cell(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if name in ("accuracy", "best_accuracy"):
+        return f"{value:.2%}"
+    return f"{value:.4f}" if name == "loss" else f"{value:.1f}"
+
+
+def _value(spread: Spread | None, word: str) -> float | None:
+    found: float | None = None if spread is None else getattr(spread, word)
+    return found

@@ -1,0 +1,54 @@
+"""``--ensemble`` of eval and predict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+FILES = [f"runs/tiny/checkpoints/step-{step}.safetensors" for step in (13, 26)]
+
+
+def test_several_names_in_three_ways(run_in: Run, trained: Path) -> None:
+    ways = (["--ensemble", *FILES], ["--ensemble", ",".join(FILES)])
+    ways += (["--ensemble", FILES[0], "--ensemble", FILES[1]],)
+    found = [run_in(trained, "eval", "--device", "numpy", "--json", *way) for way in ways]
+    assert [done.stderr for done in found] == [""] * 3
+    assert len({done.stdout for done in found}) == 1
+    members = json.loads(found[0].stdout)["ensemble"]["members"]
+    assert [each["checkpoint"] for each in members] == FILES
+    text = run_in(trained, "eval", "--device", "numpy", *ways[0], "--weights", "3,1").stdout
+    assert "tiny, step-13   0.750 " in text
+    assert text.count("gain  ") == 1
+
+
+def test_pictures(run_in: Run, trained: Path, tmp_path: Path) -> None:
+    Image.new("L", (28, 28), 40).save(tmp_path / "dark.png")
+    chosen = ["--ensemble", ",".join(FILES), "--combine", "votes", "--device", "numpy"]
+    done = run_in(trained, "predict", "--json", *chosen, "--top", "10", str(tmp_path / "dark.png"))
+    assert done.returncode == 0, done.stderr
+    shares = [each["probability"] for each in json.loads(done.stdout)["top"]]
+    assert sum(shares) == pytest.approx(1)
+    assert set(shares) <= {0.0, 0.5, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tiny"], "Got unexpected extra argument (tiny); name a run with --run"),
+        (["--weights", "1"], "--weights needs --ensemble"),
+        (["--ensemble", "a,b", "--run", "c"], "--ensemble and --run cannot be used together"),
+        (["--ensemble", "a,b", "--weights", "x"], "or for eval 'validation' (got 'x')"),
+        (["--ensemble", "a,b", "--combine", "votes", "--weights", "validation"], "give numbers"),
+        (["--ensemble", "tiny"], "--ensemble: expected at least two networks, but only runs/tiny/"),
+    ],
+)
+def test_wrong_usage(run_in: Run, trained: Path, arguments: list[str], message: str) -> None:
+    done = run_in(trained, "eval", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -1,0 +1,112 @@
+"""``train --seeds`` and ``--folds``: the runs of a group, their table, kills and resumes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.training.intervals import wilson
+from dnnstack.training.records.store import newest_checkpoint
+
+from .conftest import TINY
+
+Child = Callable[..., Any]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+TRAIN = ("train", "--config", "tiny.yaml", "--device", "numpy", "--threads", "1")
+SHORT = ("--set", "train={epochs: 1, log_every: 5}")
+
+
+def _state(group: Path) -> dict[str, Any]:
+    """What the runs of a group leave, without times."""
+    found: dict[str, Any] = {}
+    for run in sorted(path.parent for path in group.glob("fold-*/config.yaml")):
+        newest = newest_checkpoint(run / "checkpoints", lambda text: None)
+        arrays = {name: array.tobytes() for name, array in newest.arrays.items()}
+        found[run.name] = arrays, (run / "metrics.csv").read_text("utf-8")
+    return found
+
+
+def test_folds_that_are_killed_go_on_where_they_were(child: Child, tmp_path: Path) -> None:
+    argv = (*TRAIN, *SHORT, "--folds", "3", "--stratified")
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    count = tmp_path / "count"
+    whole = child(tmp_path / "whole", *argv, kill_at=0, count_file=str(count))
+    assert whole.status == 0, whole.text
+    points = int(count.read_text("utf-8"))
+    killed = tmp_path / "killed"
+    # In the first run, in the second, and in the rest.
+    for share in (0.3, 0.2, 0.2):
+        again = ("--resume",) if (killed / "runs" / "tiny-folds" / "group.json").exists() else ()
+        ended = child(killed, *argv, *again, kill_at=int(points * share))
+        assert ended.status == -signal.SIGKILL, ended.text
+    done = child(killed, *argv, "--resume")
+    assert done.status == 0, done.text
+    group = Path("runs/tiny-folds")
+    expected = _state(tmp_path / "whole" / group)
+    assert list(expected) == ["fold-1", "fold-2", "fold-3"]
+    assert _state(killed / group) == expected
+    # Every sample was validated once.
+    assert "of 480 samples, each validated once)" in done.text
+
+
+def test_the_table_of_seeds(run: Run, tmp_path: Path) -> None:
+    done = run(*TRAIN, *SHORT, "--seeds", "2", "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("finished ") or "2 of 2 seeds finished" in done.stdout
+    found = json.loads(run("runs", "--group", "tiny-seeds", "--json").stdout)
+    assert [each["run"] for each in found["runs"]] == ["seed-1", "seed-2"]
+    accuracies = [each["accuracy"] for each in found["runs"]]
+    spread = found["statistics"]["accuracy"]
+    assert spread["mean"] == pytest.approx(np.mean(accuracies))
+    assert spread["deviation"] == pytest.approx(np.std(accuracies, ddof=1))
+    assert (spread["minimum"], spread["maximum"]) == (min(accuracies), max(accuracies))
+    # All are validated on the same samples; more seeds follow those that have finished.
+    chosen = run("eval", "--ensemble", "tiny-seeds", "--split", "validation", "--device", "numpy")
+    assert "an ensemble of 2 networks" in chosen.stdout, chosen.stderr
+    before = (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes()
+    more = run(*TRAIN, *SHORT, "--seeds", "3", "--resume")
+    assert "seed-3: run 3 of 3" in more.stdout, more.stderr
+    assert (tmp_path / "runs/tiny-seeds/seed-2/log.jsonl").read_bytes() == before
+    listed = run("runs").stdout.splitlines()
+    assert listed[-1].split()[:3] == ["tiny-seeds", "seeds", "3/3"]
+    mistaken = run("eval", "--run", "tiny-seeds")
+    assert "runs/tiny-seeds: is a group of runs; name one of them" in mistaken.stderr
+
+
+def test_a_group_goes_on_with_its_own_config_only(run: Run) -> None:
+    assert run(*TRAIN, *SHORT, "--folds", "2", "-q").returncode == 0
+    for change, message in (
+        (("--set", "optimizer.lr=0.3", "--folds", "2"), "optimizer.lr: 0.1 -> 0.3"),
+        (("--folds", "3"), "was begun with other folds: 2"),
+        (("--folds", "2", "--stratified"), "was begun with other folds: 2"),
+        (("--seeds", "2"), "runs: has no group 'tiny-seeds' to resume"),
+    ):
+        done = run(*TRAIN, *SHORT, *change, "--resume")
+        assert done.returncode == 1
+        assert message in done.stderr
+    found = json.loads(run("runs", "--group", "tiny-folds", "--json").stdout)["together"]
+    assert found["count"] == 480
+    assert found["accuracy_interval"] == [*wilson(found["correct"], 480)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", "2", "--folds", "2"], "--seeds and --folds cannot be used together"),
+        (["--stratified"], "--stratified needs --folds"),
+        (["--seeds", "1"], "1 is not in the range x>=2"),
+        (["--seeds", "2", "--ranks", "2"], "--seeds and --ranks cannot be used together"),
+    ],
+)
+def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:
+    done = run(*TRAIN, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from ...support.training_fixtures import *  # noqa: F403

@@ -1,0 +1,142 @@
+"""Ensembles: what they answer, the weights of their members, and what they gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dnnstack
+import numpy as np
+import pytest
+from dnnstack.backends.base import Backend
+from dnnstack.common.errors import CheckpointError, DatasetError, DnnstackError, UsageError
+from dnnstack.configs import RunConfig
+from dnnstack.reports.ensemble_text import text_of
+from dnnstack.training.groups.answers import answers
+from dnnstack.training.groups.ensemble import Mixture, best_weights, combined
+from dnnstack.training.trainer import train
+
+Tiny = Callable[..., RunConfig]
+# Three networks, three samples, three classes.
+MEMBERS = [
+    np.array([[0.6, 0.3, 0.1], [0.2, 0.4, 0.4], [0.9, 0.1, 0.0]]),
+    np.array([[0.3, 0.5, 0.2], [0.5, 0.3, 0.2], [0.2, 0.7, 0.1]]),
+    np.array([[0.0, 0.6, 0.4], [0.2, 0.1, 0.7], [0.1, 0.2, 0.7]]),
+]
+
+
+def test_averages_of_probabilities_and_of_logits() -> None:
+    scores, found = combined(MEMBERS, "probabilities", (0.5, 0.25, 0.25))
+    np.testing.assert_allclose(found[0], [0.375, 0.425, 0.2])
+    np.testing.assert_array_equal(scores, found)
+    logits = [np.random.default_rng(seed).normal(0, 3, (5, 4)) for seed in range(3)]
+    shares = [np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in logits]
+    weights = (0.2, 0.5, 0.3)
+    mean = np.exp(sum(w * x for w, x in zip(weights, logits, strict=True)))
+    found = combined(shares, "logits", weights)[1]
+    np.testing.assert_allclose(found, mean / mean.sum(1, keepdims=True))
+    # The logarithm of a probability of 0 is that of the least one.
+    assert np.isfinite(combined(MEMBERS, "logits", (1 / 3,) * 3)[1]).all()
+    with pytest.raises(UsageError, match="no probabilities"):
+        combined([*MEMBERS[:1], MEMBERS[0] - 0.5], "logits", (0.5, 0.5))
+
+
+def test_votes_and_what_decides_a_tie() -> None:
+    scores, shares = combined(MEMBERS, "votes", (1 / 3,) * 3)
+    np.testing.assert_allclose(shares, [[1 / 3, 2 / 3, 0], [1 / 3] * 3, [1 / 3] * 3])
+    # Means of the second sample: 0.3, 0.27, 0.43; of the third: 0.4, 0.33, 0.27.
+    assert scores.argmax(1).tolist() == [1, 2, 0]
+
+
+def test_weights_are_those_of_the_greatest_likelihood() -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 3, 60)
+    members = [rng.dirichlet((1, 1, 1), 60) for _ in range(2)]
+    members[0][np.arange(60), labels] += 0.8
+    members[0] /= members[0].sum(1, keepdims=True)
+    found = best_weights(members, labels)
+    grid = np.linspace(0, 1, 2001)
+    own = [p[np.arange(60), labels] for p in members]
+    likelihood = [np.log(w * own[0] + (1 - w) * own[1]).sum() for w in grid]
+    assert 0.5 < found[0] < 1
+    assert found[0] == pytest.approx(grid[int(np.argmax(likelihood))], abs=2e-3)
+    assert sum(found) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("combine", "weights", "message"),
+    [
+        ("votes", [1, 1], "votes count equally"),
+        ("logits", [1], "1 are given for 2 networks"),
+        ("logits", [1, -1], "at least 0"),
+        ("logits", [0, 0], "not all of them 0"),
+        ("logits", [float("nan"), 1], "at least 0"),
+    ],
+)
+def test_weights_that_are_none(combine: Any, weights: list[float], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Mixture.of(2, combine, weights)
+
+
+@pytest.fixture
+def runs(tiny: Tiny, reference: Backend, tmp_path: Path) -> Path:
+    """Two runs with the same data and split, and one that has other validation samples."""
+    for change in ("optimizer.lr=0.05", "optimizer.lr=0.02", "seed=8"):
+        train(tiny("run.device=numpy", "train.max_steps=20", change), reference, tmp_path)
+    return tmp_path / "runs"
+
+
+def test_an_ensemble_of_runs(runs: Path, reference: Backend) -> None:
+    with dnnstack.load_ensemble(["tiny", "tiny-2"], device="numpy", runs_dir=runs) as model:
+        found = model.evaluate()
+        images, index = model.load_part("test")
+        alone = [answers(each, reference, images, index, "test") for each in model.members]
+        mean = (alone[0].probabilities.astype(float) + alone[1].probabilities) / 2
+        labels = images.labels
+        right = mean.argmax(1) == labels
+        assert found.correct == right.sum()
+        assert found.loss == pytest.approx(-np.log(mean[np.arange(20), labels]).mean())
+        members = found.to_json()["ensemble"]["members"]
+        assert [each["correct"] for each in members] == [each.right.sum() for each in alone]
+        best = max(each.right.sum() for each in alone)
+        gains = [found.to_json()["ensemble"][f"gain_over_{key}"] for key in ("best", "mean")]
+        assert gains[0]["difference"] == pytest.approx((right.sum() - best) / 20)
+        each = sum(each.right.sum() for each in alone) / 2
+        assert gains[1]["difference"] == pytest.approx((right.sum() - each) / 20)
+        assert all(low <= high for low, high in (gain["interval"] for gain in gains))
+        np.testing.assert_allclose(model.predict_proba(images.images), mean, rtol=1e-4)
+        model.fit_weights(tta="mirror")
+        assert sum(model.weights) == pytest.approx(1)
+        assert model.weights[0] != model.weights[1]
+        weighted = model.evaluate(tta="mirror")
+        assert weighted.tta == "mirror"
+        text = text_of(weighted)
+        assert "an ensemble of 2 networks" in text
+        assert "tta       mirror: scores averaged over 2 views" in text
+        assert max(map(len, text.splitlines())) <= 80
+
+
+def test_votes_have_no_loss(runs: Path) -> None:
+    names = ["tiny", "tiny-2"]
+    with dnnstack.load_ensemble(names, combine="votes", device="numpy", runs_dir=runs) as model:
+        found = model.evaluate()
+    assert found.to_json()["loss"] is None
+    assert "\nloss" not in text_of(found)
+
+
+def test_members_that_do_not_fit(runs: Path) -> None:
+    def load(*names: str) -> dnnstack.Ensemble:
+        return dnnstack.load_ensemble(names, device="numpy", runs_dir=runs)
+
+    with pytest.raises(DatasetError, match="was trained on other pictures of the training set"):
+        load("tiny,tiny-3").evaluate(split="validation")
+    assert load("tiny,tiny-3").evaluate().count == 20
+    for names, kind, message in (
+        (["tiny"], UsageError, "at least two networks, but only .*tiny.* is named"),
+        (["tiny", "tiny"], UsageError, "is named twice"),
+        (["tiny", "no"], CheckpointError, "no such run"),
+    ):
+        with pytest.raises(DnnstackError, match=message) as caught:
+            load(*names)
+        assert type(caught.value) is kind

@@ -1,0 +1,49 @@
+"""What each of several networks answers to the same pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...backends.base import Backend
+from ...datasets import ImageSet
+from ..evaluate import Evaluation, Part, Scores, evaluate
+from ..records.trained import Trained
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of a network. index: (N,) samples; probabilities: (N, K); right: (N,) bool."""
+
+    evaluation: Evaluation
+    index: NDArray[np.int32]
+    probabilities: NDArray[np.float32]
+    right: NDArray[np.bool_]
+
+
+def answers(
+    trained: Trained,
+    backend: Backend,
+    images: ImageSet,
+    index: NDArray[np.int32],
+    part: Part,
+    progress: Callable[[int], object] = lambda count: None,
+    tta: str | None = None,
+) -> Answers:
+    """Run every picture of ``index`` through the network once, see ``evaluate``."""
+    probabilities = np.empty((len(index), len(trained.classes)), np.float32)
+    right = np.empty(len(index), np.bool_)
+    done = 0
+
+    def hear(found: NDArray[np.int32], scores: Scores, shares: Scores) -> None:
+        nonlocal done
+        batch = slice(done, done + len(found))
+        probabilities[batch] = shares
+        right[batch] = scores.argmax(1) == images.labels[found]
+        done = batch.stop
+
+    result = evaluate(trained, backend, images, index, part, progress, tta, hear)
+    return Answers(result, index, probabilities, right)

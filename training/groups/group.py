@@ -1,0 +1,159 @@
+"""Groups: run folders that belong together, in one folder with a record, ``group.json``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import MaxLen
+
+from ...common.errors import CheckpointError, LockedError
+from ...common.files import atomic_write, make_folder, read_regular, sync_folder
+from ...common.locks import NO_LOCKS, Lock, lock
+from ...common.typed_json import Name, from_json
+from ..records.runs import GROUP, LOCK, LONGEST_CONFIG, list_runs
+
+Kind = Literal["seeds", "folds", "sweep"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of a group: the name of its folder, and the settings that make it differ."""
+
+    name: Name
+    settings: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a group was begun with. config: the effective one that all its runs share, as YAML.
+
+    ``members``: those that are known beforehand, in the order of training.
+    """
+
+    kind: Kind
+    config: Annotated[str, MaxLen(LONGEST_CONFIG)]
+    members: tuple[Member, ...] = ()
+    search: Annotated[str, MaxLen(LONGEST_CONFIG)] = ""
+
+
+def is_group(path: Path) -> bool:
+    """Whether a folder is that of a group."""
+    return (path / GROUP).is_file()
+
+
+def group_at(reference: str | Path, runs_dir: Path) -> Path | None:
+    """The folder of a group, by its name in ``runs_dir`` or a path; None if there is none."""
+    return next((p for p in (runs_dir / reference, Path(reference)) if is_group(p)), None)
+
+
+def list_groups(runs_dir: Path) -> list[str]:
+    """The names of all groups of a folder, in alphabetical order; none if it cannot be read."""
+    try:
+        return sorted(path.name for path in runs_dir.iterdir() if is_group(path))
+    except OSError:
+        return []
+
+
+def read_group(path: Path) -> Group:
+    """The record of a group. Raises CheckpointError."""
+    try:
+        return from_json(read_regular(path / GROUP, LONGEST_CONFIG), Group)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(f"{path / GROUP}: cannot be read: {reason}") from None
+
+
+def write_group(path: Path, group: Group) -> None:
+    """Write the record of a group. Raises CheckpointError."""
+    try:
+        atomic_write(path / GROUP, f"{json.dumps(asdict(group), indent=2)}\n".encode())
+    except OSError as error:
+        raise _unwritable(path / GROUP, error) from None
+
+
+def create_group(runs_dir: Path, name: str, group: Group) -> Path:
+    """A new folder, ``name`` or ``name-2`` and so on, with the record. Raises CheckpointError."""
+    try:
+        make_folder(runs_dir)
+        number = max([0, *(number for number, _ in _numbered(runs_dir, name))])
+        while True:
+            number += 1
+            path = runs_dir / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                continue
+        sync_folder(runs_dir)
+    except OSError as error:
+        raise _unwritable(runs_dir, error) from None
+    write_group(path, group)
+    return path
+
+
+def latest_group(runs_dir: Path, name: str, kind: Kind) -> Path:
+    """The group of this name with the highest number. Raises CheckpointError."""
+    try:
+        found = sorted(_numbered(runs_dir, name), reverse=True)
+    except OSError:
+        found = []
+    for _, path in found:
+        if is_group(path) and read_group(path).kind == kind:
+            return path
+    raise CheckpointError(f"{runs_dir}: has no group '{name}' to resume; start it without --resume")
+
+
+def find_group(reference: str, runs_dir: Path) -> Path:
+    """The folder of a group, by name or path. Raises CheckpointError."""
+    found = group_at(reference, runs_dir)
+    if found is None:
+        known = ", ".join(list_groups(runs_dir)) or "none"
+        raise CheckpointError(
+            f"{reference}: no such group of runs; in {runs_dir} there are: {known}"
+        )
+    return found
+
+
+def lock_group(path: Path) -> Lock | None:
+    """Keep other processes from training the runs of a group; None where there are no locks.
+
+    Raises LockedError.
+    """
+    try:
+        return lock(path / LOCK)
+    except LockedError:
+        raise
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return None
+        raise _unwritable(path / LOCK, error) from None
+
+
+def runs_of(group: Path) -> list[Path]:
+    """The run folders of a group, numbers in their names in ascending order.
+
+    Raises CheckpointError.
+    """
+    return [group / name for name in sorted(list_runs(group), key=_natural)]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _numbered(runs_dir: Path, name: str) -> list[tuple[int, Path]]:
+    """Folders called ``name`` (1) or ``name-N`` (N). Raises OSError."""
+    pattern = re.compile(re.escape(name) + r"(?:-([1-9]\d{0,9}))?")
+    found = ((pattern.fullmatch(path.name), path) for path in runs_dir.iterdir())
+    return [(int(match[1] or 1), path) for match, path in found if match and path.is_dir()]
+
+
+def _unwritable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{error.filename or path}: cannot be written: {error.strerror}; choose another folder "
+        "with run.dir, as in --set run.dir=/tmp/runs"
+    )

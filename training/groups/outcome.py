@@ -1,0 +1,92 @@
+"""How a run ended, read from its log."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...common.errors import CheckpointError
+from ...common.files import read_regular
+from ...common.typed_json import Count, Finite, Name, from_json
+from ..records.run_log import LOG, LONGEST
+from ..records.runs import NO_RECORD
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run, as far as it has come.
+
+    ``accuracy``, ``loss``, ``correct``, ``count``: of the last validation, ``best_accuracy``: of
+    the best one; None without one. ``goal``: whether the config's goal was reached; None without
+    one. ``seconds``: of training over all processes, without validation.
+    """
+
+    finished: bool = False
+    step: int = 0
+    accuracy: float | None = None
+    loss: float | None = None
+    correct: int | None = None
+    count: int | None = None
+    best_accuracy: float | None = None
+    goal: bool | None = None
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class _Line:
+    event: Name
+    step: Count
+    seconds: Finite | None = None
+    training_seconds: Finite | None = None
+    best: bool = False
+    accuracy: Finite | None = None
+    loss: Finite | None = None
+    correct: Count | None = None
+    count: Count | None = None
+    state: Name | None = None
+    goal: bool | None = None
+
+
+def outcome(run: Path) -> Outcome:
+    """The outcome of the run in this folder; damaged lines of its log are left out.
+
+    Raises CheckpointError if the log cannot be read.
+    """
+    try:
+        content = read_regular(run / LOG, LONGEST)
+    except OSError as error:
+        if error.errno in NO_RECORD:
+            return Outcome()
+        raise CheckpointError(f"{run / LOG}: cannot be read: {error.strerror}") from None
+    last = best = _Line("", 0)
+    ended: _Line | None = None
+    step, seconds, spent = 0, 0.0, 0.0
+    for text in content.splitlines():
+        with suppress(ValueError):
+            line = from_json(text, _Line)
+            step = line.step
+            if line.event in ("start", "resume"):
+                seconds, spent, ended = seconds + spent, 0.0, None
+            elif line.event == "train":
+                spent = spent if line.seconds is None else line.seconds
+            elif line.event == "validation":
+                last, best = line, line if line.best else best
+            elif line.event == "end":
+                ended = line
+                spent = spent if line.training_seconds is None else line.training_seconds
+    return Outcome(
+        finished=ended is not None and ended.state == "finished",
+        step=step,
+        accuracy=last.accuracy,
+        loss=last.loss,
+        correct=last.correct,
+        count=last.count,
+        best_accuracy=best.accuracy,
+        goal=None if ended is None else ended.goal,
+        seconds=seconds + spent,
+    )

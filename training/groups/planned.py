@@ -1,0 +1,146 @@
+"""Groups whose runs are known beforehand: several seeds, or the folds of a cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...common.errors import CheckpointError, ConfigError, NonFiniteError
+from ...configs import RunConfig, differences, effective_yaml, parse_config
+from ..listener import Summary
+from ..records.resume import Resume, open_resume
+from ..records.runs import is_run
+from .group import (
+    Group,
+    Kind,
+    Member,
+    create_group,
+    find_group,
+    latest_group,
+    lock_group,
+    read_group,
+    write_group,
+)
+from .outcome import outcome
+
+# What may be another in a group that goes on.
+_FREE = ("run.", "checkpoint.", "data.root", "data.residency", "data.evaluation_batch_size")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What to train: N seeds, or K folds, with or without strata."""
+
+    kind: Kind
+    count: int
+    stratified: bool = False
+
+    def members(self, config: RunConfig) -> tuple[Member, ...]:
+        """Each run's name and settings. Seeds count up from the config's, on its own split."""
+        if self.kind == "folds":
+            strata = f", stratified: {str(self.stratified).lower()}"
+            return tuple(
+                Member(f"fold-{i}", (f"data.fold={{count: {self.count}, index: {i}{strata}}}",))
+                for i in range(1, self.count + 1)
+            )
+        data = config.data
+        split = config.seed if data.split_seed is None else data.split_seed
+        seeds = range(config.seed, config.seed + self.count)
+        return tuple(
+            Member(f"seed-{seed}", (f"seed={seed}", f"data.split_seed={split}")) for seed in seeds
+        )
+
+    def begin(self, config: RunConfig) -> Path:
+        """The folder of a new group. Raises CheckpointError."""
+        group = Group(self.kind, effective_yaml(config), self.members(config))
+        return create_group(Path(config.run.dir), f"{config.name}-{self.kind}", group)
+
+    def go_on(self, config: RunConfig, reference: str | None) -> Path:
+        """The folder of a group that goes on, by default the latest one of the config.
+
+        Seeds may become more. Raises CheckpointError for a group of another config or kind.
+        """
+        runs_dir = Path(config.run.dir)
+        if reference is None:
+            path = latest_group(runs_dir, f"{config.name}-{self.kind}", self.kind)
+        else:
+            path = find_group(reference, runs_dir)
+        group = read_group(path)
+        members = self.members(config)
+        if group.kind != self.kind:
+            raise CheckpointError(f"{path}: is a group of {group.kind}, not of {self.kind}")
+        if changed := _changed(group, config, path):
+            raise CheckpointError(
+                f"{path} was begun with another config (then -> now):",
+                *(f"  {line}" for line in changed),
+                "undo these changes, or start a new group without --resume",
+            )
+        common = min(len(members), len(group.members))
+        if members[:common] != group.members[:common] or (
+            self.kind == "folds" and len(members) != len(group.members)
+        ):
+            raise CheckpointError(
+                f"{path}: was begun with other {self.kind}: {len(group.members)}, the first with "
+                f"{' '.join(group.members[0].settings)}; give the same again"
+            )
+        if len(members) > len(group.members):
+            write_group(path, replace(group, members=members))
+        return path
+
+
+def _changed(group: Group, config: RunConfig, path: Path) -> list[str]:
+    if group.config == effective_yaml(config):
+        return []
+    lines = differences(parse_config(group.config, f"{path} (its config)"), config)
+    return [line for line in lines if not line.startswith(_FREE)]
+
+
+def train_members(
+    path: Path,
+    train: Callable[[Member, Resume | None], Summary],
+    notice: Callable[[str], None],
+    begins: Callable[[int, int, Member], object] = lambda *place: None,
+) -> Iterator[tuple[Member, Summary | NonFiniteError]]:
+    """Train the runs of a group that have not finished, one after the other.
+
+    A run that was begun goes on from its newest checkpoint. ``begins`` is told the number of each,
+    from 1, and of all. A training that diverges does not end those that follow. Raises
+    DnnstackError.
+    """
+    held = lock_group(path)
+    with nullcontext() if held is None else held:
+        group = read_group(path)
+        for place, member in enumerate(group.members, 1):
+            run = path / member.name
+            if is_run(run) and outcome(run).finished:
+                continue
+            begins(place, len(group.members), member)
+            resumed = open_resume(run, notice) if is_run(run) else None
+            with nullcontext() if resumed is None else closing(resumed):
+                try:
+                    done: Summary | NonFiniteError = train(member, resumed)
+                except NonFiniteError as error:
+                    done = error
+            yield member, done
+            if isinstance(done, Summary) and done.state == "interrupted":
+                return
+
+
+def check_planned(planned: Planned, config: RunConfig) -> None:
+    """Raise ConfigError for settings that the group itself makes."""
+    if planned.kind == "folds" and config.data.fold is not None:
+        raise ConfigError("data.fold: --folds sets it; remove it from the config")
+
+
+def settings_of(path: Path, member: Member) -> Sequence[str]:
+    """The settings of a run of the group in this folder, after those of the user."""
+    return (*member.settings, f"name={member.name}", f"run.dir={_quoted(path)}")
+
+
+def _quoted(path: Path) -> str:
+    """As a text of YAML, whatever signs it has."""
+    import json
+
+    return json.dumps(str(path))
