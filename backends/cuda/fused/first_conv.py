@@ -191,7 +191,9 @@ def _backward(b: Binder, op: Fused) -> None:
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
-    tensor = _on_tensor_cores(b, conv, pool, layout.columns)
+    # What a block does once its pictures are through takes longer than the products of one picture.
+    several = conv.x.shape[0] > BACKWARD_PARTS
+    tensor = _on_tensor_cores(b, conv, pool, layout.columns) if several else None
     values = tensor or _numbers(conv, pool, layout.columns)
     n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
     blocks = min(n, BACKWARD_PARTS) if tensor is None else _shared_out(n, BACKWARD_PARTS)
