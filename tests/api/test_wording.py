@@ -16,7 +16,7 @@ from ..support.training_fixtures import TINY
 ROOT = Path(__file__).parents[2]
 # What only commands have, and options of other programs.
 _LEFT = {"--ranks", "--async", "--gpus", "--save-input", "--measure", "--no-graph", "--verbose"}
-_LEFT |= {"--force-reinstall", "--output", "--overwrite", "--ensemble", "--group"}
+_LEFT |= {"--force-reinstall", "--output", "--overwrite", "--ensemble", "--folds", "--group"}
 
 
 @pytest.mark.parametrize(
