@@ -48,9 +48,10 @@ OWN_LINES = {
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "reports/sensitivity_report.py": "JSON",
     "training/compressed/pipeline.py": "JSON",
+    "training/groups/group.py": "JSON",
+    "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
-    "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/runs.py": "a file",
 }
 
