@@ -90,6 +90,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     options.overrides = []
+    # Its pictures are in the folder of the config.
+    os.environ.pop("DNNSTACK_DATA", None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         draw(folder / "pictures", options.pictures)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import console, downloading
+from . import console
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -26,6 +26,7 @@ def show_sensitivity(
     from ..training.compressed.sensitivity import evaluations, measure
     from ..training.evaluate import load_part
     from ..training.records.runs import run_of_checkpoint
+    from . import downloading
 
     data = trained.config.data
     if not data.validation and data.fold is None:

@@ -49,9 +49,9 @@ OWN_LINES = {
     "reports/sensitivity_report.py": "JSON",
     "training/compressed/pipeline.py": "JSON",
     "training/groups/group.py": "JSON",
+    "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
-    "training/ranks/watchdog.py": "a line that is made printable",
     "training/records/runs.py": "a file",
 }
 

@@ -20,8 +20,8 @@ from ..support.picture_folders import paint
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COMMANDS = [
-    *("train", "eval", "predict", "compress", "new", "runs", "weights", "data", "summary"),
-    *("explain", "config", "doctor"),
+    *("train", "eval", "compare", "predict", "compress", "new", "runs", "weights", "data"),
+    *("summary", "explain", "config", "doctor"),
 ]
 
 _HELP = """

@@ -140,8 +140,8 @@ RECORDS = (
     Mutant(
         "run folders: not locked",
         "training/records/runs.py",
-        "        return lock(path / LOCK)\n    except OSError as error:\n        if",
-        "        return None\n    except OSError as error:\n        if",
+        "        return lock(path / LOCK)\n    except LockedError as error:\n",
+        "        return None\n    except LockedError as error:\n",
         (f"{_RUNS}::test_a_held_run_is_refused",),
     ),
     Mutant(
