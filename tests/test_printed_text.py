@@ -47,6 +47,8 @@ OWN_LINES = {
     "plugins/trust.py": "a file",
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
     "training/compressed/pipeline.py": "JSON",
+    "training/groups/group.py": "JSON",
+    "training/groups/journal.py": "JSON",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
     "training/ranks/watchdog.py": "a line that is made printable",
