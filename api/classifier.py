@@ -26,6 +26,7 @@ from .training.predict import Prediction
 from .training.predict import predict as predictions
 from .training.records.runs import run_of_checkpoint
 from .training.records.trained import Trained, data_folder_of, find_trained
+from .wording import as_arguments, in_python
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,6 +36,7 @@ LOG = logging.getLogger("dnnstack")
 LOG.addHandler(logging.NullHandler())
 
 
+@in_python
 def load(
     run: str | os.PathLike[str] | None = None,
     *,
@@ -50,7 +52,10 @@ def load(
     """
     file = None if run is None or not os.path.isfile(run) else Path(run)
     name = None if run is None or file is not None else os.fspath(run)
-    notice = LOG.info
+
+    def notice(text: str) -> None:
+        LOG.info(as_arguments(text))
+
     return open_classifier(name, file, Path(runs_dir), device, threads, notice=notice)
 
 
@@ -86,6 +91,8 @@ class Classifier:
         self._backend = backend
         self._notice = notice
         self._forward = Forward(trained, backend)
+        pictures = trained.config.data.dataset.type != "table"
+        self._shape = trained.input_shape if pictures else None
 
     @cached_property
     def classes_(self) -> NDArray[np.str_]:
@@ -117,6 +124,7 @@ class Classifier:
         """The device that computes."""
         return self._backend
 
+    @in_python
     def predict(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
     ) -> NDArray[np.str_]:
@@ -128,10 +136,19 @@ class Classifier:
         found = self.predict_proba(pictures, invert=invert, raw=raw)
         return np.asarray(self.classes_[found.argmax(1)])
 
+    @in_python
     def predict_proba(
         self, pictures: Pictures, *, invert: bool | None = None, raw: bool = False
     ) -> NDArray[np.float32]:
         """The probability of each class, (N, K); see ``predict``."""
+        if (
+            type(pictures) is np.ndarray
+            and pictures.dtype == np.uint8
+            and pictures.shape[1:] == self._shape
+            and pictures.flags.c_contiguous
+        ):
+            # As it is to be: looking at it further takes longer than a small network.
+            return self._forward(pictures)
         return self._forward(as_inputs(pictures, self._trained, invert=invert, raw=raw))
 
     def predict_each(
@@ -153,10 +170,12 @@ class Classifier:
             self._forward, paths, top, invert=invert, raw=raw, min_probability=min_probability
         )
 
+    @in_python
     def score(self, pictures: Pictures, labels: ArrayLike) -> float:
         """The share of right answers, 0 to 1; ``labels``: (N,) names or indices of classes."""
         return self.evaluate(pictures, labels).accuracy
 
+    @in_python
     def evaluate(
         self,
         pictures: Pictures | None = None,

@@ -33,6 +33,7 @@ from .training.records.runs import LATEST, find_run, latest_run_of
 from .training.records.trained import data_folder_of
 from .training.trainer import train as run_training
 from .training.weights.source import anchored
+from .wording import as_arguments, in_python
 
 LOG = logging.getLogger("dnnstack")
 LOG.addHandler(logging.NullHandler())
@@ -41,6 +42,7 @@ Overrides: TypeAlias = "Mapping[str, Any] | Sequence[str]"
 _INIT_FROM = (("init_from",), ("init_from", "source"))
 
 
+@in_python
 def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
     """A config, checked, with every default.
 
@@ -51,6 +53,7 @@ def load_config(config: Config, overrides: Overrides = ()) -> RunConfig:
     return read_config(config, overrides).config
 
 
+@in_python
 def train(
     config: Config,
     *,
@@ -80,7 +83,11 @@ def train(
     }
     given = {key: value for key, value in flags.items() if value is not None}
     loaded = read_config(config, [*assignments(overrides), *assignments(given)])
-    say = print_text if verbose else LOG.info
+    told = print_text if verbose else LOG.info
+
+    def say(text: str) -> None:
+        told(as_arguments(text))
+
     backend = open_device(loaded, resume is not False, True, say)
     wanted = LATEST if resume is True else os.fspath(resume) if resume else None
     resumed = find_resume(wanted, loaded, say)

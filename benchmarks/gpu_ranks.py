@@ -1,17 +1,22 @@
 """What to run on a machine with two GPUs: ranks on NCCL, that they are right, and how fast.
 
     pip install '.[cuda13,mpi,nccl13]'
-    NCCL_NVLS_ENABLE=0 python3 benchmarks/gpu_ranks.py
+    NCCL_NVLS_ENABLE=0 python3 benchmarks/gpu_ranks.py --seconds 470
 
-(``[cuda12,mpi,nccl12]`` for a CUDA 12 driver.) Each line is a check or a figure:
+(``[cuda12,mpi,nccl12]`` for a CUDA 12 driver.) Every part has a time limit of its own and prints
+each line at once, so what hangs is ended and the next part begins; what does not fit into
+``--seconds`` is left out, and said to be. The parts, in this order, and what each shows:
 
-- a training by two ranks ends in the bits of one GPU with ``train.accumulate: 2``, captured and,
-  with ``--no-graph``, call by call; also with batch norm and dropout;
-- a rank that is stopped or killed ends both;
-- pictures a second with a fixed batch for each GPU, two GPUs beside one; then with a fixed batch
-  for both.
+- facts: versions, which MPI was found, and that every rank has a GPU of its own;
+- collectives: NCCL in a CUDA graph, its bits and microseconds by size;
+- bits: a training by two ranks ends in the bits of one GPU with ``train.accumulate: 2``, captured
+  and call by call, with batch norm and dropout, and after a resume on one GPU;
+- speed: pictures a second on two GPUs beside one, in turn, with a batch for each and for both;
+- failures: a rank that is killed or stopped, Ctrl-C; what was saved goes on to the same bits;
+- explain: the calls of NCCL in a step, with their times;
+- more: split layers, asynchronous training, the speed in bfloat16, rank 0 killed or stopped.
 
-Data are drawn by the program. ``--quick`` leaves out the speed.
+Data are drawn by the program. ``--parts bits speed`` runs these alone.
 """
 
 from __future__ import annotations
@@ -20,21 +25,24 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import median
 
+import numpy as np
 import safetensors.numpy
+from gpu_ranks_commands import Running, end_all, say, those_left
 
-STROKES = "data.dataset={strokes: {train_count: 25600, test_count: 1000}}"
-LENET = ("--config", "digits.yaml", "--set", STROKES)
+HERE = Path(__file__).resolve().parent
+LAUNCHER = Path(sys.prefix) / "bin" / "mpiexec"
+STROKES = "data.dataset={strokes: {train_count: 6400, test_count: 1000}}"
+LENET = ("--config", "digits.yaml", "--set", STROKES, "--set", "data.validation=1000")
+LENET = (*LENET, "--set", "train.epochs=null", "--set", "schedule=fixed")
 NORMED = """
 seed: 3
-data: {dataset: {strokes: {train_count: 25600, test_count: 1000}}, batch_size: 512,
-  validation: 1000}
+data: {dataset: {strokes: {train_count: 6400, test_count: 1000}}, batch_size: 256, validation: 1000}
 layers:
   - conv2d: {filters: 64, kernel_size: 3, padding: same}
   - batch_norm
@@ -50,117 +58,271 @@ layers:
   - softmax
 loss: cross_entropy
 optimizer: {type: sgd, lr: 0.05, momentum: 0.9, nesterov: true, clip_norm: 1.0, ema: {decay: 0.9}}
-train: {max_steps: 60}
+train: {max_steps: 60, log_every: 10}
 """
+NETS = (
+    ("lenet.yaml", 64),
+    ("cifar10-resnet9.yaml", 512),
+    ("cifar10-airbench.yaml", 1024),
+    ("lenet.yaml", 1024),
+)
 
 
-def words(folder: Path, name: str, *given: str) -> list[str]:
-    command = [sys.executable, "-m", "dnnstack.cli", "train", "--device", "cuda"]
-    return [*command, *given, "--set", f"name={name}", "--runs-dir", str(folder)]
+class Bench:
+    """Where runs go, and when the time is over."""
+
+    def __init__(self, folder: Path, given: argparse.Namespace) -> None:
+        self.folder = folder
+        self.device: str = given.device
+        cpu = ["--set", "run.threads=1", "--set", "run.tune=false"]
+        self.options = cpu if given.device == "cpu" else []
+        self.rounds: int = given.rounds
+        self.until = time.monotonic() + given.seconds
+        self.part_until = self.until
+
+    def left(self, most: float) -> float:
+        """Seconds for a command; raises TimeoutError where they would not do."""
+        left = min(self.part_until, self.until) - time.monotonic()
+        if left < 3:
+            raise TimeoutError("its time is over, what follows is left out")
+        return min(most, left)
+
+    def train(self, *given: str, awaited: str = "\0", **more: str) -> Running:
+        words = [sys.executable, "-m", "dnnstack.cli", "train", "--device", self.device]
+        words += [*given, *self.options, "--runs-dir", str(self.folder)]
+        return Running(words, awaited, more=more)
+
+    def trained(self, name: str, *given: str, most: float = 60.0) -> Path | None:
+        """The run's folder after training; None, and it is said why, where that failed."""
+        begin = time.monotonic()
+        running = self.train(*given, "--set", f"name={name}")
+        if not running.ended(self.left(most)):
+            return None
+        if running.process.returncode:
+            say(f"  {name}: status {running.process.returncode}")
+            for line in running.lines[-25:]:
+                say(f"    {line}")
+            return None
+        say(f"  {name}: trained in {time.monotonic() - begin:.1f} s")
+        return self.folder / name
+
+    def worker(self, part: str, *given: str, most: float) -> None:
+        words = [str(LAUNCHER), "-n", "2", sys.executable, str(HERE / "gpu_ranks_worker.py"), part]
+        running = Running([*words, "--device", self.device, *given], loud=True)
+        if running.ended(self.left(most)) and running.process.returncode:
+            say(f"  {part} {' '.join(given)}: status {running.process.returncode}")
 
 
-def trained(folder: Path, name: str, *given: str) -> Path:
-    """The run's folder, after training."""
-    done = subprocess.run(words(folder, name, *given), capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        sys.exit(f"{name}: status {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
-    return folder / name
+def newest(run: Path) -> Path:
+    return max(run.glob("checkpoints/*.safetensors"), key=lambda path: int(path.stem.split("-")[1]))
 
 
-def arrays(run: Path) -> dict[str, bytes]:
-    path = max(run.glob("checkpoints/*.safetensors"), key=lambda path: path.stat().st_mtime)
-    return {name: array.tobytes() for name, array in safetensors.numpy.load_file(path).items()}
+def compare(title: str, one: Path | None, other: Path | None, lines: bool = True) -> None:
+    """Say whether the newest checkpoints of two runs have equal bits, and their logs the lines."""
+    if one is None or other is None:
+        say(f"{title}: NOT COMPARED")
+        return
+    a, b = (safetensors.numpy.load_file(newest(run)) for run in (one, other))
+    wrong = [name for name in a if name not in b or a[name].tobytes() != b[name].tobytes()]
+    far = max((float(np.abs(a[name] - b[name]).max()) for name in wrong if name in b), default=0.0)
+    same = "equal" if not wrong else f"DIFFER in {len(wrong)} of {len(a)} arrays, most by {far:.2g}"
+    tables = [_tuning(run) for run in (one, other)]
+    logs = [(run / "metrics.csv").read_text() for run in (one, other)]
+    told = f"; metrics.csv {'equal' if logs[0] == logs[1] else 'DIFFERS'}" if lines else ""
+    also = "equal" if tables[0] == tables[1] else f"DIFFER: {tables}"
+    say(f"{title}: bits {same}{told}; choices {also}")
 
 
-def same_bits(folder: Path) -> None:
-    (folder / "normed.yaml").write_text(NORMED)
-    steps = ("--set", "train.max_steps=60", "--set", "train.epochs=null")
-    nets = {"lenet": (*LENET, *steps), "normed": ("--config", str(folder / "normed.yaml"))}
+def _tuning(run: Path) -> object:
+    with safetensors.safe_open(newest(run), "numpy") as opened:
+        return json.loads(opened.metadata()["dnnstack"])["tuning"]["choices"]
+
+
+def facts(bench: Bench) -> None:
+    say(f"  {sys.version.split()[0]} at {sys.executable}, launcher {LAUNCHER}")
+    for command in (["nvidia-smi", "-L"], ["nvidia-smi", "topo", "-m"]):
+        if bench.device == "cuda":
+            Running(command, loud=True).ended(20)
+    bench.worker("facts", most=60)
+
+
+def collectives(bench: Bench) -> None:
+    bench.worker("collectives", most=60)
+
+
+def bits(bench: Bench) -> None:
+    (bench.folder / "normed.yaml").write_text(NORMED)
+    pictures(bench.folder / "pictures")
+    sixty, two = ("--set", "train.max_steps=60"), ("--ranks", "2")
+    resnet = ("--config", "cifar10-resnet9.yaml", "--data-dir", str(bench.folder / "pictures"))
+    resnet += ("--set", "train.epochs=null", "--set", "train.max_steps=20")
+    resnet += ("--set", "schedule=fixed", "--set", "optimizer.lr=0.01")
+    if bench.device == "cpu":
+        resnet += ("--set", "data.batch_size=8", "--set", "train.max_steps=2")
+    nets = {
+        "lenet": (*LENET, *sixty),
+        "normed": ("--config", str(bench.folder / "normed.yaml")),
+        "resnet9": resnet,
+    }
     for net, given in nets.items():
         # The choices of the first are found again by the others.
-        one = arrays(trained(folder, f"{net}-one", *given, "--set", "train.accumulate=2"))
-        for title, more in (("captured", ()), ("--no-graph", ("--no-graph",))):
-            name = f"{net}-two-{title.strip('-')}"
-            two = arrays(trained(folder, name, *given, "--ranks", "2", *more))
-            wrong = [key for key in one if one[key] != two.get(key)]
-            print(f"bits of {net}, {title}: {f'differ in {wrong}' if wrong else 'equal'}")
+        one = bench.trained(f"{net}-one", *given, "--set", "train.accumulate=2")
+        two_ranks = bench.trained(f"{net}-two", *given, *two)
+        compare(f"{net}, two ranks and accumulate 2", one, two_ranks)
+        if net != "resnet9":
+            plain = bench.trained(f"{net}-plain", *given, *two, "--no-graph")
+            compare(f"{net}, two ranks with --no-graph and accumulate 2", one, plain)
+        if net == "lenet":
+            half = ("--set", "train.max_steps=30")
+            begun = bench.trained("lenet-half", *LENET, *half, *two)
+            if begun is not None:
+                more = ("--config", str(begun / "config.yaml"), *sixty, "--resume", str(begun))
+                resumed = bench.trained("lenet-half", *more)
+                compare("lenet, resumed on one GPU", one, resumed, lines=False)
 
 
-def failures(folder: Path) -> None:
-    longer = ("--set", "train.epochs=10000", "--set", "train.log_every=100", "--ranks", "2")
-    for number in (signal.SIGKILL, signal.SIGSTOP):
-        process = subprocess.Popen(
-            words(folder, f"signal-{number.name}", *LENET, *longer),
-            env=dict(os.environ, DNNSTACK_RANKS_DEADLINE="3"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("step"):
-                break
-        rank = rank_of(1)
-        begin = time.monotonic()
-        os.kill(rank, number)
-        process.communicate(timeout=120)
-        seconds = time.monotonic() - begin
-        print(f"{number.name} of rank 1: status {process.returncode}, {seconds:.1f} s")
+def pictures(root: Path) -> None:
+    """Files of CIFAR-10 with pictures that are noise."""
+    folder = root / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    draw = np.random.default_rng(0)
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        records = draw.integers(0, 256, (10_000, 3073), np.uint8)
+        records[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(records.tobytes())
+
+
+def failures(bench: Bench) -> None:
+    steps = 200 if bench.device == "cpu" else 20_000
+    # So often that a checkpoint is there when the signal comes.
+    given = (*LENET, "--set", f"train.max_steps={steps}", "--set", f"train.log_every={steps // 40}")
+    given += ("--set", f"checkpoint.every_steps={steps // 20}", "--ranks", "2")
+    quiet = bench.trained("undisturbed", *given)
+    for number, target in ((signal.SIGKILL, 1), (signal.SIGSTOP, 1), (signal.SIGINT, None)):
+        failure(bench, given, f" {steps // 8}/{steps} ", number, target, quiet)
+
+
+def failure(
+    bench: Bench,
+    given: tuple[str, ...],
+    awaited: str,
+    number: signal.Signals,
+    target: int | None,
+    quiet: Path | None,
+) -> None:
+    """Send a signal to a rank, or to the launcher; say how it ended, and resume what was saved."""
+    name = f"{number.name}-{'launcher' if target is None else target}".lower()
+    words = (*given, "--set", f"name={name}")
+    running = bench.train(*words, awaited=awaited, DNNSTACK_RANKS_DEADLINE="4")
+    if not running.told.wait(bench.left(40)):
+        running.ended(0.1)
+        return
+    pid = running.process.pid if target is None else rank_of(target)
+    begin = time.monotonic()
+    os.kill(pid, number)
+    if not running.ended(bench.left(30)):
+        return
+    seconds = time.monotonic() - begin
+    while those_left() and time.monotonic() < begin + 30:
+        time.sleep(0.05)
+    gone = time.monotonic() - begin
+    end_all()
+    say(
+        f"{name}: status {running.process.returncode} after {seconds:.1f} s, nobody left after "
+        f"{gone:.1f} s; said: {' | '.join(running.lines[-3:])}"
+    )
+    if quiet is not None:
+        run = bench.folder / name
+        more = ("--config", str(run / "config.yaml"), "--resume", str(run), "--ranks", "2")
+        compare(f"{name}, resumed", quiet, bench.trained(name, *more), lines=False)
 
 
 def rank_of(rank: int) -> int:
-    """The process id of a rank that this script started."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                told = (entry / "environ").read_bytes().split(b"\0")
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if f"PMI_RANK={rank}".encode() in told and b"signal-SIG" in command:
-                return int(entry.name)
-    sys.exit(f"rank {rank} is not there")
+    """The process id of a rank that this program has started, not that which watches over it."""
+    for pid in sorted(those_left(), reverse=True):
+        told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if f"PMI_RANK={rank}".encode() in told:
+            return pid
+    raise RuntimeError(f"rank {rank} is not there")
 
 
-def speed(folder: Path) -> None:
-    for config, batch in (
-        ("digits.yaml", 64),
-        ("digits.yaml", 1024),
-        ("cifar10-resnet9.yaml", 512),
-        ("cifar10-airbench.yaml", 1024),
-    ):
-        given = ["--config", config, "--set", "train.max_steps=600", "--set", "train.epochs=null"]
-        given += ["--set", "data.validation=0", "--set", "train.log_every=100"]
-        found: dict[str, float] = {}
-        for title, size, more in (
-            ("one GPU", batch, ()),
-            ("two, batch for each", 2 * batch, ("--ranks", "2")),
-            ("two, batch for both", batch, ("--ranks", "2")),
-        ):
-            name = f"{config}-{batch}-{title}".replace(" ", "-").replace(",", "")
-            try:
-                run = trained(folder, name, *given, "--set", f"data.batch_size={size}", *more)
-            except SystemExit as error:
-                print(f"{config}, {batch}, {title}: {error}")
-                continue
-            lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-            rates = [line["images_per_second"] for line in lines if line["event"] == "train"]
-            # The first line has the captures.
-            found[title] = median(rates[1:])
-            ratio = found[title] / found.get("one GPU", found[title])
-            print(f"{config}, {batch}, {title}: {found[title]:,.0f} pictures/s, {ratio:.2f} times")
+def speed(bench: Bench, *added: str) -> None:
+    for config, batch in NETS:
+        words = [word for change in added for word in ("--set", change)]
+        if bench.device == "cpu":
+            words += ["--set", "run.tune=false", "--count", str(8 * batch)]
+        sizes = ["--batch", str(batch), "--rounds", str(bench.rounds)]
+        bench.worker("speed", "--config", config, *sizes, *words, most=75)
+
+
+def explain(bench: Bench) -> None:
+    for config in ("digits.yaml", "cifar10-resnet9.yaml"):
+        words = [sys.executable, "-m", "dnnstack.cli", "explain", "--config", config, "--measure"]
+        running = Running([*words, "--device", bench.device, "--ranks", "2"])
+        if running.ended(bench.left(40)):
+            shown = [line for line in running.lines if "NCCL" in line or "nccl" in line]
+            say(f"{config}: {len(running.lines)} lines, status {running.process.returncode}")
+            for line in shown or running.lines[-12:]:
+                say(f"  {line}")
+
+
+def more(bench: Bench) -> None:
+    few = ("--set", "train.max_steps=3", "--set", "run.precision=fp32")
+    split = ("--set", "layers.dense_1.parallel={split: units}")
+    one = bench.trained("whole", *LENET, *few, "--set", "train.accumulate=2", *split)
+    compare("dense_1 split, within roundings", one, bench.trained("split", *LENET, *few, *split))
+    two = bench.trained("split-two", *LENET, *few, *split, "--ranks", "2")
+    compare("dense_1 split over two GPUs, within roundings", one, two)
+    stale = ("--ranks", "2", "--async", "--set", "optimizer.momentum=0.5")
+    run = bench.trained("asynchronous", *LENET, "--set", "train.max_steps=200", *stale)
+    if run is not None:
+        say(f"asynchronous: {(run / 'log.jsonl').read_text().splitlines()[-2][:300]}")
+    given = (*LENET, "--set", "train.max_steps=200000", "--set", "train.log_every=500")
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        failure(bench, (*given, "--ranks", "2"), " 1000/200000 ", number, 0, None)
+    speed(bench, "run.precision=bf16")
+
+
+PARTS: dict[str, tuple[Callable[[Bench], None], float]] = {
+    "facts": (facts, 70),
+    "collectives": (collectives, 60),
+    "bits": (bits, 150),
+    "speed": (speed, 220),
+    "failures": (failures, 100),
+    "explain": (explain, 40),
+    "more": (more, 400),
+}
+
+
+def measured(bench: Bench, wanted: Iterable[str]) -> None:
+    for name in wanted:
+        part, most = PARTS[name]
+        left = bench.until - time.monotonic()
+        if left < 10:
+            say(f"{name}: LEFT OUT, {left:.0f} s are left")
+            continue
+        say(f"== {name}, at most {min(most, left):.0f} s")
+        begin, bench.part_until = time.monotonic(), time.monotonic() + most
+        try:
+            part(bench)
+        except Exception as error:
+            say(f"{name}: BROKE OFF: {type(error).__name__}: {error}")
+        end_all()
+        say(f"== {name} took {time.monotonic() - begin:.1f} s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument("--seconds", type=float, default=470.0)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--device", default="cuda", help="cpu: to try the program itself")
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args()
+    # Multicast of NVLink may put GPUs that others share out of service.
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        same_bits(folder)
-        failures(folder)
-        if not quick:
-            speed(folder)
+        os.environ["DNNSTACK_CACHE"] = f"{temporary}/cache"
+        measured(Bench(Path(temporary), given), given.parts)
 
 
 if __name__ == "__main__":

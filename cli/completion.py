@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -101,6 +102,32 @@ def keys(ctx: click.Context, option: click.Parameter, typed: str) -> list[Comple
         return _offered((f"{name}=" for name in _keys_of(RunConfig)), typed, "file")
     # What the shell replaces is the text behind "=".
     return [CompletionItem(value, type="file")]
+
+
+def stages(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The stages of the package and the YAML files of this folder; if none match, any file."""
+    from ..configs.stages import packaged_stages
+
+    here = {path.name for path in Path().glob("*.y*ml")}
+    return _offered(here.union(packaged_stages()), typed, "file")
+
+
+def stage_keys(ctx: click.Context, option: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The keys of the stages that ``--config`` names, with ``=``; after it, files."""
+    from ..common.errors import ConfigError
+    from ..configs.schema.stages import CompressConfig, StageConfig
+    from ..configs.stages import load_stages
+
+    key, given, value = typed.partition("=")
+    if given:
+        return [CompletionItem(value, type="file")]
+    count = 1
+    with suppress(ConfigError):
+        count = len(load_stages(ctx.params.get("reference") or "").config.stages)
+    names = [name for name in _keys_of(CompressConfig) if name != "stages"]
+    for number in range(count):
+        names += _keys_of(StageConfig, f"stages.{number}.")
+    return _offered((f"{name}=" for name in names), typed, "file")
 
 
 def _keys_of(model: type[BaseModel], before: str = "") -> Iterator[str]:

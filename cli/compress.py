@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from . import completion, console, options, plugins
+from .sensitivity import show_sensitivity
 from .signals import StopSignals
 
 if TYPE_CHECKING:
+    from ..training.compressed.file import Compressed
     from ..training.listener import Listener
+    from ..training.records.trained import Trained
 
 _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
 
@@ -22,6 +25,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     short_help="Make a trained network small: prune, share, code.",
     epilog=options.examples(
         "dnnstack compress --config lenet.yaml",
+        "dnnstack compress --sensitivity",
         "dnnstack compress lenet-2 --config lenet.yaml --set stages.0.train.epochs=1",
         "dnnstack compress --config lenet.yaml --resume runs/lenet-compressed",
         "dnnstack eval --checkpoint runs/lenet-compressed/lenet.dnnz",
@@ -39,9 +43,8 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     "--config",
     "-c",
     "reference",
-    required=True,
     metavar="FILE",
-    shell_complete=completion.files,
+    shell_complete=completion.stages,
     help="YAML file with the stages; a bare name is looked up in this folder, then among those of "
     "the package: lenet-300-100.yaml, lenet.yaml.",
 )
@@ -50,6 +53,7 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     "overrides",
     multiple=True,
     metavar="KEY.PATH=VALUE",
+    shell_complete=completion.stage_keys,
     help="Change one key of the stages, as in stages.0.train.epochs=2; repeatable.",
 )
 @click.option(
@@ -57,6 +61,12 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
     type=options.Named(),
     metavar="FOLDER",
     help="Go on with the compression in this folder.",
+)
+@click.option(
+    "--sensitivity",
+    is_flag=True,
+    help="Compress nothing: measure how accurate the network is on validation with each layer "
+    "pruned to several shares, and cut to 1 to 8 bits.",
 )
 @options.plugin
 @options.json_output("one JSON object at the end")
@@ -67,9 +77,10 @@ _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, w
 def compress(
     run: str | None,
     checkpoint: Path | None,
-    reference: str,
+    reference: str | None,
     overrides: tuple[str, ...],
     resume: Path | None,
+    sensitivity: bool,
     plugin: tuple[Path, ...],
     as_json: bool,
     device: str | None,
@@ -91,16 +102,20 @@ def compress(
     from ..reports.compress_report import CompressedReport
     from ..training.assemble import data_folder
     from ..training.compressed import pipeline
-    from ..training.records.trained import data_folder_of, find_trained
+    from ..training.records.trained import Trained, data_folder_of, find_trained
     from . import downloading, progress
 
     if run is not None and checkpoint is not None:
         raise click.UsageError("RUN and --checkpoint cannot be used together")
+    if sensitivity and (reference is not None or overrides or resume is not None):
+        raise click.UsageError("--sensitivity needs no stages: leave out --config, --set, --resume")
+    if not sensitivity and reference is None:
+        raise click.MissingParameter(param_hint="'--config' / '-c'", param_type="option")
     if as_json:
         # Standard output is for the object alone.
         console.set_loudness(quiet=True)
     plugins.load(plugin)
-    loaded = load_stages(reference, overrides)
+    loaded = None if reference is None else load_stages(reference, overrides)
     runs = runs_dir or Path("runs")
     if resume is not None and run is None and checkpoint is None:
         checkpoint = Path(pipeline.read_record(resume).source)
@@ -114,6 +129,9 @@ def compress(
     )
     trained_on = data_folder_of(trained.checkpoint, console.note)
     root = data_folder(trained.config, data_dir, None, trained_on)
+    if loaded is None:
+        show_sensitivity(trained, backend, root, as_json, offline)
+        return 0
     pipeline.stage_configs(trained, loaded.config, runs)
     if resume is not None:
         place = pipeline.find_place(resume, trained, loaded.config)
@@ -145,8 +163,30 @@ def compress(
     if done.compressed is None:
         progress.say(f"stopped; go on with --resume {console.clean((str(done.folder),))}")
         return stop.exit_status
-    report = CompressedReport(done.compressed, done.record, loaded.config.paper)
+    network = Trained.of(done.compressed.checkpoint).network
+    report = CompressedReport(
+        done.compressed, network, done.record, loaded.config.paper, trained.network
+    )
     console.say(json.dumps(report.to_json(), indent=1) if as_json else report.as_text())
     if not as_json:
         console.say(f"written   {console.clean((str(done.compressed.checkpoint.path),))}")
+    _draw(trained, done.compressed, done.folder, as_json)
     return stop.exit_status
+
+
+def _draw(trained: Trained, small: Compressed, folder: Path, as_json: bool) -> None:
+    """Draw weights and mask and print their names, with JSON on stderr; a failure is only noted."""
+    from ..common.errors import DatasetError
+    from ..reports.compress_plots import draw_plots
+
+    try:
+        paths = draw_plots(trained.checkpoint.learned(), small.checkpoint.learned(), folder)
+    except (OSError, ImportError, DatasetError) as error:
+        reason = f"{folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        console.note(f"the pictures were not drawn: {reason}")
+        return
+    for path in paths:
+        if as_json:
+            console.note(f"drawn: {path}")
+        else:
+            console.say(f"drawn     {console.clean((str(path),))}")

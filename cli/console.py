@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +21,10 @@ from typing import Any, TextIO
 import click
 
 from ..common.cells import columns, wrapped_lines
+from ..common.files import cache_dir
 from ..common.printable import printable, printable_lines
 
+_HOUR = 3600.0
 _quiet = False
 
 
@@ -58,6 +61,23 @@ def note(text: str) -> None:
     """Print one line on stderr, apart from the results."""
     if not _quiet:
         _stderr(f"dnnstack: {printable(text)}")
+
+
+def hourly(name: str, text: str) -> str:
+    """The text of a note; "" if it is empty, or was printed under this name in the last hour.
+
+    A file in the cache says when; without a cache that can be written, the note comes every time.
+    """
+    if not text:
+        return ""
+    mark = cache_dir() / f"told-{name}"
+    with suppress(OSError):
+        if abs(time.time() - mark.stat().st_mtime) < _HOUR:
+            return ""
+    with suppress(OSError):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    return text
 
 
 class HeldNotes:

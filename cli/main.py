@@ -1,7 +1,8 @@
 """The command ``dnnstack``, and the one place where errors become messages and exit statuses.
 
 0: success. 1: an error that the message explains. 2: wrong usage. 3: trained, but without reaching
-the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP.
+the config's goal. 130, 143, 129: stopped by SIGINT, SIGTERM, SIGHUP. 141: the reader of standard
+output has closed it, as ``head`` does; SIGPIPE ends most programs then, without a word.
 Anything else is a bug and keeps its traceback.
 """
 
@@ -33,7 +34,7 @@ from .sweep import sweep
 from .train import train
 from .weights import weights
 
-_INTERRUPTED = 130
+_INTERRUPTED, _UNREAD = 130, 141
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 """What the system reports of a disk that is full or fails; without a file, of standard output."""
 
@@ -94,6 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = dnnstack.main(arguments, prog_name="dnnstack", standalone_mode=False)
         return status if isinstance(status, int) else 0
+    except usage.ReaderGone:
+        console.drop_output()
+        return _UNREAD
     except NoArgsIsHelpError as error:
         console.help_text(error.format_message())
         return 2

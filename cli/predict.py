@@ -26,6 +26,7 @@ _UNREADABLE, _NOT_SURE = 1, 3
         "dnnstack predict 5.png",
         "dnnstack predict --run lenet scans/ '2024-*/**/*.jpg'",
         "dnnstack predict --ensemble lenet,lenet-2 5.png",
+        "dnnstack predict --short scans/",
         "dnnstack predict --json photo.jpg --save-input seen",
         "find . -name '*.png' | dnnstack predict --csv - > answers.csv",
     ),
@@ -67,6 +68,9 @@ _UNREADABLE, _NOT_SURE = 1, 3
     metavar="FOLDER",
     help="Write what the network saw of each picture as a PNG into this folder.",
 )
+@click.option(
+    "--short", is_flag=True, help="Print a line for each picture: its likeliest class, no chart."
+)
 @options.json_output("JSON Lines: one object for each picture")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, then a row per picture.")
 @options.device("auto")
@@ -85,6 +89,7 @@ def predict(
     invert: bool | None,
     raw: bool,
     inputs: Path | None,
+    short: bool,
     as_json: bool,
     as_csv: bool,
     device: Device | None,
@@ -100,13 +105,15 @@ def predict(
     is 1.
     """
     from ..common.errors import DatasetError, UsageError
-    from ..common.printable import printable
+    from ..common.printable import paragraph, printable
     from ..datasets import find_pictures
-    from ..reports.predict_text import WIDTH, as_colours, csv_row, wanted
+    from ..reports.predict_text import WIDTH, as_colours, csv_row, headline, wanted
     from ..training.predict import COLUMNS, InputFolder
 
-    if as_json and as_csv:
-        raise UsageError("--json and --csv cannot be used together")
+    chosen = {"--short": short, "--json": as_json, "--csv": as_csv}
+    if sum(chosen.values()) > 1:
+        together = " and ".join(option for option, given in chosen.items() if given)
+        raise UsageError(f"{together} cannot be used together")
     plugins.load(plugin)
     notes = console.HeldNotes()
     with notes.told_on_error():
@@ -121,7 +128,7 @@ def predict(
     if as_csv:
         write(csv_row(COLUMNS))
     as_text = not (as_json or as_csv)
-    colours = as_text and _has_blocks() and console.has_true_colours(sys.stdout)
+    colours = as_text and not short and _has_blocks() and console.has_true_colours(sys.stdout)
     status = 0
     found = find_pictures(_names(paths))
     answers = model.predict_each(
@@ -135,7 +142,9 @@ def predict(
         notes.tell()
         if min_probability is not None and not answer.sure:
             status = status or _NOT_SURE
-        if colours:
+        if short:
+            console.say(paragraph([headline(answer, printable(answer.path))]))
+        elif colours:
             parts = as_colours(answer, printable(answer.path), best_first, console.width() or WIDTH)
             console.say(*(console.Coloured(text) if ours else text for text, ours in parts))
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import console, plugins
+from .guard import guarded
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
@@ -71,7 +71,7 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
     """This process as one of several; None if it trains alone.
 
     Where it is to be several and was not started as such, it becomes their launcher.
-    ``asynchronous``: the others go on if one of them dies.
+    ``asynchronous``: the others go on if one of them dies after the training has begun.
     """
     from ..common.errors import UsageError
     from ..training.ranks import world
@@ -83,12 +83,12 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
         if asynchronous:
             raise UsageError("--async needs several processes: --ranks 5, say")
         return None
+    world.take_output()
     world.check_mpi()
-    if asynchronous and world.number():
-        _hide_a_death()
+    begins = guarded(world.number(), asynchronous and world.number() > 0)
     from ..training.ranks.team import Team
 
-    team = Team(world.deadline())
+    team = Team(world.deadline(), begins)
     if team.size != count:
         team.parted = True
         raise world.RanksError(
@@ -105,25 +105,6 @@ def joined(ranks: int | None, asynchronous: bool = False) -> Team | None:
             signal.signal(number, signal.SIG_IGN)
         console.set_loudness(quiet=True)
     return team
-
-
-def _hide_a_death() -> None:
-    """Go on in a child, whose death the launcher does not see: it would end all ranks.
-
-    This process ends with the child or, if that does not end well, with the launcher.
-    """
-    child = os.fork()
-    if not child:
-        return
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    launcher = os.getppid()
-    _, status = os.waitpid(child, 0)
-    if status == 0:
-        os._exit(0)
-    while os.getppid() == launcher:
-        time.sleep(0.2)
-    os._exit(1)
 
 
 def threads(wanted: int | None, team: Team | None) -> int | None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from . import console, options, plugins
+
+if TYPE_CHECKING:
+    from ..datasets import DatasetInfo
+    from ..training.records.trained import Trained
 
 
 @click.command(
@@ -15,9 +20,17 @@ from . import console, options, plugins
         "dnnstack summary --config lenet.yaml",
         "dnnstack summary --config lenet.yaml --batch-size 256",
         "dnnstack summary --config lenet.yaml --json > summary.json",
+        "dnnstack summary --checkpoint runs/lenet-compressed/lenet.dnnz",
     ),
 )
-@options.config()
+@options.config(required=False)
+@click.option(
+    "--checkpoint",
+    type=options.Named(),
+    metavar="FILE",
+    help="Show the network of this checkpoint; of a compressed one (.dnnz) also what each array "
+    "takes in the file.",
+)
 @options.overrides
 @options.plugin
 @click.option(
@@ -35,7 +48,8 @@ from . import console, options, plugins
 )
 @options.json_output("one JSON object")
 def summary(
-    reference: str,
+    reference: str | None,
+    checkpoint: Path | None,
     overrides: tuple[str, ...],
     plugin: tuple[Path, ...],
     batch_size: int | None,
@@ -46,7 +60,8 @@ def summary(
 
     For each layer: its output, its parameters, the millions of floating-point operations of its
     forward pass, and the memory of its weights and activations. Then totals, and the memory of a
-    training step. Neither data nor a device is needed.
+    training step. Neither data nor a device is needed. The network is that of a config, or of a
+    checkpoint.
     """
     import json
     from dataclasses import replace
@@ -55,6 +70,14 @@ def summary(
     from ..reports.summary import summarize
     from ..reports.summary_text import as_text
 
+    if checkpoint is not None:
+        if reference is not None or overrides:
+            raise click.UsageError("--checkpoint has a config: leave out --config and --set")
+        plugins.load(plugin)
+        _of_checkpoint(checkpoint, batch_size, ranks, as_json)
+        return
+    if reference is None:
+        raise click.MissingParameter(param_hint="'--config' / '-c'", param_type="option")
     loaded = load_config(reference, overrides, plugins.opened(plugin))
     with placed(loaded):
         result = summarize(loaded.config, loaded.path, batch_size, ranks)
@@ -62,3 +85,45 @@ def summary(
         console.say(json.dumps(result.to_json(), indent=1))
     else:
         console.tell(as_text(replace(result, config=loaded.title), console.width()))
+
+
+def _of_checkpoint(path: Path, batch_size: int | None, ranks: int, as_json: bool) -> None:
+    """Show the network of a checkpoint; of a compressed one, the arrays of the file too."""
+    import json
+
+    from ..reports.compress_report import CompressedReport
+    from ..reports.summary import summarize
+    from ..reports.summary_text import as_text
+    from ..training.compressed.file import is_compressed, read_compressed
+    from ..training.records.trained import Trained, find_trained
+
+    found = read_compressed(path) if is_compressed(path) else None
+    if found is None:
+        trained = find_trained(None, path, path.parent, console.note)
+    else:
+        trained = Trained.of(found.checkpoint)
+    result = summarize(trained.config, path, batch_size, ranks, _data_of(trained))
+    report = None if found is None else CompressedReport(found, trained.network)
+    if as_json:
+        more = {} if report is None else {"compressed": report.to_json()}
+        console.say(json.dumps({**result.to_json(), **more}, indent=1))
+        return
+    console.tell(as_text(result, console.width()))
+    if report is not None:
+        console.tell("")
+        console.tell(report.as_text())
+
+
+def _data_of(trained: Trained) -> DatasetInfo:
+    """The data set of the training, with its size if it is still there."""
+    from ..common.errors import DnnstackError
+    from ..training.assemble import describe_data
+    from ..training.records.trained import check_folders
+
+    try:
+        check_folders(trained.checkpoint, trained.config)
+        found = describe_data(trained.config)
+    except DnnstackError:
+        return trained.data
+    same = (found.shape, found.classes) == (trained.input_shape, trained.classes)
+    return found if same else trained.data

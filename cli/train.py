@@ -17,6 +17,7 @@ from . import ranks as several
 from .signals import StopSignals
 
 _LATEST = "latest"
+_LOAD = "load"
 _GOAL_MISSED = 3
 _ENDING = "dnnstack: will save and end after this step; Ctrl-C again ends now, without saving\n"
 
@@ -151,9 +152,11 @@ def train(
                 resumed = find_resume(resume, loaded, console.note)
             # Ranks are no other programs to each other.
             advice = "" if team is not None else others.advice(backend.waiting_threads)
+            advice = console.hourly(_LOAD, advice)
             listener = progress.listener()
             if backend.waiting_threads > 1 and not advice and team is None:
-                listener.advice = Watch(backend.waiting_threads)
+                watch = Watch(backend.waiting_threads)
+                listener.advice = lambda: console.hourly(_LOAD, watch())
 
             def opening() -> None:
                 found = "ships with the package" if loaded.packaged else printable(loaded.path)

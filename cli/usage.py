@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -57,8 +59,29 @@ KEYS = {
 """Options that other trainers have, and the ``--set`` that does the same."""
 
 
+class ReaderGone(Exception):
+    """The reader of standard output has closed it."""
+
+
+@contextmanager
+def _read() -> Iterator[None]:
+    """Let click see no closed pipe: its answer is 1, the status of errors with a message."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGone from None
+
+
 class Commands(click.Group):
     """Lists its commands in the order in which they were added: that of a typical session."""
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        with _read():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _read():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -88,8 +88,8 @@ class Optimizer:
     def masks(self, parameters: Sequence[Parameter]) -> dict[Tensor, Tensor]:
         """The mask of every pruned parameter that is trained, unless its codes say it."""
         shared = self.shares(parameters)
-        every = (one.parameter.tensor for one in self.assigned(parameters))
-        pruned = [t for t in every if is_pruned(t, self.pruned) and t not in shared]
+        every = (one.parameter for one in self.assigned(parameters))
+        pruned = [p.tensor for p in every if is_pruned(p, self.pruned) and p.tensor not in shared]
         return {state_of(tensor, MASK): tensor for tensor in pruned}
 
     def shares(self, parameters: Sequence[Parameter]) -> dict[Tensor, tuple[Tensor, Tensor]]:
@@ -232,7 +232,7 @@ class Optimizer:
         if not self._is_split(one):
             return
         layer, _, name = one.parameter.tensor.name.rpartition(".")
-        pruned = is_pruned(one.parameter.tensor, self.pruned)
+        pruned = is_pruned(one.parameter, self.pruned)
         if pruned or shared_parameter(one.parameter, self.shared) is not None:
             raise ConfigError(
                 f"layer '{layer}': its {name} is {'pruned' if pruned else 'shared'}, so ranks "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..graph.graph import Tensor
 from ..layers.initializers import Initializer
 from ..layers.layer import Parameter
 from .groups import Assigned
+from .pruning import matches
 from .rules import Rule, state_of
 
 CODE, CENTROIDS = "code", "centroids"
@@ -29,9 +29,9 @@ _UNDRAWN = random.Key(0, 0)
 
 
 def shared_parameter(parameter: Parameter, bits: Mapping[str, int]) -> Parameter | None:
-    """The centroids of a parameter as a parameter, if a glob of ``bits`` matches its name."""
+    """The centroids of a parameter as a parameter, if a pattern of ``bits`` matches it."""
     tensor = parameter.tensor
-    own = next((b for pattern, b in bits.items() if fnmatchcase(tensor.name, pattern)), None)
+    own = next((b for pattern, b in bits.items() if matches(parameter, pattern)), None)
     if own is None:
         return None
     name = f"{CENTROIDS}/{tensor.name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..common.printable import paragraph
@@ -11,12 +12,15 @@ from ..common.text import cut
 from ..training.compressed.arrays import Cost
 from ..training.compressed.file import Compressed
 from ..training.compressed.pipeline import Measured, Record
+from .multiply_adds import uses_of_weights
 from .tables import table
 
 if TYPE_CHECKING:
     from ..configs.schema.stages import PaperConfig
+    from ..training.network import Network
 
 _WIDEST = 44
+_PAPER = "  published"
 _HEADS = (
     "array",
     "weights",
@@ -32,21 +36,48 @@ _HEADS = (
 
 @dataclass(frozen=True)
 class CompressedReport:
-    """The arrays of a file. ``record``: how it was made; ``paper``: figures to show beside."""
+    """The arrays of a file and the network that they belong to.
+
+    ``record``: how it was made; ``paper``: figures to show beside. ``whole``: the network before
+    filters were left out, if it is another one.
+    """
 
     compressed: Compressed
+    network: Network
     record: Record | None = None
     paper: PaperConfig | None = None
+    whole: Network | None = None
 
     @property
     def plain_bytes(self) -> int:
-        """Of all numbers as float32."""
-        return 4 * sum(cost.size for cost in self.compressed.costs.values())
+        """Of all numbers as float32, before filters were left out."""
+        before = 0 if self.record is None else self.record.float32_bytes
+        return before or 4 * sum(cost.size for cost in self.compressed.costs.values())
 
     @property
     def times(self) -> float:
         """How many times smaller the file is."""
         return self.plain_bytes / self.compressed.bytes
+
+    @cached_property
+    def multiply_adds(self) -> dict[str, tuple[int, int]]:
+        """(with all weights, with those that are not 0) for a picture, by array."""
+        costs = self.compressed.costs
+        uses = uses_of_weights(self.network)
+        return {n: (uses[n] * c.size, uses[n] * c.kept) for n, c in costs.items() if n in uses}
+
+    @property
+    def multiply_adds_before(self) -> int:
+        """With all weights and all filters."""
+        network = self.whole or self.network
+        sizes = {each.tensor.name: each.tensor.size for each in network.parameters()}
+        return sum(count * sizes[name] for name, count in uses_of_weights(network).items())
+
+    @property
+    def decoding_rate(self) -> float:
+        """Bytes of float32 that were decoded in a second."""
+        decoded = 4 * sum(cost.size for cost in self.compressed.costs.values())
+        return decoded / max(self.compressed.seconds, 1e-9)
 
     def to_json(self) -> dict[str, Any]:
         """The keys that scripts rely on."""
@@ -55,7 +86,10 @@ class CompressedReport:
             "bytes": self.compressed.bytes,
             "float32_bytes": self.plain_bytes,
             "times": self.times,
-            "arrays": {name: _numbers(cost) for name, cost in self.compressed.costs.items()},
+            "multiply_adds": self.multiply_adds_before,
+            "multiply_adds_left": sum(left for _, left in self.multiply_adds.values()),
+            "load_seconds": self.compressed.seconds,
+            "arrays": {name: self._numbers(name) for name in self.compressed.costs},
         }
         if self.record is not None:
             found |= {key: _measured(vars(self.record)[key]) for key in ("before", "after")}
@@ -69,23 +103,49 @@ class CompressedReport:
         """The table with the paper's columns, the whole, and what was measured."""
         costs = self.compressed.costs
         rows: list[Sequence[object]] = [_HEADS]
-        rows += [_row(name, cost) for name, cost in costs.items()]
+        for name, cost in costs.items():
+            rows.append(_row(name, cost))
+            if self.paper is not None and name in self.paper.rows:
+                rows.append(_published(self.paper.rows[name]))
         size = self.compressed.bytes
         kept, total = sum(c.kept for c in costs.values()), sum(c.size for c in costs.values())
         shared = sum(_shared_bits(cost) for cost in costs.values()) / 8
         share = f"{shared / self.plain_bytes:.2%}"
         ends = ("-", "-", "-", "-", share, f"{size / self.plain_bytes:.2%}")
         rows.append(("the file", f"{total:,}", f"{kept / max(total, 1):.1%}", *ends))
+        if self.paper is not None:
+            rows.append((_PAPER, *("",) * 7, f"{1 / self.paper.times:.2%}"))
         lines = [*table(rows, "<>"), ""]
         lines.append(
             f"{self.plain_bytes:,} bytes as float32, {size:,} in the file: {self.times:.1f} times "
             "smaller"
         )
+        before = self.multiply_adds_before
+        left = sum(left for _, left in self.multiply_adds.values())
+        lines.append(
+            f"{before:,} multiply-adds for a picture with all weights, {left:,} with those that "
+            f"are not 0 ({left / max(before, 1):.1%})"
+        )
+        lines.append(
+            f"read and decoded in {1e3 * self.compressed.seconds:.1f} ms: "
+            f"{self.decoding_rate / 1e6:.0f} MB of float32 a second"
+        )
         if self.record is not None:
             lines += ["", *_stages(self.record)]
         if self.paper is not None:
-            lines += ["", *_beside(self.paper)]
+            error = self.paper.error
+            tested = "" if error is None else f", {error:.2f}% test error"
+            said = f"{_PAPER.strip()}: {self.paper.title}; {self.paper.times:g} times smaller"
+            lines += ["", said + tested]
         return paragraph(lines)
+
+    def _numbers(self, name: str) -> dict[str, Any]:
+        cost = self.compressed.costs[name]
+        found = {**vars(cost), "index_width": cost.index_width, "shared_bits": _shared_bits(cost)}
+        if name in self.multiply_adds:
+            before, left = self.multiply_adds[name]
+            found |= {"multiply_adds": before, "multiply_adds_left": left}
+        return found
 
 
 def _row(name: str, cost: Cost) -> Sequence[object]:
@@ -101,15 +161,18 @@ def _row(name: str, cost: Cost) -> Sequence[object]:
     )
 
 
+def _published(row: Sequence[float]) -> Sequence[object]:
+    """A row of the paper's table, below ours."""
+    kept, bits, coded, gap, coded_gap, size = row
+    middle = (f"{bits:g}", f"{coded:.1f}", f"{gap:g}", f"{coded_gap:.1f}")
+    return (_PAPER, "", f"{kept:.1f}%", *middle, "", f"{size:.2f}%")
+
+
 def _shared_bits(cost: Cost) -> int:
     """Bits of pruned and shared weights before Huffman's codes, with the code book."""
     if not cost.is_coded:
         return 8 * cost.bytes
     return 32 * cost.values + cost.kept * cost.index_width + cost.entries * cost.width
-
-
-def _numbers(cost: Cost) -> dict[str, Any]:
-    return {**vars(cost), "index_width": cost.index_width, "shared_bits": _shared_bits(cost)}
 
 
 def _measured(found: Sequence[Measured]) -> dict[str, Any]:
@@ -132,14 +195,3 @@ def _stages(record: Record) -> list[str]:
         errors = _errors(found)
         rows.append((name, f"{share:.1%}", *(errors.get(part, "-") for part in parts)))
     return table(rows, "<>")
-
-
-def _beside(paper: PaperConfig) -> list[str]:
-    rows: list[Sequence[object]] = [
-        ("array", "kept", "weight bits", "coded", "gap bits", "coded", "bytes")
-    ]
-    for name, (kept, bits, coded, gap, coded_gap, size) in paper.rows.items():
-        middle = (f"{bits:g}", f"{coded:g}", f"{gap:g}", f"{coded_gap:g}")
-        rows.append((cut(name, _WIDEST), f"{kept:g}%", *middle, f"{size:.2f}%"))
-    error = "" if paper.error is None else f", {paper.error:.2f}% test error"
-    return [f"{paper.title}:", *table(rows, "<>"), f"{paper.times:g} times smaller{error}"]

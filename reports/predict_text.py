@@ -39,6 +39,15 @@ def wanted(classes: int, top: int | None) -> int:
     return top if top is not None else classes if classes <= _ALL else 10
 
 
+def headline(prediction: Prediction, name: str) -> str:
+    """The likeliest class of a picture and its probability, in a line."""
+    best = prediction.best
+    found = f"{best.label}  {best.probability:.1%}"
+    if prediction.doubt:
+        found = f"not sure ({prediction.doubt}); likeliest: {found}"
+    return f"{name}: {found}"
+
+
 def as_text(
     prediction: Prediction,
     name: str,
@@ -52,10 +61,10 @@ def as_text(
     """
     left = blocks(prediction.picture.image)
     taken = max(map(len, left))
-    headline, *rest = _lines(prediction, name, best_first, taken, len(left), width)
+    head, *rest = _lines(prediction, name, best_first, taken, len(left), width)
     rows = [f"{row:<{taken}}" for row in left] + [" " * taken] * (len(rest) - len(left))
     beside = [f"{row}{text}".rstrip() for row, text in zip(rows, rest, strict=True)]
-    text = paragraph(_stripped([headline, *beside]))
+    text = paragraph(_stripped([head, *beside]))
     return _to_ascii(text) if plain else text
 
 
@@ -67,8 +76,8 @@ def as_colours(
     Texts in order, each with whether it is ours and may hold escape sequences.
     """
     left, taken = colour_blocks(prediction.picture.image)
-    headline, *rest = _lines(prediction, name, best_first, taken, len(left), width)
-    parts = [(paragraph([headline, ""]), False)]
+    head, *rest = _lines(prediction, name, best_first, taken, len(left), width)
+    parts = [(paragraph([head, ""]), False)]
     for at, text in enumerate(rest):
         row = left[at] if at < len(left) else " " * taken
         parts += [(row, True), (paragraph([text.rstrip(), ""]), False)]
@@ -86,11 +95,8 @@ def _lines(
     room = max(min(width, WIDTH) - taken - len(_GAP), _LEAST)
     steps = ", ".join(prediction.preprocessing).replace("_", " ") or "used as it is"
     right = [*_chart(answers, best, room), "", *textwrap.wrap(steps, room)]
-    headline = f"{best.label}  {best.probability:.1%}"
-    if prediction.doubt:
-        headline = f"not sure ({prediction.doubt}); likeliest: {headline}"
     right += [""] * (height - len(right))
-    return [f"{name}: {headline}", *(f"{_GAP}{text}" for text in right)]
+    return [headline(prediction, name), *(f"{_GAP}{text}" for text in right)]
 
 
 def _stripped(lines: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.errors import ConfigError
 from ..configs import RunConfig
+from ..datasets import DatasetInfo
 from ..graph.graph import Graph, Op, Shape, Tensor
 from ..graph.ops import AllGather, AllReduce, Exchange, Reshape
 from ..graph.rewrites import LIBRARY_REWRITES, rewritten
@@ -134,9 +135,15 @@ class NetworkSummary:
 
 
 def summarize(
-    config: RunConfig, file: Path, batch_size: int | None = None, ranks: int = 1
+    config: RunConfig,
+    file: Path,
+    batch_size: int | None = None,
+    ranks: int = 1,
+    info: DatasetInfo | None = None,
 ) -> NetworkSummary:
     """The summary of a config's network; batch_size: used instead of the config's.
+
+    info: of the data set, if it need not be looked at.
 
     ranks: processes that train it; memory and operations are those of one of them. Needs neither
     data nor a device. Raises ShapeError, ConfigError or DatasetError if the config cannot be
@@ -146,7 +153,7 @@ def summarize(
         data = config.data.model_copy(update={"batch_size": batch_size})
         config = config.model_copy(update={"data": data})
     config, _ = shared_out(config, ranks, None)
-    info = describe_data(config)
+    info = describe_data(config) if info is None else info
     if batch_size is not None and info.train_count is not None:
         # The batch of a summary may be larger than the data set.
         info = replace(info, train_count=max(info.train_count, samples_needed(config)))

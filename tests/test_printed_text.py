@@ -46,6 +46,7 @@ OWN_LINES = {
     "layers/losses/class_weights.py": "CUDA source",
     "plugins/trust.py": "a file",
     "reports/new_config.py": "YAML, whose scalars are escaped and comments made printable",
+    "reports/sensitivity_report.py": "JSON",
     "training/compressed/pipeline.py": "JSON",
     "training/groups/group.py": "JSON",
     "training/groups/journal.py": "JSON",

@@ -35,7 +35,7 @@ from ..optimizers import RULES
 from ..optimizers.groups import RATES, Group
 from ..optimizers.muon import Muon, rest_table
 from ..optimizers.optimizer import Optimizer
-from ..optimizers.pruning import settings_of
+from ..optimizers.pruning import Cut, cuts, settings_of
 from ..optimizers.rules import Rule
 from .network import Network
 from .preprocessing import Preprocessing
@@ -101,16 +101,17 @@ def build_network(config: RunConfig, info: DatasetInfo, file: Path | None = None
     except (ShapeError, ConfigError) as error:
         place = place or layer_place(config.layers, str(error))
         raise error.after(f"{place}: " if place else where) from None
-    kept_shares(config, network)
+    pruned(config, network)
     shared_bits(config, network)
     return network
 
 
-def kept_shares(config: RunConfig, network: Network) -> dict[Tensor, float]:
-    """The share of its weights that each pruned parameter keeps. Raises ConfigError."""
+def pruned(config: RunConfig, network: Network) -> dict[Tensor, Cut]:
+    """How each parameter is pruned. Raises ConfigError."""
     if config.prune is None:
         return {}
-    return settings_of("prune.keep", config.prune.keep, network.parameters())
+    by = config.prune
+    return cuts(by.keep or {}, by.sensitivity or {}, network.parameters())
 
 
 def shared_bits(config: RunConfig, network: Network) -> dict[Tensor, int]:
@@ -174,7 +175,7 @@ def optimizer(config: RunConfig) -> Optimizer:
         lookahead=chosen.lookahead is not None,
         parts=config.train.accumulate,
         apart=config.is_asynchronous,
-        pruned=() if config.prune is None else tuple(config.prune.keep),
+        pruned=() if config.prune is None else config.prune.patterns,
         shared={} if config.share is None else config.share.bits,
     )
 

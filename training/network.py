@@ -75,6 +75,16 @@ class Network:
         trained = (parameter.tensor for parameter in self.parameters())
         return (*trained, *(each.tensor for each in self.running_statistics()))
 
+    def doubts(self) -> Iterator[str]:
+        """What is allowed but hardly meant: a softmax that other layers follow."""
+        _, last = _ending(self.layers)
+        for layer in self.every_layer():
+            if isinstance(layer, SoftmaxLayer) and layer is not last:
+                yield (
+                    f"layer '{layer.name}' (softmax) is not the last layer: what follows it sees "
+                    "probabilities, from which it learns slowly; remove it, or move it to the end"
+                )
+
     def initial_values(
         self, seed: int, pictures: FirstPictures | None = None, threads: int = 1
     ) -> dict[Tensor, NDArray[np.float32]]:
@@ -226,12 +236,14 @@ class Network:
     def classify_graph(self, batch_size: int, preprocessing: Preprocessing) -> Graph:
         """Forward only, on bytes: a batch gathered from a data set that is written each time.
 
-        Results: images, labels, order, step, x, target, scores, probabilities.
+        Results: images, labels, order, step, x, scores, probabilities.
         """
         graph = Graph("classify", batch_size)
         x, _ = self._gather(
             graph, "given", batch_size, 1, preprocessing, "classify.step", "classify.order"
         )
+        # Nobody asks for the labels, so that no backend need bring them.
+        del graph.results["target"]
         self._probabilities(graph, self._forward(graph, x))
         graph.prune()
         return graph

@@ -13,9 +13,8 @@ from ..common.machine import available_threads
 from ..configs import RunConfig
 from ..datasets import ImageSet
 from ..graph.graph import Tensor
-from ..optimizers.pruning import magnitude_mask
 from ..optimizers.sharing import cluster, shared_values
-from .assemble import kept_shares, optimizer, saved_tensors, shared_bits
+from .assemble import optimizer, pruned, saved_tensors, shared_bits
 from .class_weights import class_weights
 from .network import Network
 from .plan import Plan
@@ -59,8 +58,8 @@ class Setup:
         if self.start is not None:
             taken = self.start.values
             learned |= {t: taken[t.name] for t in network.learned() if t.name in taken}
-        pruned = self._masks(learned)
-        learned |= {tensor: learned[tensor] * mask + 0 for tensor, mask in pruned.items()}
+        masks = self._masks(learned)
+        learned |= {tensor: learned[tensor] * mask + 0 for tensor, mask in masks.items()}
         clustered = self._clustered(learned)
         learned |= {tensor: shared_values(*parts) for tensor, parts in clustered.items()}
         rule = optimizer(config)
@@ -70,7 +69,7 @@ class Setup:
             start = learned.get(averages.get(tensor, tensor))
             values[tensor.name] = np.zeros(tensor.shape, np.float32) if start is None else start
         for tensor, value in rule.masks(network.parameters()).items():
-            values[tensor.name] = pruned[value]
+            values[tensor.name] = masks[value]
         for tensor, parts in rule.shares(network.parameters()).items():
             values |= dict(zip((part.name for part in parts), clustered[tensor], strict=True))
         return values
@@ -91,8 +90,8 @@ class Setup:
         self, learned: Mapping[Tensor, NDArray[np.float32]]
     ) -> dict[Tensor, NDArray[np.float32]]:
         """The masks of pruned parameters, of those that are not trained too."""
-        kept = kept_shares(self.config, self.network)
-        return {tensor: magnitude_mask(learned[tensor], share) for tensor, share in kept.items()}
+        cuts = pruned(self.config, self.network)
+        return {tensor: cut.mask(learned[tensor]) for tensor, cut in cuts.items()}
 
     def _first_pictures(self, count: int) -> Prepared:
         """The first pictures to train on, normalised."""

@@ -174,6 +174,8 @@ def _set_up(
     plan = make_plan(config, len(data), resume is not None, data.labels)
     for text in plan.notices:
         heard.notice(text)
+    for text in network.doubts():
+        heard.notice(text)
     if network.parameters() and not optimizer(config).assigned(network.parameters()):
         which = "freeze" if config.freeze else "optimizer.groups"
         heard.notice(f"all parameters are frozen ({which}), so none is trained")

@@ -13,6 +13,7 @@ from ...common.machine import available_threads
 from ..base import Options
 from .binding.launch_list import CHAINS, JOINS
 from .executable import ALLOCATION, CudaExecutable
+from .fused.tensor_conv import POOLED
 from .libraries.candidates import Candidates
 from .libraries.conv_graph import WORKSPACE_LIMIT, best_first
 from .libraries.cublas_lt import LtProduct
@@ -206,6 +207,7 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
         _prepare([each for made in variants.values() for _, each in made], PREPARING * left)
         left = budget - (time.perf_counter() - begin)
         count = len(binder.convolutions) + sum(map(len, variants.values()))
+        fastest, pooled = dict[str, float](), dict[str, tuple[float, str]]()
         for name, graph in binder.convolutions.items():
             options.interrupt()
             seconds, index = _best(graph, pointer, left / count)
@@ -214,8 +216,17 @@ def _fastest_plans(trial: CudaExecutable, options: Options, budget: float) -> di
                 seconds += binder.tails[name](5)
             for mark, candidates in variants.get(name, ()):
                 other, other_index = _best(candidates, pointer, left / count)
-                if other < GAIN * seconds:
-                    plans[name], seconds = f"{mark}{candidates.choice(other_index)}", other
+                choice = f"{mark}{candidates.choice(other_index)}"
+                if mark == POOLED:
+                    pooled[name] = other, choice
+                elif other < GAIN * seconds:
+                    plans[name], seconds = choice, other
+            fastest[name] = seconds
+        for each in binder.together:
+            if each.names and all(name in pooled for name in each.names):
+                apart = sum(fastest[name] for name in each.names) + each.spared(5)
+                if sum(pooled[name][0] for name in each.names) < GAIN * apart:
+                    plans |= {name: pooled[name][1] for name in each.names}
     return plans
 
 

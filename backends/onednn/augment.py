@@ -12,7 +12,7 @@ from ..base import Array
 from ..reference.augment import augmented, decisions
 from .bind import Binder, binds
 from .memory import Descriptor
-from .step import rows_of_step, scale_pixels
+from .step import Rows, scale_pixels
 
 
 @binds(GatherAugmented)
@@ -25,7 +25,7 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     else:
         pictures = raw.array(op.x.shape, np.uint8)
     images, order, step = b.data(op.images), b.data(op.order), b.array(op.step)
-    chosen = rows_of_step(b, op)
+    chosen = Rows(b, op)
 
     @lru_cache(1)
     def drawn_in(epoch: int, count: int) -> list[Array]:
@@ -42,4 +42,4 @@ def gather_augmented(b: Binder, op: GatherAugmented) -> None:
     kinds = ", ".join(each.kind for each in op.augment)
     details = {"augment": kinds, "pictures": f"{'u8' if raw else 'f32'} {n}x{op.x.size // n}"}
     b.host(op, gather, "take", details)
-    scale_pixels(b, op, raw)
+    scale_pixels(b, op, raw, chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...graph.graph import Op, Tensor
@@ -42,21 +43,23 @@ def tensors_of(op: Convolution) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _operands(
-    op: Convolution, layout: str, types: Types, *bias: bool
+    op: Convolution, layout: str, types: Types, *bias: bool, samples: int = 0
 ) -> tuple[Descriptor | None, ...]:
     """Source, weights, bias, if that is asked for, and destination, for a layout.
 
-    ``types``: of source, weights and destination. ``bias``: whether there is one.
+    ``types``: of source, weights and destination. ``bias``: whether there is one. ``samples``: of
+    the batch; 0: all.
     """
     x, w, y = tensors_of(op)
+    x_shape, y_shape = ((samples or t.shape[0], *t.shape[1:]) for t in (x, y))
     # Oihw16o kernels read pictures of 1 or 3 channels unblocked.
     source = "nchw" if layout.startswith("nChw") and x.shape[1] < 8 else layout
     filters = w.shape if op.groups == 1 else (op.groups, w.shape[0] // op.groups, *w.shape[1:])
     return (
-        Descriptor.of(x.shape, source, types[0]),
+        Descriptor.of(x_shape, source, types[0]),
         Descriptor.of(filters, "any", types[1]),
         *(Descriptor.of((w.shape[0],)) if there else None for there in bias),
-        Descriptor.of(y.shape, layout, types[2]),
+        Descriptor.of(y_shape, layout, types[2]),
     )
 
 
@@ -83,8 +86,9 @@ def _forward_desc(
     prop: int = FORWARD_TRAINING,
     bias: bool = False,
     post: Attributes | None = None,
+    samples: int = 0,
 ) -> PrimitiveDesc:
-    every = [_operands(op, layout, types, bias) for layout in layouts]
+    every = [_operands(op, layout, types, bias, samples=samples) for layout in layouts]
     candidates = [(prop, CONVOLUTION_DIRECT, *each, *_slide(op), post) for each in every]
     return first_fast("convolution_forward", candidates, _details(op))
 
@@ -109,10 +113,14 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     layouts, written = _forward_layouts(op, b.choices), b.written_type(op.y)
     kind, post = forward_kind(b.graph), post_ops(op, written)
     types, bias = (b.dtype, b.dtype, written), op.bias is not None
-    desc = _forward_desc(op, layouts, types, kind, bias, post)
+
+    def describe(samples: int) -> PrimitiveDesc:
+        return _forward_desc(op, layouts, types, kind, bias, post, samples)
+
     further = {"bias": None if op.bias is None else b.home(op.bias)}
     inputs = {"src": op.x, "weights": op.w}
-    arguments = b.tensors(op, desc, inputs, {"dst": op.y}, _details(op), further)
+    arguments = b.tensors(op, describe(0), inputs, {"dst": op.y}, _details(op), further)
+    b.steps[-1] = replace(b.steps[-1], of_samples=describe)
     activate_behind(b, op, arguments["dst"])
 
 

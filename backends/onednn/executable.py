@@ -39,7 +39,7 @@ from .host_memory import enough_for
 from .library import library, status_name
 from .memory import Memory
 from .primitive import Step
-from .store import Store, load_plain, store_plain
+from .store import Store, is_plain, load_plain, store_plain
 
 # A step is timed no further once its runs have taken so long together.
 LONG_SECONDS = 1.0
@@ -66,6 +66,8 @@ class OneDnnExecutable:
         self._threads = threads
         self._store = Store()
         self._sections: dict[str, Binder] = {}
+        # What is read again and again, such as the answers of a network, is looked up once.
+        self._plain: dict[Tensor, NDArray[np.float32]] = {}
         library().set_threads(threads)
         with enough_for(graphs):
             gradients = plan_arenas(self._store, graphs, tuning.choices, activations)
@@ -109,7 +111,13 @@ class OneDnnExecutable:
     def read(self, tensor: Tensor) -> Array:
         if tensor.dtype != "float32" or tensor.role == "data":
             return self._held_array(tensor).copy()
-        return load_plain(self._held(tensor), tensor)
+        plain = self._plain.get(tensor)
+        if plain is None:
+            memory = self._held(tensor)
+            if not is_plain(memory, tensor):
+                return load_plain(memory, tensor)
+            plain = self._plain[tensor] = memory.array(tensor.shape)
+        return plain.copy()
 
     def calls(self, section: str) -> Sequence[BoundCall]:
         binder = self._sections[section]
@@ -159,6 +167,7 @@ class OneDnnExecutable:
                 if entry.primitive is not None:
                     entry.primitive.close()
         self._sections.clear()
+        self._plain.clear()
         self._store = Store()
 
     def _held(self, tensor: Tensor) -> Memory:

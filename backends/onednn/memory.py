@@ -133,11 +133,12 @@ class Memory(Owned):
         self.buffer = aligned(max(descriptor.nbytes, 4)) if buffer is None else buffer
         if self.buffer.nbytes < descriptor.nbytes:
             raise ValueError(f"a buffer of {self.buffer.nbytes} bytes is too small: {descriptor}")
+        self._place = self.buffer.ctypes.data
         handle = library().create(
             "memory_create",
             descriptor.handle,
             library().engine.handle,
-            self.buffer.ctypes.data,
+            self._place,
             shown={"descriptor": descriptor},
         )
         super().__init__(handle, library().destroyer("memory"), descriptor, self.buffer)
@@ -146,6 +147,16 @@ class Memory(Owned):
     def plain(cls, shape: Shape) -> Memory:
         """A zeroed row-major memory in float32."""
         return cls(Descriptor.of(shape))
+
+    def point_to(self, array: NDArray[Any], start: int = 0) -> None:
+        """Let the library read an array's bytes from ``start`` on, in place of the buffer.
+
+        The array must not go away before the next call reads it.
+        """
+        place = array.__array_interface__["data"][0] + start
+        if place != self._place:
+            library().call("memory_set_data_handle", self.handle, place)
+            self._place = place
 
     @property
     def bytes(self) -> NDArray[np.uint8]:

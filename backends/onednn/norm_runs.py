@@ -23,8 +23,8 @@ from .primitive import PrimitiveDesc, first_fast
 from .sums import layout_name
 
 Norm = BatchNorm | BatchNormBackward
-# Bytes of a piece for each thread. In a call by one there is room in its cache for as many that are
-# discarded; the start and end of a call by several are worth fewer calls.
+# Bytes of a piece for each thread, whose cache has room for as many that are discarded. The start
+# and end of a call by several are worth fewer calls, unless a piece has just been written.
 PIECE_BYTES, SHARED_PIECE_BYTES = 1 << 19, 1 << 20
 # Values that are added up one after the other: errors of more are beyond the bounds of
 # test_precision.py. Then numbers in a group of runs, and numbers by run with channels
@@ -37,11 +37,12 @@ class Runs:
     last, some rows of pixels.
 
     A piece's runs, in the order of memory, are (rows, blocks, runs side by side, lanes); blocks and
-    lanes together are the channels, those included that only fill up a block. Raises NoFastKernel
-    where the library lacks what ``averages`` takes.
+    lanes together are the channels, those included that only fill up a block. ``written``: whether
+    the pieces are written one by one before. Raises NoFastKernel where the library lacks what
+    ``averages`` takes.
     """
 
-    def __init__(self, b: Binder, op: Norm, layout: Descriptor) -> None:
+    def __init__(self, b: Binder, op: Norm, layout: Descriptor, written: bool = False) -> None:
         self.b, self.op = b, op
         n, c, pixels = layout.shape[0], layout.shape[1], prod(layout.shape[2:])
         name = self.layout = layout_name(layout)
@@ -53,7 +54,8 @@ class Runs:
             self.shape = (rows, 1, 1, c)
         else:
             threads = library().threads()
-            piece = PIECE_BYTES if threads == 1 else SHARED_PIECE_BYTES * threads
+            alone = threads == 1 or written
+            piece = threads * (PIECE_BYTES if alone else SHARED_PIECE_BYTES)
             most = max(1, piece * n // layout.nbytes)
             each = max(k for k in range(1, n + 1) if n % k == 0 and k <= most)
             self.count = n // each

@@ -13,6 +13,7 @@ from .constants import BINARY, ELTWISE_FROM_OUTPUT, FORWARD_INFERENCE, FORWARD_T
 from .memory import Descriptor, Memory
 from .norm_runs import Norm, Runs, halves, norm_flags, normalization, sums_of
 from .norm_small import Gradients, Scales, Statistics, gradients, scales, statistics
+from .pieces import by_pieces, is_by_sample
 from .primitive import Attributes, NoFastKernel, PrimitiveDesc, first_fast
 
 
@@ -21,12 +22,13 @@ def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) ->
 
     What a ReLU lets pass is noted if its gradient will be needed. Raises NoFastKernel.
     """
-    runs = Runs(b, op, x.descriptor)
+    runs = Runs(b, op, x.descriptor, is_by_sample(b, x))
     readers = [r for r in b.graph.consumers(op.mean) if isinstance(r, BatchNormBackward)]
     noted = any(reader.activation for reader in readers)
+    gradient = Runs(b, op, x.descriptor) if readers else runs
     normalize, measure = _normalize(runs, op, noted), normalization(runs.piece)
     mask = b.scratch(normalize.descriptor("workspace")) if noted else None
-    if mask is not None and not _fits(runs, mask):
+    if mask is not None and not _fits(gradient, mask):
         raise NoFastKernel
     mean, variance = _measure(b, op, runs, measure, x)
     given, y = _given(b, op, runs, mean, variance), place()
@@ -36,7 +38,7 @@ def forward(b: Binder, op: BatchNorm, x: Memory, place: Callable[[], Memory]) ->
     b.primitive(op, normalize, {**ends, **given}, {"fused": op.activation} if op.activation else {})
     _statistics(b, op, mean.array(), variance.array(), late=bool(readers))
     if readers:
-        b.normalized[op.mean] = _for_gradient(b, op, runs, x.descriptor, mask)
+        b.normalized[op.mean] = _for_gradient(b, op, gradient, x.descriptor, mask)
 
 
 def _fits(runs: Runs, mask: Memory) -> bool:
@@ -51,8 +53,10 @@ def _measure(
     """Append mean and variance; each: (channels,)."""
     channels = Descriptor.of(op.mean.shape)
     found, means, variances = runs.found()
+    write = by_pieces(b, x, runs.count)
     # The last piece first: it may still be in the cache.
     for at in reversed(range(runs.count)):
+        write(at)
         results = {"mean": means[at], "variance": variances[at]}
         ends = {"src": runs.of(x, at), "dst": runs.discarded(runs.piece)}
         b.primitive(op, measure, {**ends, **results})

@@ -162,12 +162,17 @@ def sum_arguments(layout: Descriptor, count: int) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Step:
-    """One entry of an executable's list: ``function(*arguments)`` returns a dnnl status or None."""
+    """One entry of an executable's list: ``function(*arguments)`` returns a dnnl status or None.
+
+    ``of_samples``: the same primitive for so many samples, if it treats each alike. Raises
+    NoFastKernel.
+    """
 
     function: Callable[..., int | None]
     arguments: tuple[Any, ...]
     call: BoundCall
     primitive: Primitive | None = None
+    of_samples: Callable[[int], PrimitiveDesc] | None = None
 
 
 def reorder_desc(source: Descriptor, target: Descriptor) -> PrimitiveDesc:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,46 +21,71 @@ from .updates import multiply
 
 @binds(GatherBatch)
 def gather_batch(b: Binder, op: GatherBatch) -> None:
-    """NumPy copies the batch's pictures as bytes; oneDNN turns them to floats and scales them."""
+    """NumPy copies the batch's pictures as bytes; oneDNN turns them to floats and scales them.
+
+    Pictures that lie side by side in the data set are not copied.
+    """
     n = op.x.shape[0]
     pixels = op.x.size // n
     raw = b.scratch(Descriptor.of(op.x.shape, "plain", "uint8"))
     picked = raw.array((n, pixels), np.uint8)
-    images, rows = b.data(op.images), rows_of_step(b, op)
+    images, rows = b.data(op.images), Rows(b, op)
 
     def gather() -> None:
         source = images()
         chosen = rows()
+        if rows.in_sequence and source.flags.c_contiguous:
+            raw.point_to(source, pixels * int(chosen[0]))
+            return
+        raw.point_to(picked)
         source.reshape(len(source), pixels).take(chosen, axis=0, out=picked, mode="clip")
 
     b.host(op, gather, "take", {"pictures": f"u8 {n}x{pixels}"})
-    scale_pixels(b, op, raw)
+    scale_pixels(b, op, raw, rows)
 
 
-def rows_of_step(b: Binder, op: GatherBatch) -> Callable[[], NDArray[np.int32]]:
-    """A function that returns the samples of this step, -1 for none, and writes their labels."""
-    n = op.x.shape[0]
-    target, step = b.array(op.target), b.array(op.step)
-    images, labels, order = b.data(op.images), b.data(op.labels), b.data(op.order)
+class Rows:
+    """Called, it returns the samples of this step, -1 for none, and writes their labels.
 
-    def rows() -> NDArray[np.int32]:
-        every = order()
-        first = n * (int(step[0]) % (len(every) // n))
-        chosen = every[first : first + n]
-        count = len(images())
-        if count == 0 or int(chosen.max()) >= count:
+    ``lowest`` is then the least of them, and ``in_sequence`` says whether they are known to follow
+    each other in the data set. What is known of an order that nobody can write to is kept, and
+    its labels are left out if nothing reads them.
+    """
+
+    def __init__(self, b: Binder, op: GatherBatch) -> None:
+        self._size, self._name = op.x.shape[0], op.images.name
+        self._target, self._step = b.array(op.target), b.array(op.step)
+        self._images, self._labels, self._order = map(b.data, (op.images, op.labels, op.order))
+        every = chain.from_iterable(each.tensors(each.inputs) for each in b.graph.ops)
+        self._labelled = op.target in (*b.graph.results.values(), *every)
+        # An order of one batch that nobody can write to, after a look at it.
+        self._known: NDArray[np.int32] | None = None
+
+    def __call__(self) -> NDArray[np.int32]:
+        every = self._order()
+        if every is not self._known:
+            self._look(every)
+        count = len(self._images())
+        if count == 0 or self._highest >= count:
             raise DatasetError(
-                f"sample {int(chosen.max())} was requested, but '{op.images.name}' has {count}"
+                f"sample {self._highest} was requested, but '{self._name}' has {count}"
             )
-        labels().take(chosen, out=target, mode="clip")
-        if int(chosen.min()) < 0:
-            target[chosen < 0] = -1
-        return chosen
+        if self._known is None or self._labelled or self.lowest < 0:
+            self._labels().take(self._chosen, out=self._target, mode="clip")
+            if self.lowest < 0:
+                self._target[self._chosen < 0] = -1
+        return self._chosen
 
-    return rows
+    def _look(self, every: NDArray[np.int32]) -> None:
+        first = self._size * (int(self._step[0]) % (len(every) // self._size))
+        self._chosen = chosen = every[first : first + self._size]
+        self.lowest, self._highest = int(chosen.min()), int(chosen.max())
+        lasting = len(every) == self._size and not every.flags.writeable
+        self._known = every if lasting else None
+        self.in_sequence = lasting and self.lowest >= 0 and bool((np.diff(chosen) == 1).all())
 
 
-def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
+def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None, rows: Rows) -> None:
     """x = pixels * scale + shift, 0 for a missing sample; raw: uint8; None: x has them."""
     n, channels = op.x.shape[:2]
     x = b.output(op.x)
@@ -83,8 +109,8 @@ def scale_pixels(b: Binder, op: GatherBatch, raw: Memory | None) -> None:
     values = x.array((n, op.x.size // n))
 
     def blank() -> None:
-        if (masked := target < 0).any():
-            values[masked] = 0.0
+        if rows.lowest < 0:
+            values[target < 0] = 0.0
 
     if not b.graph.training:
         b.host(op, blank, "where")

@@ -61,13 +61,17 @@ def store_plain(memory: Memory, tensor: Tensor, array: Array) -> None:
 
 def load_plain(memory: Memory, tensor: Tensor) -> NDArray[np.float32]:
     """The canonical array of a memory of any layout."""
-    dims = tensor_dims(tensor, memory)
-    if memory.descriptor == Descriptor.of(dims):
+    if is_plain(memory, tensor):
         # A primitive for it takes longer than to copy the answers of a batch.
         return memory.array(tensor.shape).copy()
-    target = Memory.plain(dims)
+    target = Memory.plain(tensor_dims(tensor, memory))
     copy(memory, target)
     return target.array(tensor.shape).copy()
+
+
+def is_plain(memory: Memory, tensor: Tensor) -> bool:
+    """Whether the memory of a tensor is its canonical array already."""
+    return memory.descriptor == Descriptor.of(tensor_dims(tensor, memory))
 
 
 def tensor_dims(tensor: Tensor, memory: Memory) -> tuple[int, ...]:

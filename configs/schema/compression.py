@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from ...common.options import is_number, is_whole
 from .base import Model, problem
@@ -13,9 +13,7 @@ from .base import Model, problem
 
 def _shares(value: Any) -> Any:
     if not isinstance(value, Mapping) or not value:
-        raise problem(
-            "expected a mapping of names of parameters to shares, such as {dense_1.weight: 0.1}"
-        )
+        raise problem("expected a mapping of names to shares, such as {dense_1.weight: 0.1}")
     for name, share in value.items():
         if not is_number(share) or not 0 < share <= 1:
             raise problem(f"'{name}' has {share!r}; a share is above 0 and at most 1")
@@ -36,6 +34,40 @@ Shares = Annotated[
 """A share for each of some parameters."""
 
 
+_HIGHEST_QUALITY = 100
+
+
+def _qualities(value: Any) -> Any:
+    if not isinstance(value, Mapping) or not value:
+        raise problem(
+            "expected a mapping of names of parameters to factors, such as {dense_1.weight: 1.5}"
+        )
+    for name, quality in value.items():
+        if not is_number(quality) or not 0 < quality <= _HIGHEST_QUALITY:
+            raise problem(
+                f"'{name}' has {quality!r}; a factor is above 0 and at most {_HIGHEST_QUALITY}"
+            )
+    return {str(name): float(value[name]) for name in value}
+
+
+Qualities = Annotated[
+    dict[str, float],
+    BeforeValidator(_qualities),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "maximum": _HIGHEST_QUALITY,
+            },
+            "minProperties": 1,
+        }
+    ),
+]
+"""A factor for each of some parameters."""
+
+
 class PruneConfig(Model):
     """Weights that are 0 from the first step on, and stay 0.
 
@@ -43,10 +75,27 @@ class PruneConfig(Model):
     """
 
     keep: Annotated[
-        Shares,
+        Shares | None,
         "Share of the weights that is kept, for each parameter by name; * and ? stand for any "
         "text, and the first name that matches holds.",
-    ]
+    ] = None
+    sensitivity: Annotated[
+        Qualities | None,
+        "Instead of a share, for each parameter by name: weights are kept from this factor times "
+        "their standard deviation on.",
+    ] = None
+
+    @field_validator("sensitivity")
+    @classmethod
+    def _something(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None and info.data.get("keep", 0) is None:
+            raise problem("expected keep, sensitivity, or both")
+        return value
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Names of the parameters that are pruned, with * and ?."""
+        return (*(self.keep or ()), *(self.sensitivity or ()))
 
 
 _MOST_BITS = 12

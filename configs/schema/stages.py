@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from ...common.options import is_number
 from .base import Model, problem, tupled
-from .compression import PruneConfig, ShareConfig
+from .compression import PruneConfig, ShareConfig, Shares
 from .optimizer import Optimizer
 from .run import TrainConfig, _run_name
 from .training import Schedule
@@ -24,6 +24,11 @@ class StageConfig(Model):
     What a stage does not say is as in the stage before; in the first, as in the network's config.
     """
 
+    filters: Annotated[
+        Shares | None,
+        "Share of the filters or units that is kept, for each conv2d or dense layer by name: the "
+        "others are left out, and the network is smaller from this stage on.",
+    ] = None
     prune: Annotated[PruneConfig | None, "Weights that become 0 and stay 0."] = None
     share: Annotated[ShareConfig | None, "Weights that share a few values."] = None
     optimizer: Annotated[Optimizer | None, "How the parameters are updated."] = None

@@ -8,12 +8,21 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dnnstack.backends.select import open_backend
 from dnnstack.cli.main import main
+from dnnstack.datasets import data_root
+from dnnstack.optimizers.pruning import magnitude_mask
+from dnnstack.optimizers.sharing import cluster, shared_values
 from dnnstack.training.compressed.file import read_compressed
+from dnnstack.training.evaluate import evaluate, load_part
+from dnnstack.training.records.trained import find_trained
+from numpy.typing import NDArray
+from PIL import Image
 
 from .conftest import TINY, Run
 
@@ -58,7 +67,8 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
         in out
     )
     assert re.search(r"^dense_1\.weight +1,440 +20\.0% +3 +\d\.\d +\d+ +\d\.\d", out, re.MULTILINE)
-    assert "\nSomebody 1999:\n" in out
+    assert "\npublished: Somebody 1999; 40 times smaller, 1.58% test error\n" in out
+    assert re.search(r"^  published +8\.0% +6 +4\.4 +5 +3\.7 +2\.32%", out, re.MULTILINE)
     for name in ("before", "1-prune", "2-prune", "3-share", "the file"):
         assert re.search(rf"^{name} +\d+\.\d% +\d+\.\d\d%", out, re.MULTILINE), name
     for name, array in found.checkpoint.arrays.items():
@@ -77,6 +87,40 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
         del answer["checkpoint"]
     assert answers[0] == answers[1]
 
+    # A weight of the convolution is used for each of the pixels, one of the dense layer once.
+    words = ["summary", "--checkpoint", str(path)]
+    assert main([*words, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["parameters"] == sum(cost.size for cost in found.costs.values())
+    small = shown["compressed"]
+    pixels = np.prod(shown["layers"][1]["output_shape"][1:])
+    for name, uses in (("conv2d_1.weight", pixels), ("dense_1.weight", 1)):
+        cost = small["arrays"][name]
+        assert cost["multiply_adds"] == uses * cost["size"]
+        assert cost["multiply_adds_left"] == uses * cost["kept"]
+    forward = shown["forward_flops_per_picture"]
+    assert 0.8 * forward < 2 * small["multiply_adds"] <= forward
+    assert 0 < small["load_seconds"] < 100
+    assert main(words) == 0
+    assert f"{small['multiply_adds_left']:,} with those that are not 0" in capsys.readouterr().out
+    plain = "runs/tiny/checkpoints/" + sorted(os.listdir("runs/tiny/checkpoints"))[-1]
+    assert main(["summary", "--checkpoint", plain.replace(".json", ".safetensors"), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert "compressed" not in again
+    assert again["layers"] == shown["layers"]
+    assert main([*words, "--config", "tiny.yaml"]) == 2
+    assert "--checkpoint has a config" in capsys.readouterr().err
+
+    Image.fromarray(np.eye(28, dtype=np.uint8) * 255).save("line.png")
+    words = ["predict", "--checkpoint", str(path), "--device", "numpy", "--json", "line.png"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == "line.png"
+
+    for name in ("weights.png", "mask.png"):
+        assert f"drawn     {path.with_name(name)}\n" in out
+        with Image.open(path.with_name(name)) as picture:
+            assert picture.width > 200
+
     assert main(["weights", str(path), "--save", "out.safetensors"]) == 0
     begun = ["train", "--config", "tiny.yaml", "--init-from", str(path), "--device", "numpy", "-q"]
     assert main(begun) == 0
@@ -87,6 +131,76 @@ def test_a_network_becomes_a_small_file(folder: Path, capsys: pytest.CaptureFixt
     report = json.loads(capsys.readouterr().out)
     assert report["path"] == "runs/tiny-compressed-2/tiny.dnnz"
     assert [stage["name"] for stage in report["stages"]] == ["1-prune", "2-prune", "3-share"]
+
+
+def test_filters_that_are_left_out_leave_an_ordinary_network(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("few.yaml").write_text("stages: [{filters: {conv2d_1: 0.5}, train: {epochs: 1}}]")
+    capsys.readouterr()
+    words = ["compress", "--config", "few.yaml", "--device", "numpy"]
+    assert main([*words, "--json", "-q"]) == 0
+    small = json.loads(capsys.readouterr().out)
+    shapes = {name: cost["size"] for name, cost in small["arrays"].items()}
+    assert shapes == {
+        "conv2d_1.weight": 2 * 25,
+        "conv2d_1.bias": 2,
+        "dense_1.weight": 10 * 72,
+        "dense_1.bias": 10,
+    }
+    assert small["float32_bytes"] == 4 * (4 * 25 + 4 + 10 * 144 + 10)
+    assert 2 * small["multiply_adds_left"] == small["multiply_adds"]
+    run = "runs/tiny-compressed/1-filters"
+    assert "filters: 2" in Path(run, "config.yaml").read_text()
+    assert main(["eval", "--run", run, "--no-plots", "--device", "numpy", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accuracy"] == small["after"]["test"]["accuracy"]
+
+    def said(filters: str) -> str:
+        assert main([*words, "--set", f"stages.0.filters={filters}"]) == 1
+        return capsys.readouterr().err
+
+    assert "stages.0: filters: no layer matches 'relu_1'" in said("{relu_1: 0.5}")
+    assert "'dense_1' is the last layer with weights" in said("{'*': 0.5}")
+    assert "'a' has 2; a share is above 0" in said("{a: 2}")
+
+
+def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each point is what an evaluation of a network with these weights gives."""
+    capsys.readouterr()
+    words = ["compress", "--sensitivity", "--device", "numpy"]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert json.loads(Path("runs/tiny/sensitivity.json").read_text()) == found
+    assert Path("runs/tiny/sensitivity.png").read_bytes().startswith(b"\x89PNG")
+    before = Path("runs/tiny/sensitivity.png").read_bytes()
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^dense_1\.weight +1,440 +(\d+%|all) ", out, re.MULTILINE)
+    assert Path("runs/tiny/sensitivity.png").read_bytes() == before
+
+    trained = find_trained("tiny", None, Path("runs"), lambda text: None)
+    backend = open_backend("numpy")
+    images, index = load_part(trained, "validation", data_root(None, None))
+
+    def checked(point: dict[str, float], weights: NDArray[np.float32]) -> None:
+        arrays = {**trained.checkpoint.arrays, "dense_1.weight": weights}
+        changed = replace(trained, checkpoint=replace(trained.checkpoint, arrays=arrays))
+        want = evaluate(changed, backend, images, index, "validation")
+        assert (point["accuracy"], point["loss"]) == (want.accuracy, want.loss)
+
+    values = trained.checkpoint.arrays["dense_1.weight"]
+    curves = found["parameters"]["dense_1.weight"]
+    kept = next(point for point in curves["kept"] if point["share"] == 0.1)
+    checked(kept, values * magnitude_mask(values, 0.1))
+    few = next(point for point in curves["bits"] if point["bits"] == 2)
+    checked(few, shared_values(*cluster(values, 4)))
+    assert curves["size"] == values.size
+
+    assert main([*words, "--config", "small.yaml"]) == 2
+    assert "--sensitivity needs no stages" in capsys.readouterr().err
+    assert main(["compress"]) == 2
+    assert "Missing option '--config' / '-c'" in capsys.readouterr().err
 
 
 def test_a_kill_loses_nothing(

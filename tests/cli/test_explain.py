@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,14 @@ def test_text_tells_layer_by_layer(run: Run, device: str) -> None:
     ]
     assert "            fused: Conv2d + BiasAdd + Activation relu of relu_1" in lines
     assert "            all at once: conv2d_1, dense_1" in lines
+    if device == "cpu":
+        page = (Path(__file__).parents[2] / "docs/explain.md").read_text("utf-8")
+        kinds = re.findall(r"\[(\w+):", done.stdout)
+        layouts = [name for name in re.findall(r"f32 (\w+) ", done.stdout) if name[0] in "nx"]
+        assert kinds
+        assert layouts
+        for name in (*kinds, *layouts):
+            assert f"`{name}`" in page, name
     assert " us" not in done.stdout
     assert "of limit" not in done.stdout
 

@@ -66,7 +66,7 @@ def test_a_run_in_use(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with lock("runs/tiny/lock"):
         assert main(shlex.split(f"{TRAIN} --resume")) == 1
     error = capsys.readouterr().err
-    assert f"dnnstack: error: runs/tiny/lock is locked by pid {os.getpid()} on " in error
+    assert f"dnnstack: error: runs/tiny: is in use: pid {os.getpid()} on " in error
     assert "wait for it to end, or stop it" in error
 
 

@@ -103,6 +103,21 @@ def test_top_names_the_best_first(run_in: Run, trained: Path, pictures: list[str
     assert shares == sorted(shares, reverse=True)
 
 
+def test_a_line_for_each_picture_of_a_folder(
+    run_in: Run, trained: Path, pictures: list[str]
+) -> None:
+    (trained / "several").mkdir()
+    for name in pictures:
+        shutil.copy(trained / name, trained / "several")
+    done = run_in(trained, "predict", "--device", "numpy", "--short", "several")
+    assert done.returncode == 0, done.stderr
+    whole = run_in(trained, "predict", "--device", "numpy", "several").stdout.splitlines()
+    heads = [line for line in whole if line.startswith("several/")]
+    assert (done.stdout.splitlines(), len(heads)) == (heads, 4)
+    both = run_in(trained, "predict", "--short", "--csv", "several")
+    assert (both.returncode, "--short and --csv cannot be used together" in both.stderr) == (2, 1)
+
+
 def test_text_without_block_characters(
     command: list[str], environment: dict[str, str], trained: Path, pictures: list[str]
 ) -> None:

@@ -114,6 +114,12 @@ def complete(command: list[str], environment: dict[str, str], trained: Path) -> 
         (["train", "--init-from", "t"], ["plain,tiny"]),
         (["train", "--init-from", "resnet"], ["file,resnet"]),
         (["train", "--set", "init_fr"], ["plain,init_from.skip=", "plain,init_from.source="]),
+        (["compress", "--config", "lenet-"], ["plain,lenet-300-100.yaml"]),
+        (
+            ["compress", "--config", "lenet.yaml", "--set", "stages.4.prune"],
+            ["plain,stages.4.prune.keep=", "plain,stages.4.prune.sensitivity="],
+        ),
+        (["compress", "--set", "gap"], ["plain,gap_bits="]),
         (["predict", "di"], ["file,di"]),
         (["eval", "--checkpoint", "ch"], ["file,ch"]),
         (["eval", "--data", "cifar1"], ["plain,cifar10", "plain,cifar100"]),

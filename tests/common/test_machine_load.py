@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from dnnstack.cli import console
 from dnnstack.cli.progress import Lines
 from dnnstack.common import machine_load
 from dnnstack.common.machine_load import Others, Watch
@@ -108,6 +111,19 @@ def test_advice_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert (out.count("step"), err) == (6, "dnnstack: take less\n")
     assert texts == ["never asked for"]
+
+
+def test_a_note_of_a_busy_machine_comes_once_an_hour(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DNNSTACK_CACHE", str(tmp_path / "new"))
+    assert [console.hourly("load", text) for text in ("", "a", "", "b")] == ["", "a", "", ""]
+    assert console.hourly("other", "c") == "c"
+    an_hour_ago = time.time() - 3601.0
+    os.utime(tmp_path / "new" / "told-load", (an_hour_ago, an_hour_ago))
+    assert [console.hourly("load", text) for text in ("d", "e")] == ["d", ""]
+    monkeypatch.setenv("DNNSTACK_CACHE", "/dev/null/nowhere")
+    assert [console.hourly("load", text) for text in ("f", "g")] == ["f", "g"]
 
 
 @pytest.mark.parametrize(

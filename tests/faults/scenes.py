@@ -19,7 +19,7 @@ from dnnstack.training.records.state import State
 from dnnstack.training.records.store import checkpoint_steps, newest_checkpoint, tensors_path
 from safetensors.numpy import save_file
 
-from . import consent
+from . import compressing, consent
 from .calls import KILLS, WRITING, Call
 from .conftest import Ended, Play, make_root
 
@@ -35,6 +35,7 @@ _SAVED = re.compile(rb"step-(\d+)\.safetensors: saved")
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}\.tmp")
 # Of lines of the log: times, and where the folder of the case is.
 _UNTIMED = {"seconds", "images_per_second", "time", "training_seconds", "path"}
+_ON_DEVICES = ("eval", "predict", "compress")
 _REPORTED = re.compile(r"dnnstack: error: \S.*")
 
 Content = dict[str, str]
@@ -87,6 +88,12 @@ SCENES = {
         Scene("runs", "kept", ("runs", "--json")),
         Scene("new", "warm", ("new", "photos", "--output", NEW)),
         Scene("weights", "kept", ("weights", "runs/net", "--save", WEIGHTS)),
+        Scene(
+            "compress",
+            "staged",
+            compressing.COMPRESS,
+            (*compressing.COMPRESS, "--resume", compressing.PLACE),
+        ),
         Scene("consent", "asked", ("config", "--config", consent.CONFIG), answer="yes\n"),
     )
 }
@@ -165,7 +172,7 @@ class Stage:
     def run(self, scene: Scene, root: Path, again: bool = False, **options: Any) -> Ended:
         argv = scene.again if again else scene.argv
         out = root / scene.out if scene.out else None
-        given = self._device if scene.trains or scene.argv[0] in ("eval", "predict") else ()
+        given = self._device if scene.trains or scene.argv[0] in _ON_DEVICES else ()
         return self._play(root, *argv, *given, out=out, answer=scene.answer, **options)
 
     def fresh(self, scene: Scene) -> Path:
@@ -188,8 +195,12 @@ class Stage:
 
     def whole(self, scene: Scene) -> Path:
         """The run of a scene that nothing disturbed."""
+        return self.end(scene) / RUN
+
+    def end(self, scene: Scene) -> Path:
+        """The folder of a scene that nothing disturbed."""
         self.undisturbed(scene)
-        return self._folder / f"whole-{scene.name}" / RUN
+        return self._folder / f"whole-{scene.name}"
 
     def undisturbed(self, scene: Scene) -> Undisturbed:
         if scene.name not in self._ends:
@@ -228,6 +239,8 @@ class Stage:
             assert done.status == 0, done.err
             if name == "warm":
                 shutil.rmtree(root / RUN.parent)
+            if name == "staged":
+                (root / WORK / compressing.STAGES).write_text(compressing.TEXT, encoding="utf-8")
         return root
 
     def _begin(self, root: Path) -> None:

@@ -16,8 +16,17 @@ from pathlib import Path
 import pytest
 
 from .calls import FAILURES, KILLS, Fault
+from .compressing import SOME, check_compression
 from .conftest import Ended, Play, player
-from .scenes import SCENES, Scene, Stage, check_reading, check_text, check_training
+from .scenes import (
+    SCENES,
+    Scene,
+    Stage,
+    check_reading,
+    check_strangers,
+    check_text,
+    check_training,
+)
 
 EVERYTHING = os.environ.get("DNNSTACK_FAULTS", "") == "all"
 FAULTS = (*FAILURES, *KILLS)
@@ -41,6 +50,8 @@ def _cases() -> Iterator[tuple[Scene, str, Fault, int]]:
     for scene in SCENES.values():
         for device in scene.devices:
             for fault in FAULTS:
+                if scene.name == "compress" and not EVERYTHING and fault.name not in SOME:
+                    continue
                 for part in range(PARTS):
                     yield scene, device, fault, part
 
@@ -102,6 +113,9 @@ def check(
 
     if scene.trains:
         check_training(stage, scene, root, ended, note)
+    elif scene.name == "compress":
+        check_strangers(stage, scene, root)
+        check_compression(stage, scene, root, ended, stage.end(scene), note)
     else:
         check_reading(stage, scene, root, ended)
 

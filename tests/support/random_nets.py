@@ -323,7 +323,7 @@ def trainings(draw: DrawFn) -> Training:
         "layers": layers,
         "loss": loss,
         **_freeze(seed, layers, optimizer),
-        **({"prune": {"keep": {"*": 0.6}}} if seed >> 11 & 7 == 0 else {}),
+        **_compression(seed, optimizer),
         "optimizer": optimizer,
         "train": {"max_steps": 6, "accumulate": parts},
         "evaluate": {"tta": draw(st.sampled_from(["none"] * 3 + views))},
@@ -331,6 +331,19 @@ def trainings(draw: DrawFn) -> Training:
     }
     count = batch * per_epoch + held + draw(st.integers(0, batch - 1))
     return Training(config, *_pictures(shape, classes, count, seed), draw(st.integers(2, 4)), seed)
+
+
+def _compression(seed: int, optimizer: dict[str, Any]) -> dict[str, Any]:
+    """Weights that are pruned or that share values, by the seed; averages are never shared."""
+    ways: list[dict[str, Any]] = [
+        {"prune": {"keep": {"*": 0.6}}},
+        {"prune": {"sensitivity": {"*": 0.7}}},
+        {"share": {"bits": {"*": 2}, "start": "density"}},
+        {"prune": {"keep": {"*": 0.6}}, "share": {"bits": {"*": 3}}},
+    ]
+    averaged = "ema" in optimizer or "lookahead" in optimizer
+    chosen = ways[seed >> 14 & (1 if averaged else 3)]
+    return chosen if seed >> 11 & 7 == 0 else {}
 
 
 def _freeze(seed: int, layers: list[Layer], optimizer: dict[str, Any]) -> dict[str, Any]:

@@ -113,3 +113,18 @@ def events(run: Path, name: str) -> list[dict[str, Any]]:
     """The lines of the log of one kind."""
     lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
     return [line for line in lines if line["event"] == name]
+
+
+def ranks_in(folder: Path) -> dict[int, int]:
+    """The processes of the ranks that run in a folder, not those that watch over them."""
+    found: dict[int, int] = {}
+    for entry in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        try:
+            told = (entry / "environ").read_bytes().split(b"\0")
+            here = os.readlink(entry / "cwd") == str(folder)
+        except OSError:
+            continue
+        for item in told:
+            if here and item.startswith(b"PMI_RANK="):
+                found[int(item.partition(b"=")[2])] = int(entry.name)
+    return found

@@ -6,10 +6,13 @@ import ctypes
 import random
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from dnnstack.backends.base import Options
 from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
 from dnnstack.backends.cuda.fused.tilings import Geometry
@@ -17,6 +20,9 @@ from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.graph.geometry import Window
+from dnnstack.graph.graph import Tensor
+
+from .op_draft import Draft
 
 HERE = Path(__file__).with_name("emulated")
 SOURCES = Path(kernels.__file__).parents[1]
@@ -48,8 +54,11 @@ class Drawn:
         return f"{self.kind} {number} {self.n} x {g.x} to {g.y}, {g.window}, {numbers}"
 
 
-def draw(seed: int, kind: str) -> Drawn:
-    """A geometry with anything odd, and one of its tilings."""
+def draw(seed: int, kind: str, pooled: bool = False) -> Drawn:
+    """A geometry with anything odd, and one of its tilings.
+
+    pooled: one that a max-pool of 2 by 2 may follow in the same kernel.
+    """
     dice = random.Random(f"{seed} {kind}")
     while True:
         kernel = (dice.choice([1, 2, 3, 4, 5]), dice.choice([1, 2, 3, 5]))
@@ -63,9 +72,18 @@ def draw(seed: int, kind: str) -> Drawn:
         geometry = Geometry(*((y, x) if data else (x, y)), window, data, dtype)
         n = dice.randint(1, 9)
         find = filter_tilings if kind == "filter" else tilings
-        found = find(geometry, n, FURTHER, H200)
+        found = [each for each in find(geometry, n, FURTHER, H200) if not pooled or even(each)]
         if found:
             return Drawn(kind, n, dice.choice(found))
+
+
+def even(tiling: Tiling | FilterTiling) -> bool:
+    """Whether windows of 2 by 2 lie within what a warp computes, and cover the picture."""
+    g = tiling.geometry
+    if isinstance(tiling, Tiling) and not g.data:
+        return tiling.across % 2 == tiling.deep % 2 == 0
+    rows, columns = g.x[1:] if g.data else g.y[1:]
+    return rows % 2 == columns % 2 == 0
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], bf16: bool) -> np.ndarray:
@@ -104,7 +122,9 @@ class Emulated:
         self.drawn = drawn
         self.file = "tensor_filter" if drawn.kind == "filter" else "tensor_conv"
         values = drawn.geometry.numbers() | drawn.tiling.numbers | defines
+        values = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0} | values
         values["BFLOAT"] = int(drawn.bf16)
+        self._pooled = values["POOLED"]
         library = folder / f"{self.file}.so"
         assert COMPILER is not None
         subprocess.run(
@@ -140,33 +160,92 @@ class Emulated:
         once = isinstance(self.drawn.tiling, Tiling) and self.drawn.tiling.once
         return (first if once else min(first, most), *others)
 
-    def convolve(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-        """y (n, rows, columns, K), NaN where nothing is written."""
-        shape = (self.drawn.n, *self.drawn.geometry.y[1:], self.drawn.geometry.y[0])
+    def convolve(
+        self,
+        x: np.ndarray,
+        w: np.ndarray,
+        bias: np.ndarray | None = None,
+        places: np.ndarray | None = None,
+        mask: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """y (n, rows, columns, K), NaN where nothing is written; with POOL half as large, and
+        ``places`` takes those of the maxima.
+
+        With FROM_POOL x is the gradient of maxima, ``places`` and ``mask`` theirs.
+        """
+        g, n = self.drawn.geometry, self.drawn.n
+        behind = places is not None and not g.data
+        shape = (n, *g.y[1:], g.y[0])
+        if behind:
+            shape = (n, g.y[1] // 2, g.y[2] // 2, self._pooled)
         out = self.stored(np.full(shape, np.nan, np.float32))
-        given = (self.stored(x), self.stored(w))
+        held = [None if array is None else self.stored(array) for array in (x, mask, w)]
+        source, masked, filters = map(_pointer, held)
+        before, after = (None, _pointer(places)) if behind else (_pointer(places), None)
         grid = (ctypes.c_int * 2)(*self.grid(3))
-        self._library.run(
-            *(ctypes.c_void_p(array.ctypes.data) for array in given),
-            None if bias is None else ctypes.c_void_p(bias.ctypes.data),
-            *(ctypes.c_void_p(out.ctypes.data), self.drawn.n, ctypes.c_float(0.3), grid),
-        )
+        given = (source, before, masked, filters, _pointer(bias), _pointer(out), after)
+        self._library.run(*given, n, ctypes.c_float(0.3), grid)
         return self.values(out).reshape(shape)
 
-    def gradients(self, x: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def gradients(
+        self,
+        x: np.ndarray,
+        dy: np.ndarray,
+        places: np.ndarray | None = None,
+        mask: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """dw (K, kh, kw, C) and db (K,): the sums of the slices."""
         g = self.drawn.geometry
         shape = (g.y[0], *g.window.kernel, g.x[0])
         size = int(np.prod(shape))
         grid = self.grid(3)
         slices = np.full((grid[0], size + g.y[0]), np.nan, np.float32)
-        given = (self.stored(x), self.stored(dy))
+        held = [None if array is None else self.stored(array) for array in (x, dy, mask)]
+        source, gradient, masked = map(_pointer, held)
         self._library.run(
-            *(ctypes.c_void_p(array.ctypes.data) for array in given),
-            ctypes.c_void_p(slices.ctypes.data),
+            *(source, gradient, _pointer(places), masked, _pointer(slices)),
             ctypes.c_longlong(slices.shape[1]),
             self.drawn.n,
             (ctypes.c_int * 3)(*grid),
         )
         total = slices.astype(np.float64).sum(0)
         return total[:size].reshape(shape), total[size:]
+
+
+def _pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
+    return None if array is None else ctypes.c_void_p(array.ctypes.data)
+
+
+def pooled(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The maxima of windows of 2 by 2, and their places: y (n, rows, columns, K)."""
+    rows, columns = (size // 2 * 2 for size in y.shape[1:3])
+    windows = np.stack([y[:, i:rows:2, j:columns:2] for i in (0, 1) for j in (0, 1)])
+    return windows.max(0), windows.argmax(0).astype(np.uint8)
+
+
+def spread(dp: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The gradient of maxima as that of what they are of."""
+    n, rows, columns, k = dp.shape
+    found = np.zeros((n, 2 * rows, 2 * columns, k), dp.dtype)
+    for place in range(4):
+        found[:, place // 2 :: 2, place % 2 :: 2] = np.where(places == place, dp, 0)
+    return found
+
+
+def computed(
+    backend: Any, draft: Draft, found: Sequence[Tensor], options: Options
+) -> tuple[list[np.ndarray], list[str], list[str]]:
+    """What a run leaves behind another whose results are overwritten."""
+    executable = backend.compile({"one": draft.graph}, options)
+    for tensor, value in draft.values.items():
+        executable.write(tensor, value)
+    for _ in range(2):
+        if backend.name == "cuda":
+            for tensor in found:
+                executable._buffer(tensor).array.view("uint8")[...] = 0x7F
+        executable.run("one")
+    values = [executable.read(tensor) for tensor in found]
+    functions = [call.function for call in executable.calls("one")]
+    notices = list(executable.notices)
+    executable.close()
+    return values, functions, notices

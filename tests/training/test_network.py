@@ -54,6 +54,21 @@ def train_graph(net: Network, batch_size: int = 4, count: int = 8) -> Graph:
 # ---------------------------------------------------------------- building
 
 
+def test_a_softmax_that_other_layers_follow_is_doubted() -> None:
+    assert list(network(STACK).doubts()) == []
+    inner = spec("sequential", layers=[spec("dense", units=CLASSES), spec("softmax")])
+    assert list(network([spec("flatten"), inner]).doubts()) == []
+    after = [spec("dense", units=CLASSES), spec("softmax")]
+    for name, stack in (
+        ("softmax_1", [*STACK, *after]),
+        ("sequential_1.softmax_1", [spec("flatten"), inner, *after]),
+    ):
+        assert list(network(stack).doubts()) == [
+            f"layer '{name}' (softmax) is not the last layer: what follows it sees "
+            "probabilities, from which it learns slowly; remove it, or move it to the end"
+        ]
+
+
 def test_layers_are_named_by_type_and_number() -> None:
     specs = [spec("relu"), spec("conv2d", filters=1, kernel_size=1), spec("relu"), spec("flatten")]
     assert [layer.name for layer in build_layers(specs, PICTURE)] == [

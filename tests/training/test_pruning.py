@@ -9,8 +9,17 @@ import pytest
 from dnnstack.backends.base import Backend
 from dnnstack.common.errors import CheckpointError, ConfigError
 from dnnstack.configs import RunConfig
+from dnnstack.graph.graph import Tensor
+from dnnstack.layers.initializers import Initializer
+from dnnstack.layers.layer import Parameter
 from dnnstack.optimizers import RULES
-from dnnstack.optimizers.pruning import magnitude_mask
+from dnnstack.optimizers.pruning import (
+    is_pruned,
+    magnitude_mask,
+    sensitivity_mask,
+    settings_of,
+)
+from dnnstack.optimizers.sharing import shared_parameter
 from dnnstack.training.assemble import build_network, describe_data
 from dnnstack.training.records.checkpoint import Checkpoint
 
@@ -118,6 +127,24 @@ def test_a_name_that_nothing_has_is_told(tiny: Make, keep: str) -> None:
         build_network(config, describe_data(config))
 
 
+def test_patterns_mean_no_factors_of_batch_norm_unless_they_name_them() -> None:
+    kinds = {"conv.weight": "kernel", "conv.bias": "bias", "bn.weight": "scale", "bn.bias": "shift"}
+    zeros = Initializer("zeros")
+    every = [
+        Parameter(Tensor(name, (4,), "float32", "parameter"), kind, zeros, 1, 1)  # type: ignore[arg-type]
+        for name, kind in kinds.items()
+    ]
+    for patterns, meant in (
+        ({"*.weight": 3}, ["conv.weight"]),
+        ({"*": 3}, ["conv.weight", "conv.bias"]),
+        ({"bn.weight": 3, "*.bias": 3}, ["conv.bias", "bn.weight"]),
+    ):
+        named = {tensor.name for tensor in settings_of("prune.keep", patterns, every)}
+        assert named == set(meant)
+        assert [p.tensor.name for p in every if is_pruned(p, list(patterns))] == meant
+        assert [p.tensor.name for p in every if shared_parameter(p, patterns)] == meant
+
+
 @pytest.mark.parametrize("keep", ["{}", "0.5", "{a: 0}", "{a: 1.5}", "{a: x}", "[a]"])
 def test_wrong_shares_are_told(tiny: Make, keep: str) -> None:
     with pytest.raises(ConfigError, match=r"prune\.keep"):
@@ -128,3 +155,43 @@ def test_a_resume_does_not_prune_anew(tiny: Make, reference: Backend) -> None:
     done = begun(tiny(KEEP), reference, stop_at=3)
     with pytest.raises(CheckpointError, match=r"prune\.keep"):
         resume(tiny(KEEP.replace("0.1", "0.2")), reference, done.run)
+
+
+def test_a_factor_times_the_deviation_of_what_is_left_decides() -> None:
+    values = np.array([[0, -3, 1], [1, 3, 0]], np.float32)
+    deviation = float(np.array([-3, 1, 1, 3], np.float64).std())
+    assert sensitivity_mask(values, 1.1 / deviation).tolist() == [[0, 1, 0], [0, 1, 0]]
+    assert sensitivity_mask(values, 1 / deviation).tolist() == [[0, 1, 1], [1, 1, 0]]
+    # At least the largest is kept; of nothing but zeros the first.
+    assert sensitivity_mask(values, 100).tolist() == [[0, 1, 0], [0, 1, 0]]
+    assert sensitivity_mask(0 * values, 1).sum() == 1
+
+
+def test_weights_are_pruned_by_a_threshold_too(tiny: Make, backend: Backend) -> None:
+    by = "prune={keep: {conv2d_1.weight: 0.5}, sensitivity: {dense_1.weight: 1.2}}"
+    found = go(tiny(by, "train.max_steps=3"), backend)
+    mask = sensitivity_mask(
+        go(tiny("optimizer.lr=1e-30", "train.max_steps=1"), backend).arrays["dense_1.weight"], 1.2
+    )
+    assert 0 < mask.mean() < 0.5
+    np.testing.assert_array_equal(found.arrays["mask/dense_1.weight"], mask)
+    shares = {"conv2d_1.weight": 0.5, "dense_1.weight": float(mask.mean())}
+    assert_pruned(found, shares)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("{}", "expected keep, sensitivity, or both"),
+        ("{sensitivity: {a: 0}}", "'a' has 0; a factor is above 0"),
+        ("{sensitivity: {a: 1}}", "prune.sensitivity: no parameter matches 'a'"),
+        ("{keep: {'dense*': 0.5}, sensitivity: {'*.weight': 1}}", "both in keep and in sensi"),
+    ],
+)
+def test_mistakes_in_how_to_prune_are_told(tiny: Make, wrong: str, said: str) -> None:
+    def built() -> None:
+        config = tiny(f"prune={wrong}")
+        build_network(config, describe_data(config))
+
+    with pytest.raises(ConfigError, match=said):
+        built()

@@ -9,7 +9,7 @@ import logging
 import os
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from time import perf_counter
@@ -61,7 +61,7 @@ class _Described:
 class Compressed:
     """A compressed network as a checkpoint; ``costs``: what each array takes of ``bytes``.
 
-    ``seconds``: how long it took to decode the arrays.
+    ``seconds``: how long it took to read the file, to verify it and to decode the arrays.
     """
 
     checkpoint: Checkpoint
@@ -125,6 +125,7 @@ def save_compressed(trained: Checkpoint, path: Path, widths: tuple[int, ...] = (
 
 def read_compressed(path: Path) -> Compressed:
     """The network of a file, verified. Raises CheckpointError with one line."""
+    begin = perf_counter()
     try:
         with os.fdopen(open_regular(path.resolve()), "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -137,7 +138,7 @@ def read_compressed(path: Path) -> Compressed:
         raise CheckpointError(f"{path}: no such file") from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
-    found = _decoded(path, data)
+    found = replace(_decoded(path, data), seconds=perf_counter() - begin)
     rate = 4e-6 * sum(cost.size for cost in found.costs.values()) / max(found.seconds, 1e-9)
     _LOG.info("%s: %d bytes read, decoded with %.0f MB/s", path, len(data), rate)
     return found

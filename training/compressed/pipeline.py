@@ -9,7 +9,7 @@ that was killed goes on where its last checkpoint was.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from ...common.typed_json import Count, Finite, Name, from_json
 from ...configs import RunConfig
 from ...configs.schema.init_from import InitFromConfig
 from ...datasets import Downloads
-from ..assemble import build_network, describe_data
+from ..assemble import build_network
 from ..evaluate import Evaluation, Part, evaluate, load_part
 from ..listener import Listener
 from ..records.checkpoint import Checkpoint
@@ -36,6 +36,7 @@ from ..records.store import newest_checkpoint
 from ..records.trained import Trained
 from ..trainer import train
 from .file import SUFFIX, Compressed, read_compressed, save_compressed
+from .filters import smaller_arrays, smaller_config
 
 if TYPE_CHECKING:
     from ...configs.schema.stages import CompressConfig
@@ -68,10 +69,18 @@ class StageResult:
     measured: tuple[Measured, ...] = ()
     seconds: Finite = 0.0
 
+    @property
+    def folder(self) -> str:
+        """The name of the run's folder, wherever the compression was moved to."""
+        return Path(self.checkpoint).parent.parent.name
+
 
 @dataclass(frozen=True)
 class Record:
-    """What ``compress.json`` says. ``sha256``: of the network's checkpoint; config: of stages."""
+    """What ``compress.json`` says. ``sha256``: of the network's checkpoint; config: of stages.
+
+    ``float32_bytes``: of all numbers of the network before; 0 if it is not known.
+    """
 
     source: Annotated[str, MaxLen(_LONGEST_PATH)]
     sha256: Annotated[str, Len(64, 64)]
@@ -80,6 +89,7 @@ class Record:
     stages: tuple[StageResult, ...] = ()
     after: tuple[Measured, ...] = ()
     file: str = ""
+    float32_bytes: Count = 0
 
     def to_json(self) -> bytes:
         table = {**vars(self), "before": [vars(each) for each in self.before]}
@@ -131,7 +141,9 @@ def config_text(config: CompressConfig) -> str:
 def create_place(runs_dir: Path, name: str, trained: Trained, config: CompressConfig) -> Place:
     """A new folder ``<name>``, ``<name>-2`` and so on. Raises CheckpointError, LockedError."""
     checkpoint = trained.checkpoint
-    record = Record(str(checkpoint.path.absolute()), checkpoint.sha256, config_text(config))
+    size = 4 * sum(array.size for array in checkpoint.learned().values())
+    said = str(checkpoint.path.absolute()), checkpoint.sha256, config_text(config)
+    record = Record(*said, float32_bytes=size)
     number = 1
     try:
         make_folder(runs_dir)
@@ -190,13 +202,16 @@ def stage_configs(trained: Trained, config: CompressConfig, folder: Path) -> lis
     now = trained.config.model_copy(update={"freeze": None, "init_from": None})
     for number, stage in enumerate(config.stages, 1):
         given = {key: value for key, value in stage.options().items() if value is not None}
-        kind = (
-            "share" if stage.share is not None else "prune" if stage.prune is not None else "train"
-        )
+        shares = given.pop("filters", None)
+        kind = next((key for key in ("share", "prune") if key in given), "train")
+        kind = kind if shares is None else "filters"
         run = now.run.model_copy(update={"dir": str(folder)})
-        now = now.model_copy(update={**given, "name": f"{number}-{kind}", "run": run})
+        before, now = now, now.model_copy(update={**given, "name": f"{number}-{kind}", "run": run})
         try:
-            build_network(now, describe_data(now))
+            if shares is not None:
+                network = build_network(before, trained.data, trained.path)
+                now = smaller_config(now, network, shares)
+            build_network(now, trained.data)
         except ConfigError as error:
             raise error.after(f"stages.{number - 1}: ") from None
         found.append(now)
@@ -238,10 +253,12 @@ def compress(
     for number, each in enumerate(configs):
         done = place.record.stages
         if number < len(done):
-            last = newest_checkpoint(place.folder / each.name / CHECKPOINTS)
+            last = _end_of(place.folder / done[number].folder)
             continue
-        config_now = each.model_copy(update={"init_from": InitFromConfig(source=_named(last))})
         folder = place.folder / each.name
+        shares = config.stages[number].filters
+        source = _named(last) if shares is None else _cut(last, shares, folder)
+        config_now = each.model_copy(update={"init_from": InitFromConfig(source=source)})
         resumed = _resumed(folder)
         with listener(each.name) as heard:
             ended = train(
@@ -255,7 +272,8 @@ def compress(
             )
         if ended.state == "interrupted":
             return Result(place.folder, place.record, None)
-        last = newest_checkpoint(folder / CHECKPOINTS)
+        # Another one, if the folder of this name could not be locked.
+        last = _end_of(ended.run)
         found = StageResult(
             each.name,
             str(last.path),
@@ -278,6 +296,32 @@ def kept_share(checkpoint: Checkpoint) -> float:
     arrays = checkpoint.learned().values()
     total = sum(array.size for array in arrays)
     return sum(int((array != 0).sum()) for array in arrays) / max(total, 1)
+
+
+def _end_of(run: Path) -> Checkpoint:
+    """What a stage ended with. Raises CheckpointError."""
+    try:
+        return newest_checkpoint(run / CHECKPOINTS)
+    except CheckpointError as error:
+        # Its first and last lines are about the choice of a checkpoint.
+        reason = str(error.args[1] if len(error.args) > 1 else error).strip()
+        raise CheckpointError(
+            f"{run}: what this stage ended with cannot be used ({reason}); go on with --resume, or "
+            "begin anew without it"
+        ) from None
+
+
+def _cut(checkpoint: Checkpoint, shares: Mapping[str, float], folder: Path) -> str:
+    """A file beside the folder, with the filters that are left; its path."""
+    from safetensors.numpy import save
+
+    path = folder.with_name(f"{folder.name}.safetensors")
+    network = Trained.of(checkpoint).network
+    try:
+        atomic_write(path, save(smaller_arrays(network, shares, checkpoint.learned())))
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    return str(path.absolute())
 
 
 def _named(checkpoint: Checkpoint) -> str:

@@ -63,6 +63,7 @@ def follow(
         if unequal:
             raise RanksError(*unequal)
     team.agree(marks(session), SAME)
+    team.begins()
     try:
         if config.is_asynchronous:
             _serve_or_work(team, session, backend)

@@ -41,12 +41,13 @@ class Team:
     """This process as one of the ranks; see backends.collectives.Communicator.
 
     ``parted``: the others know that this rank goes its own way. Where it ends otherwise, the
-    launcher ends all of them.
+    launcher ends all of them. ``begins`` is to be called when the training begins.
     """
 
     calls: Mapping[str, str]
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, begins: Callable[[], None] = lambda: None) -> None:
+        self.begins = begins
         self._mpi = mpi = _mpi()
         self._world = mpi.COMM_WORLD
         self.rank: int = self._world.Get_rank()

@@ -20,7 +20,8 @@ class Watchdog:
     """While armed, ends the process with ``message()`` once ``deadline`` seconds have passed.
 
     Time is counted in looks of a thread, so it stands still while the process itself is stopped.
-    It is armed inside of what ranks do together alone; see ``armed``.
+    It is armed inside of what ranks do together alone; see ``armed``. Always it ends the process,
+    silently, once the one that started it is gone: nobody would end it any more.
     """
 
     def __init__(self, deadline: float, message: Callable[[], str]) -> None:
@@ -42,9 +43,11 @@ class Watchdog:
             self._depth -= 1
 
     def _look(self) -> None:
-        turn, looks = 0, 0
+        turn, looks, parent = 0, 0, os.getppid()
         while True:
             time.sleep(TICK)
+            if os.getppid() != parent:
+                os._exit(STATUS)
             now = self._turn
             looks = looks + 1 if now == turn and now % 2 else 0
             turn = now

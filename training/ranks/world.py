@@ -13,6 +13,9 @@ INSTALL = "pip install 'dnnstack[mpi]'"
 _SIZES = ("PMI_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
 _NUMBERS = ("PMI_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 _MOST = 4096
+# Where one of these is set, the launcher may start ranks by that of a cluster, on other machines.
+_REMOTE = ("SLURM_", "PBS_", "LSB_", "HYDRA_")
+_OUTPUT = "DNNSTACK_RANKS_OUTPUT"
 DEADLINE_VARIABLE = "DNNSTACK_RANKS_DEADLINE"
 _DEADLINE = 120.0
 
@@ -63,7 +66,38 @@ def launch(ranks: int, arguments: list[str]) -> None:
     command = [str(program), "-n", str(ranks), sys.executable, "-m", "dnnstack.cli", *arguments]
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    if not any(name.startswith(_REMOTE) for name in os.environ):
+        _pass_output_on()
     os.execv(program, command)
+
+
+def _pass_output_on() -> None:
+    """Let ranks write on standard output themselves: what the launcher adds is a banner alone.
+
+    It prints that for a rank that a signal has ended; see ``take_output``.
+    """
+    kept = os.dup(1)
+    os.set_inheritable(kept, True)
+    os.environ[_OUTPUT] = f"{kept} {_file(kept)}"
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+def take_output() -> None:
+    """Write on the standard output of the process that became the launcher, if it left one."""
+    number, _, file = os.environ.pop(_OUTPUT, "").partition(" ")
+    if number.isdigit() and _file(int(number)) == file:
+        os.dup2(int(number), 1)
+        os.close(int(number))
+
+
+def _file(descriptor: int) -> str:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return ""
+    return f"{found.st_dev} {found.st_ino}"
 
 
 def launcher() -> Path:

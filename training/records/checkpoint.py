@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -103,6 +103,14 @@ class Checkpoint:
 
     def everything(self, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
         """The same for parameters and optimizer state together."""
+        held, needed = _families(self.arrays), _families(shapes)
+        if held != needed:
+            # The arrays say it less well, as many as there are.
+            raise CheckpointError(
+                f"{self.path}: its optimizer kept {_named(held)} of each parameter, but that of "
+                f"the config needs {_named(needed)}; put 'optimizer' back as it was, or start a "
+                f"new run with these weights: --init-from {self.path}"
+            )
         self._compare(shapes, self.arrays)
         return {name: self.arrays[name] for name in shapes}
 
@@ -120,6 +128,15 @@ class Checkpoint:
                 *(f"  {line}" for line in (*found[:_LISTED], *more)),
                 "use the config with which it was made (config.yaml in its run's folder)",
             )
+
+
+def _families(names: Iterable[str]) -> list[str]:
+    """The kinds of an optimizer's state, such as ``momentum``, that the arrays hold."""
+    return sorted({family for family, slash, _ in (name.partition("/") for name in names) if slash})
+
+
+def _named(families: Sequence[str]) -> str:
+    return " and ".join(f"'{family}'" for family in families) or "nothing"
 
 
 def encode(arrays: Arrays, state: State, provenance: Provenance) -> list[bytes | memoryview]:

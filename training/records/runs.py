@@ -322,6 +322,12 @@ def _point_latest(runs_dir: Path, name: str) -> None:
 def _locked(path: Path, notice: Callable[[str], None]) -> Lock | None:
     try:
         return lock(path / LOCK)
+    except LockedError as error:
+        holder = error.holder or "another process"
+        raise LockedError(
+            f"{path}: is in use: {holder} trains in this run; wait for it to end, or stop it",
+            error.holder,
+        ) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise

@@ -36,13 +36,16 @@ class Trained:
         """Raises CheckpointError or ConfigError if the parts do not fit each other."""
         origin = checkpoint.provenance
         config = parse_config(origin.config, f"{checkpoint.path} (its config)")
-        shape = _picture(origin.input_shape)
-        info = DatasetInfo(origin.dataset, shape, origin.classes, None, None)
-        return cls(checkpoint, config, build_network(config, info, checkpoint.path))
+        return cls(checkpoint, config, build_network(config, _data(checkpoint), checkpoint.path))
 
     @property
     def path(self) -> Path:
         return self.checkpoint.path
+
+    @property
+    def data(self) -> DatasetInfo:
+        """What the checkpoint says of the data set of its training."""
+        return _data(self.checkpoint)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -102,6 +105,11 @@ def check_folders(checkpoint: Checkpoint, config: RunConfig) -> None:
                 "run, so they are not read; copy it into a run's folder with config.yaml if you "
                 "know where it comes from"
             )
+
+
+def _data(checkpoint: Checkpoint) -> DatasetInfo:
+    origin = checkpoint.provenance
+    return DatasetInfo(origin.dataset, _picture(origin.input_shape), origin.classes, None, None)
 
 
 def _picture(shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -64,25 +64,29 @@ class Start:
         scaling, classes: those of the training that begins.
         """
         frozen = {p.tensor.name for p in network.parameters() if p.frozen}
-        anew = [each.name for each in self.new if each.name in frozen]
-        if anew:
+        untrained = [each.name for each in self.new if each.name in frozen]
+        if untrained:
             yield (
-                f"frozen layers (freeze) begin with untrained weights: {listed(anew, _LISTED)}; "
+                f"frozen layers (freeze) begin with untrained weights: "
+                f"{listed(untrained, _LISTED)}; "
                 "freeze only what was taken"
             )
+        last = network.parameters()[-1].tensor.name
+        anew = f"to begin it anew: --set init_from.skip={last.rpartition('.')[0]}.*"
         if self.trained is None:
+            if last in self.values:
+                text = "the last layer is taken too, for classes that the file does not name"
+                yield f"{text}; {anew}"
             return
         if not _alike(self.trained.preprocessing, scaling):
             yield (
                 f"{self.origin.path} was trained on pixels of another scale than data.normalize "
                 "gives; with its own, the weights suit better"
             )
-        last = network.parameters()[-1].tensor.name
         if last in self.values and self.trained.classes != tuple(classes):
             yield (
                 f"the last layer is taken too, although it was trained for other classes: "
-                f"{listed(self.trained.classes, _LISTED)}; to begin it anew: --set init_from.skip="
-                f"{last.rpartition('.')[0]}.*"
+                f"{listed(self.trained.classes, _LISTED)}; {anew}"
             )
 
     def lines(self) -> list[str]:

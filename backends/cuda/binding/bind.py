@@ -21,7 +21,7 @@ from ..libraries.cublas_lt import LtProduct
 from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
-from ..libraries.runtime import address_of
+from ..libraries.runtime import address_of, captured_seconds
 from .decisions import Decisions
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
@@ -31,6 +31,8 @@ from .store import Buffer, Store
 OpT = TypeVar("OpT", bound=Op)
 Bind = Callable[["Binder", Any], None]
 KERNELS: Registry[Bind] = Registry("cuda")
+# Slices above which more threads share a sum of them.
+MANY_SLICES = 128
 # What an operation needs that depends on no other of the step: bound first, on the last stream.
 PREPARATIONS: dict[type[Op], Bind] = {}
 
@@ -71,6 +73,17 @@ class _Slices:
     segment: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Together:
+    """Convolutions that may have a max-pool in their kernels, if all of them have.
+
+    ``spared``: what its own kernel takes, in seconds, the fastest of so many runs.
+    """
+
+    names: tuple[str, ...]
+    spared: Callable[[int], float]
+
+
 class Binder(LaunchList):
     """Binds a section; ``choices`` say how pictures lie on the device and which plans run."""
 
@@ -95,6 +108,7 @@ class Binder(LaunchList):
         # and how long a kernel takes that must finish the result of cuDNN's plan.
         self.variants: dict[str, list[tuple[str, Callable[[], Candidates]]]] = defaultdict(list)
         self.tails: dict[str, Callable[[int], float]] = {}
+        self.together: list[Together] = []
         self.products: dict[str, LtProduct] = {}
         self.decisions = Decisions()
         self._bf16 = bf16_tensors(graph) if arithmetic.dtype == BFLOAT else frozenset[Tensor]()
@@ -138,6 +152,15 @@ class Binder(LaunchList):
         """What is held for the section's tensors: their homes, and copies in other layouts."""
         yield from self.buffers.items()
         yield from ((tensor, copy) for (tensor, _), (copy, _) in self._copies.items())
+
+    def seconds_of(self, op: Op, repeats: int) -> float:
+        """Device seconds of an operation's launches, one after the other."""
+        own = [step for step in self.steps if step.call is not None and step.call.op is op]
+        streams = [self.streams[step.stream].cuda for step in own]
+        return sum(
+            captured_seconds(step.launch, stream, repeats)
+            for step, stream in zip(own, streams, strict=True)
+        )
 
     def give_workspaces(self, workspaces: Mapping[int, Any]) -> None:
         """Fix the workspace of every stream, an array of bytes, which other sections may share."""
@@ -276,7 +299,8 @@ class Binder(LaunchList):
     ) -> None:
         """Say that ``target`` is the sum of rows source[first + i * stride :][:size], i < count."""
         held = self.output(target)
-        segment = (address_of(source) + 4 * first, held.pointer, count, stride, size, 0)
+        wide = 8 if count > MANY_SLICES else 32
+        segment = (address_of(source) + 4 * first, held.pointer, count, stride, size, wide)
         self._pending.append(_Slices(op, self.current, held, segment))
 
     def _needs_sums(self, op: Op) -> bool:
@@ -291,13 +315,15 @@ class Binder(LaunchList):
         pending, self._pending = self._pending, []
         self.join({p.stream for p in pending})
         table = np.array([p.segment for p in pending], "u8,u8,i4,i4,i4,i4")
-        counts, sizes = table["f2"], table["f4"]
-        where = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, 32)]
+        counts = table["f2"]
+        # Those with the most slices take the longest: first.
+        order = sorted(range(len(pending)), key=lambda i: -counts[i])
+        where = [(i, at) for i in order for at in range(0, table["f4"][i], table["f5"][i])]
         segments, places = self.upload(table), self.upload(np.asarray(where, "int32").ravel())
         origin = tuple(dict.fromkeys(o for p in pending for o in p.op.origin))
         op, kernel = replace(pending[0].op, origin=origin), ("elementwise.cu", "sum_slices")
         shown = {"sums": len(pending), "slices": counts.max()}
-        self.kernel(op, kernel, (len(where),), (segments, places), shown, block=(32, 32))
+        self.kernel(op, kernel, (len(where),), (segments, places), shown)
 
     def bias_gradient_of(self, dy: Tensor) -> tuple[Op, Tensor] | None:
         """The operation that sums dy over its rows, and its result, if a kernel may do it on the

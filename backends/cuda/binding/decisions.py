@@ -24,10 +24,25 @@ class Operations:
 
 
 class Maxima(NamedTuple):
-    """Where in its window each maximum was found: uint8 on the device, as ``layout`` lies."""
+    """Where in its window each maximum was found: uint8 on the device, as ``layout`` lies.
+
+    ``source``: how the pictures lie that the maxima are of.
+    """
 
     places: Any
     layout: Layout
+    source: Layout
+
+
+class Spread(NamedTuple):
+    """The gradient of a max-pool's input by that of its output.
+
+    ``mask``: the maxima, where a ReLU's gradient comes in between.
+    """
+
+    gradient: Buffer
+    maxima: Maxima
+    mask: Tensor | None
 
 
 class Ending(NamedTuple):
@@ -49,7 +64,8 @@ class Decisions:
     """Of one section. ``merged``: operations whose work is done by another's kernel. ``summed``:
     those whose bias gradient is. ``masked``: ReLU's gradients that a max-pool's takes along.
 
-    ``maxima``: by a max-pool's x and y. ``endings``: by a convolution's y. ``rotated``: by the
+    ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 cover the
+    picture. ``endings``: by a convolution's y. ``rotated``: by the
     filters. ``row_sums``: by the scores of a dense tail, (2 n,) float32 on the device, from its
     first kernel to its second.
     """
@@ -58,6 +74,7 @@ class Decisions:
     summed: Operations = field(default_factory=Operations)
     masked: Operations = field(default_factory=Operations)
     maxima: dict[tuple[Tensor | None, Tensor | None], Maxima] = field(default_factory=dict)
+    spreads: dict[Tensor, Spread] = field(default_factory=dict)
     endings: dict[Tensor, Ending] = field(default_factory=dict)
     rotated: dict[Tensor, Rotated] = field(default_factory=dict)
     row_sums: dict[Tensor, Any] = field(default_factory=dict)

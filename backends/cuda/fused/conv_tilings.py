@@ -48,6 +48,11 @@ class Tiling(Cut):
         )
 
     @property
+    def pools(self) -> bool:
+        """Whether a warp has both pixels of every side of windows of 2 by 2."""
+        return self.across % 2 == self.deep % 2 == 0
+
+    @property
     def threads(self) -> int:
         return 32 * self.units_at_once * self.split
 

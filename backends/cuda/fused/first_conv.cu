@@ -6,42 +6,14 @@
 // FILTERS, STORED (channels of y in memory, a multiple of four), ROWS, COLUMNS of y, WITH_RELU, and
 // BLOCK threads of forward; WARPS of backward, and SPLIT: into how many parts it cuts a picture.
 
-#define TAPS (KERNEL_H * KERNEL_W)
-#define TALL (HEIGHT + 2 * PAD)
-#define PITCH ((WIDTH + 2 * PAD + 1) / 2 * 2 + 2)
 // Groups of four filters; channels stored beyond them stay zero.
 #define GROUPS ((FILTERS + 3) / 4)
-#define POSITIONS (ROWS * COLUMNS)
 // Four filters of one group, so apart that float4 reads of neighbouring groups do not collide.
 #define FOURS ((TAPS + 3) / 4)
 #define GROUP_PITCH (16 * FOURS + 4)
 #define PAIRS ((FILTERS + 1) / 2)
 
-#define PIXELS (HEIGHT * WIDTH)
-
-INLINE void clear(float* picture, int count) {
-    OF_BLOCK(i, count) picture[i] = 0.0f;
-}
-
-// A picture on its way: loaded into registers while another is worked on, then stored.
-template <int threads>
-struct Ahead {
-    static const int each = (PIXELS + threads - 1) / threads;
-    float values[each];
-
-    INLINE void load(const T* x) {
-        UNROLLED(k, each) {
-            int i = threadIdx.x + k * threads;
-            values[k] = i < PIXELS ? get(x[i]) : 0.0f;
-        }
-    }
-    INLINE void store(float* picture) {
-        UNROLLED(k, each) {
-            int i = threadIdx.x + k * threads;
-            if (i < PIXELS) picture[(i / WIDTH + PAD) * PITCH + i % WIDTH + PAD] = values[k];
-        }
-    }
-};
+INLINE float pixel(float v) { return v; }
 
 // What the four windows under one pooled pixel see.
 INLINE void load_patch(const float* picture, int position,

@@ -15,10 +15,13 @@ from ....graph.rewrites import replace_ops
 from ..binding.bind import Binder
 from ..binding.decisions import Maxima
 from ..libraries.layout import Layout, ceil_div, padded, plain
-from .pattern import LAUNCHES, defines, part, single, united
+from .pattern import LAUNCHES, defines, halves, part, single, united
 
 FORWARD, BACKWARD = "first_conv_pool", "first_conv_pool_backward"
 FILE = "first_conv.cu"
+# The same on tensor cores.
+TENSOR_FILE, TENSOR_FORWARD = "tensor_first.cu", "tensor_first_pool"
+TENSOR_BACKWARD = "tensor_first_pool_backward"
 # What the kernels keep in registers and shared memory bounds their geometry.
 MOST_TAPS, MOST_FILTERS, MOST_PIXELS, MOST_SHARED = 31, 64, 64 * 64, 48 << 10
 # Threads that a block of forward may have.
@@ -26,6 +29,8 @@ FORWARD_SIZES = tuple(range(128, 289, 32))
 # Blocks that the largest GPU holds at once, and up to which batch a picture is shared by several.
 FORWARD_BLOCKS, MOST_SPLIT_BATCH = 396, 128
 BACKWARD_PARTS, MOST_WARPS = 264, 10
+# Of the kernels on tensor cores: eight windows of the max-pool are a unit; filters come in eights.
+UNIT, OCTET, MOST_OCTETS, TENSOR_WARPS = 8, 8, 4, 9
 
 # ---------------------------------------------------------------- the pattern
 
@@ -39,7 +44,7 @@ def rewrite(graph: Graph) -> Graph:
     for conv in [op for op in ops if isinstance(op, Conv2d) and _small(op)]:
         readers = graph.consumers(conv.y)
         pool = next((op for op in readers if isinstance(op, Pool2d)), None)
-        if pool is None or not _halves(pool) or conv.y in graph.results.values():
+        if pool is None or not halves(pool) or conv.y in graph.results.values():
             continue
         backward = [op for op in readers if op is not pool]
         chain = _gradient_chain(graph, conv, pool, backward) if backward else None
@@ -75,16 +80,6 @@ def _shared_bytes(conv: Conv2d) -> int:
     edge, groups = 2 * conv.window.padding[0], ceil_div(conv.w.shape[0], 4)
     picture = (height + edge) * ((width + edge + 1) // 2 * 2 + 2)
     return 4 * (2 * picture + groups * (16 * ceil_div(conv.window.area, 4) + 4 + 4))
-
-
-def _halves(pool: Pool2d) -> bool:
-    height, width = pool.x.shape[2:]
-    return (
-        pool.kind == "max"
-        and pool.window.kernel == pool.window.stride == (2, 2)
-        and not any(pool.window.padding)
-        and pool.y.shape[2:] == (height // 2, width // 2)
-    )
 
 
 def _gradient_chain(
@@ -124,6 +119,45 @@ def _numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
     return dict(zip(names.split(), numbers, strict=True))
 
 
+def _tensor_numbers(conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int]:
+    """What the module on tensor cores is compiled with."""
+    filters, units = conv.w.shape[0], ceil_div(pool.y.shape[2] * pool.y.shape[3], UNIT)
+    octets = ceil_div(filters, OCTET)
+    groups = ceil_div(octets, MOST_OCTETS)
+    split = 2 if conv.x.shape[0] <= MOST_SPLIT_BATCH and units >= TENSOR_WARPS else 1
+    every = range(groups, TENSOR_WARPS + 1, groups)
+    # As few warps as take no longer.
+    warps = min(every, key=lambda count: (ceil_div(ceil_div(units, split), count // groups), count))
+    names = "HEIGHT WIDTH KERNEL_H KERNEL_W PAD FILTERS STORED ROWS COLUMNS WITH_RELU"
+    numbers = (
+        *(*conv.x.shape[2:], *conv.window.kernel, conv.window.padding[0], filters, stored),
+        *(*pool.y.shape[2:], int(conv.activation == "relu")),
+    )
+    shape = dict(zip(names.split(), numbers, strict=True))
+    return shape | {"WARPS": warps, "OCTETS": ceil_div(octets, groups), "SPLIT": split}
+
+
+def _tensor_bytes(values: dict[str, int]) -> int:
+    """Of shared memory that backward on tensor cores takes, which is more than forward."""
+    tall = values["HEIGHT"] + 2 * values["PAD"]
+    pitch = padded(values["WIDTH"] + 2 * values["PAD"], 2) + 2
+    wide = OCTET * values["OCTETS"]
+    taps = padded(values["KERNEL_H"] * values["KERNEL_W"], 16)
+    staged, totals = values["WARPS"] * UNIT * wide, padded(values["FILTERS"], wide) * taps
+    return 4 * (2 * tall * pitch + staged + totals)
+
+
+def _on_tensor_cores(b: Binder, conv: Conv2d, pool: Pool2d, stored: int) -> dict[str, int] | None:
+    """What to compile for them; None if numbers must not be rounded, or shared memory is short."""
+    values = _tensor_numbers(conv, pool, stored)
+    return None if b.arithmetic.exact or _tensor_bytes(values) > MOST_SHARED else values
+
+
+def _shared_out(n: int, most: int) -> int:
+    """Blocks for n pictures, at most so many, of which each has as many as the others if it can."""
+    return ceil_div(n, ceil_div(n, most))
+
+
 def _forward(b: Binder, op: Fused) -> None:
     conv, pool = part(op, Conv2d), part(op, Pool2d)
     # In fours of channels, channels-last whatever the layout of the other pictures.
@@ -134,30 +168,39 @@ def _forward(b: Binder, op: Fused) -> None:
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     y = b.output(pool.y, layout)
     index = b.zeros(layout.size, "uint8")
-    b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout)
+    # Nobody has what they are of.
+    b.decisions.maxima[conv.y, pool.y] = Maxima(index, layout, layout)
+    arguments = (x, conv.w, conv.bias, y, index, n)
+    tensor = _on_tensor_cores(b, conv, pool, stored)
+    if tensor is not None:
+        grid = (_shared_out(n, FORWARD_BLOCKS), tensor["SPLIT"])
+        kernel, block = (TENSOR_FILE, TENSOR_FORWARD, y.dtype), (32 * tensor["WARPS"],)
+        return b.kernel(op, kernel, grid, arguments, block=block, defines=defines(tensor))
     values = _numbers(conv, pool, stored)
     items = rows * columns * ceil_div(channels, 4)
     parts = ceil_div(items, values["BLOCK"]) if n <= MOST_SPLIT_BATCH else 1
     blocks = min(n, max(1, FORWARD_BLOCKS // parts))
     kernel, block = (FILE, FORWARD, y.dtype), (values["BLOCK"],)
-    arguments = (x, conv.w, conv.bias, y, index, n)
-    b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
+    return b.kernel(op, kernel, (blocks, parts), arguments, block=block, defines=defines(values))
 
 
 def _backward(b: Binder, op: Fused) -> None:
     conv, pool, filters = part(op, Conv2d), part(op, Pool2d), part(op, Conv2dBackwardFilter)
     mask = part(op, ActivationBackward)
-    index, layout = b.decisions.maxima[conv.y, pool.y]
+    index, layout, _ = b.decisions.maxima[conv.y, pool.y]
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
-    values = _numbers(conv, pool, layout.columns)
+    tensor = _on_tensor_cores(b, conv, pool, layout.columns)
+    values = tensor or _numbers(conv, pool, layout.columns)
     n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
-    blocks = min(n, BACKWARD_PARTS)
+    blocks = min(n, BACKWARD_PARTS) if tensor is None else _shared_out(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
     sums = b.scratch(slices * stride, "float32")
     groups = ceil_div((count + 1) // 2, values["WARPS"])
     kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)
+    if tensor is not None:
+        kernel, grid = (TENSOR_FILE, TENSOR_BACKWARD, y.dtype), (blocks, values["SPLIT"])
     arguments, block = (x, dy, index, y, sums, n), (32 * values["WARPS"],)
     b.kernel(op, kernel, grid, arguments, block=block, defines=defines(values))
     b.slices(op, sums, 0, slices, stride, filters.dw, count * taps)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ....graph.graph import Op, Tensor
-from ....graph.ops import Fused
+from ....graph.ops import Fused, Pool2d
 from ....graph.rewrites import origins
 from ..binding.bind import Binder, binds
 from ..libraries.kernels import Defines
@@ -61,6 +61,17 @@ def united(
         "origin": origins(parts),
     }
     return Fused(kind=kind, parts=parts, given=given, states=states, **(found | fields))
+
+
+def halves(pool: Pool2d) -> bool:
+    """Whether it takes the maxima of windows of 2 by 2, side by side."""
+    height, width = pool.x.shape[2:]
+    return (
+        pool.kind == "max"
+        and pool.window.kernel == pool.window.stride == (2, 2)
+        and not any(pool.window.padding)
+        and pool.y.shape[2:] == (height // 2, width // 2)
+    )
 
 
 def single(readers: Sequence[Op], kind: type[OpT]) -> OpT | None:

@@ -6,7 +6,9 @@
 // Compiled for one geometry, that of the convolution which is computed: CHANNELS, HEIGHT, WIDTH of x,
 // FILTERS, ROWS, COLUMNS of y (channels as stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), DATA: x is
 // a gradient, w has its filters as channels and is turned by half a circle; ACTIVATION (-1 for none).
-// And for one tiling: a block has PICTURES pictures, BAND rows of y and BLOCK_OCTETS times eight
+// POOL: y is the maximum of 2 by 2 pixels, with its place; FROM_POOL: x is the gradient of such a
+// maximum's input, given as that of the maximum. POOLED: channels that are stored there, at most those
+// of the convolution. Then tiles have even sizes. And for one tiling: a block has PICTURES pictures, BAND rows of y and BLOCK_OCTETS times eight
 // filters at once; a warp DEEP rows (of each of its pictures), ACROSS columns, OCTETS times eight
 // filters. UNITS_AT_ONCE units of that size are computed at once, each by SPLIT warps, which share the
 // depth. ONCE: no block has a second group of pictures; else the next is loaded ahead if AHEAD.
@@ -60,6 +62,8 @@ __host__ __device__ constexpr int filter_pitch() {
 
 static_assert(CHANNELS % CHUNK == 0 && FILTERS % 8 == 0 && PICTURES % TOGETHER == 0 &&
               BLOCK_OCTETS % OCTETS == 0 && 16 % DEEP == 0 && BAND % DEEP == 0);
+static_assert(!POOL || (ACROSS % 2 == 0 && DEEP % 2 == 0));
+static_assert(!FROM_POOL || (HEIGHT % 2 == 0 && WIDTH % 2 == 0));
 
 INLINE int first_row(int band) {
     return most(0, least(band * BAND - TOP, HEIGHT - TALL));
@@ -95,6 +99,37 @@ INLINE void fetch_pictures(u32 to, const T* x, int group, int n) {
         const int at = picture * picture_pitch() + (row - picture * TALL) * ROW_PITCH + EDGE * CHUNKS;
         fetch(to + (at + i % run) * 16, exists ? x + from * CHUNK : x, exists);
     }
+}
+
+#if FROM_POOL
+// What a gradient of the maxima is for the four pixels of each; `mask`: the maxima, where they were
+// behind a ReLU, else null. Pictures that are not there are zero.
+INLINE void spread_pictures(u32 to, const T* dy, const u8* from, const T* mask, int group, int n) {
+    const int first = group / BANDS * PICTURES, top = first_row(group % BANDS);
+    const int pooled_top = top / 2, tall = (top + TALL + 1) / 2 - pooled_top, run = WIDTH / 2 * CHUNKS;
+    OF_BLOCK(i, PICTURES * tall * run) {
+        const int place = i % run, row = i / run % tall, picture = i / (run * tall);
+        const int column = place / CHUNKS, part = place % CHUNKS;
+        const i64 pixel = ((i64)(first + picture) * (HEIGHT / 2) + pooled_top + row) * (WIDTH / 2) + column;
+        const Spread spread(dy, from, mask, pixel, part * CHUNK, first + picture < n);
+        UNROLLED(tap, 4) {
+            const int line = 2 * (pooled_top + row) + tap / 2 - top;
+            if (line < 0 || line >= TALL) continue;
+            const int unit = picture * picture_pitch() + line * ROW_PITCH +
+                             (EDGE + 2 * column + tap % 2) * CHUNKS + part;
+            to_shared(to + unit * 16, spread.at(tap));
+        }
+    }
+}
+#endif
+
+// The pictures of a group on their way to a tile.
+INLINE void fetch_group(u32 to, const T* x, const u8* from, const T* mask, int group, int n) {
+#if FROM_POOL
+    spread_pictures(to, x, from, mask, group, n);
+#else
+    fetch_pictures(to, x, group, n);
+#endif
 }
 
 INLINE void clear_edges(u32 tile, u32 zeros) {
@@ -182,41 +217,109 @@ INLINE Unit unit_at(int i) {
             across / TURNS_ACROSS * 8 * OCTETS};
 }
 
+// The warp that finishes column j: both of a pooled pixel.
+INLINE int owner_of(int j) { return j / (POOL + 1) % SPLIT; }
+
 // Where the sums of column j lie that warp k has for another, in bytes.
 INLINE u32 piece_at(int j, int k, int owner) {
     return (j * (SPLIT - 1) + k - (k > owner)) * OCTETS * 512;
 }
 
+// The sums of all warps of a unit at column j: four numbers of a product of octet o.
+INLINE void add_up(const float (&sums)[ACROSS][OCTETS][4], int j, int o, u32 mine, float* v) {
+    const int owner = owner_of(j);
+    UNROLLED(h, 2) {
+        float a = 0.0f, b = 0.0f;
+        UNROLLED(k, SPLIT) {
+            float2 part = make_float2(sums[j][o][2 * h], sums[j][o][2 * h + 1]);
+            if (k != owner) part = shared_pair(mine + piece_at(j, k, owner) + (o * 2 + h) * 256);
+            a += part.x, b += part.y;
+        }
+        v[2 * h] = a, v[2 * h + 1] = b;
+    }
+}
+
+INLINE float ended(float v, float bias, float alpha) {
+    v += bias;
+    return ACTIVATION >= 0 ? activate(ACTIVATION, v, alpha) : v;
+}
+
+#if POOL
+// A NaN counts as larger than any number, and the first one wins.
+INLINE void take(float value, u32 tap, float& best, u32& chosen) {
+    if (!(value <= best) && best == best) best = value, chosen = tap;
+}
+
+// Of pairs of rows, which neighbouring lanes have, and of columns: each lane finishes one pair.
+INLINE void finish(float (&sums)[ACROSS][OCTETS][4], const Unit& unit, int share, u32 mine, int first,
+                   int low, int first_filter, const float* bias, T* y, u8* places, int n,
+                   float alpha) {
+    const int lane = threadIdx.x % 32, lower = lane / 4 % 2;
+#pragma unroll
+    for (int j = 0; j < ACROSS; j += 2) {
+        const int column = (unit.column + j) / 2;
+        if (owner_of(j) != share || column >= COLUMNS / 2) continue;
+        UNROLLED(o, OCTETS) {
+            float v[2][4];
+            add_up(sums, j, o, mine, v[0]), add_up(sums, j + 1, o, mine, v[1]);
+            u32 taps[4] = {0, 0, 0, 0};
+            UNROLLED(e, 4) take(v[1][e], 1, v[0][e], taps[e]);
+            const int m = (lane / 4 - lower) + 8 * lower;
+            const int picture = first + unit.picture + m / DEEP, row = (low + unit.row + m % DEEP) / 2;
+            const int filter = first_filter + unit.filter + o * 8 + lane % 4 * 2;
+            float best[2];
+            u32 chosen[2];
+            UNROLLED(e, 2) {
+                // Lanes of upper rows give the second half away, those of lower rows the first.
+                const float own = lower ? v[0][2 + e] : v[0][e];
+                const u32 own_tap = lower ? taps[2 + e] : taps[e];
+                const float other = __shfl_xor_sync(~0u, lower ? v[0][e] : v[0][2 + e], 4);
+                const u32 other_tap = __shfl_xor_sync(~0u, lower ? taps[e] : taps[2 + e], 4);
+                best[e] = lower ? other : own, chosen[e] = lower ? other_tap : own_tap;
+                take(lower ? own : other, 2 + (lower ? own_tap : other_tap), best[e], chosen[e]);
+                best[e] = ended(best[e], bias && filter + e < FILTERS ? bias[filter + e] : 0.0f, alpha);
+            }
+            if (picture >= n || row >= ROWS / 2) continue;
+            const i64 at = (((i64)picture * (ROWS / 2) + row) * (COLUMNS / 2) + column) * POOLED + filter;
+            if (POOLED % 2 == 0 && filter < POOLED) {
+                put2(y + at, best[0], best[1]);
+                *(unsigned short*)(places + at) = chosen[0] | chosen[1] << 8;
+            } else if (POOLED % 2) {
+                UNROLLED(e, 2)
+                    if (filter + e < POOLED) put(y + at + e, best[e]), places[at + e] = chosen[e];
+            }
+        }
+    }
+}
+#else
 // Adds up the columns of a unit that this warp owns, and writes them.
 INLINE void finish(float (&sums)[ACROSS][OCTETS][4], const Unit& unit, int share, u32 mine, int first,
-                   int low, int first_filter, const float* bias, T* y, int n, float alpha) {
+                   int low, int first_filter, const float* bias, T* y, u8*, int n, float alpha) {
     const int lane = threadIdx.x % 32;
     UNROLLED(j, ACROSS) {
-        const int owner = j % SPLIT, column = unit.column + j;
-        if (owner != share || column >= COLUMNS) continue;
-        UNROLLED(o, OCTETS)
+        const int column = unit.column + j;
+        if (owner_of(j) != share || column >= COLUMNS) continue;
+        UNROLLED(o, OCTETS) {
+            float v[4];
+            add_up(sums, j, o, mine, v);
             UNROLLED(h, 2) {
-                float a = 0.0f, b = 0.0f;
-                UNROLLED(k, SPLIT) {
-                    float2 part = make_float2(sums[j][o][2 * h], sums[j][o][2 * h + 1]);
-                    if (k != owner) part = shared_pair(mine + piece_at(j, k, owner) + (o * 2 + h) * 256);
-                    a += part.x, b += part.y;
-                }
                 const int m = lane / 4 + 8 * h, picture = first + unit.picture + m / DEEP;
                 const int row = low + unit.row + m % DEEP;
                 const int filter = first_filter + unit.filter + o * 8 + lane % 4 * 2;
                 if (picture >= n || row >= ROWS || filter >= FILTERS) continue;
-                if (bias) a += bias[filter], b += bias[filter + 1];
-                if (ACTIVATION >= 0)
-                    a = activate(ACTIVATION, a, alpha), b = activate(ACTIVATION, b, alpha);
+                const float a = ended(v[2 * h], bias ? bias[filter] : 0.0f, alpha);
+                const float b = ended(v[2 * h + 1], bias ? bias[filter + 1] : 0.0f, alpha);
                 put2(y + (((i64)picture * ROWS + row) * COLUMNS + column) * FILTERS + filter, a, b);
             }
+        }
     }
 }
+#endif
 
 // Grid: (blocks that share the groups of pictures and bands, groups of filters).
 KERNEL __launch_bounds__(THREADS, RESIDENT)
-    tensor_conv(const T* x, const T* w, const float* bias, T* y, int n, float alpha) {
+    tensor_conv(const T* x, const u8* from, const T* mask, const T* w, const float* bias, T* y,
+                u8* places, int n, float alpha) {
     enter();
     const u32 base = shared_begin(), zeros = base + ZEROS_AT;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slot = warp / SPLIT;
@@ -224,7 +327,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
     const int groups = parts(n, PICTURES) * BANDS;
     fetch_filters(base, w, first_filter);
     clear_edges(base + TILE_AT, zeros);
-    if (blockIdx.x < groups) fetch_pictures(base + TILE_AT, x, blockIdx.x, n);
+    if (blockIdx.x < groups) fetch_group(base + TILE_AT, x, from, mask, blockIdx.x, n);
     const u32 filter_lane = base + lane_of_filters(lane, false);
     [[maybe_unused]] const u32 half_lane = base + lane_of_filters(lane, true);
     int now = 0;
@@ -235,7 +338,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         __syncthreads();
         if (AHEAD && more) {
             now ^= 1;
-            fetch_pictures(base + TILE_AT + now * TILE_BYTES, x, group + gridDim.x, n);
+            fetch_group(base + TILE_AT + now * TILE_BYTES, x, from, mask, group + gridDim.x, n);
         }
         const int low = group % BANDS * BAND, first = group / BANDS * PICTURES;
         const int above = first_row(group % BANDS) + TOP;
@@ -273,7 +376,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
             if (SPLIT > 1) {
                 if (OVER_TILE) __syncthreads();
                 UNROLLED(j, ACROSS) {
-                    const int owner = j % SPLIT;
+                    const int owner = owner_of(j);
                     if (owner == share) continue;
                     UNROLLED(o, OCTETS)
                         UNROLLED(h, 2)
@@ -282,12 +385,12 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 }
                 __syncthreads();
             }
-            if (at < UNITS) finish(sums, unit, share, mine, first, low, first_filter, bias, y, n, alpha);
+            if (at < UNITS) finish(sums, unit, share, mine, first, low, first_filter, bias, y, places, n, alpha);
             if (SPLIT > 1 && UNITS > UNITS_AT_ONCE) __syncthreads();
         }
         if (!AHEAD && more) {
             __syncthreads();
-            fetch_pictures(base + TILE_AT, x, group + gridDim.x, n);
+            fetch_group(base + TILE_AT, x, from, mask, group + gridDim.x, n);
         }
     }
 }

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic
 
-from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
+from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d
 from ...known import Kind
 from ..binding.bind import Arithmetic, Binder
+from ..binding.decisions import Maxima, Spread
 from ..binding.store import Buffer
 from ..binding.wide import kind_of
 from ..libraries.candidates import Candidates
@@ -25,9 +26,15 @@ from .tilings import AnyTiling, Geometry, fits
 
 # What a choice begins with where these kernels run instead of a plan of cuDNN.
 TENSOR = "t"
+# The same for one that has the max-pool beside it in the same kernel.
+POOLED = "p"
 CONV, FILTER = "tensor_conv", "tensor_filter"
+# Of a tiling that has a max-pool in it: what the choices say, and what it is otherwise.
+ALONE = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0}
 # Ways that a search times, and channels up to which it does: cuDNN is faster beyond.
 CANDIDATES, FEW, MOST_CHANNELS = 8, 64, 128
+# So many of the model's first are looked through for those that a max-pool fits.
+FURTHER = 40
 # Numbers of a picture that 32 bits can count.
 MOST_INDEX = 1 << 31
 # Bytes a second at which the sums of slices are added up, nearly.
@@ -71,7 +78,8 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
     """One of the kernels bound to real pictures, with its tilings as candidates.
 
     ``ends``: x, w, y as cuDNN names them, w and y being gradients where they are. ``chosen``: the
-    tiling that the choices name, as the only one.
+    tiling that the choices name, as the only one. ``spread``: what y is computed from in the
+    kernel, if it is; then only the layout of y counts.
     """
 
     file: str
@@ -83,7 +91,9 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
         ends: Mapping[str, Buffer],
         kind: Kind,
         chosen: str | None = None,
+        spread: Spread | None = None,
     ) -> None:
+        self._spread = spread
         x, y = (ends[name].layout.stored[1:] for name in ("x", "y"))
         data = kind == "data"
         given = (y, x) if data else (x, y)
@@ -110,6 +120,17 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
     @abstractmethod
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
         """What the kernel is given."""
+
+    def _from_pool(self) -> dict[str, int]:
+        if self._spread is None:
+            return ALONE
+        return ALONE | {"FROM_POOL": 1, "POOLED": self._spread.maxima.layout.columns}
+
+    def _gradient(self, ends: Pointers) -> tuple[Any, Any, Any]:
+        """What the kernel is given for y: itself, or the gradient of maxima with their places."""
+        if self._spread is None or ends is not self._ends:
+            return ends["y"], None, None
+        return self._spread.gradient, self._spread.maxima.places, self._spread.mask
 
     def _named(self, chosen: str) -> AnyTiling:
         """The tiling that the choices name. Raises ValueError if it is none."""
@@ -175,9 +196,9 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
             return is_right(self._kind, operands, self._op.window, run, (workspace, 0))
 
     def _try(self, index: int, pointers: Mapping[str, int]) -> None:
-        """The sums alone, without bias and activation, of these operands."""
+        """The sums alone, without bias, activation and max-pool, of these operands."""
         bare = {"ACTIVATION": kind_of(None)} if "ACTIVATION" in self._defines() else {}
-        self._launch(index, pointers, **bare)()
+        self._launch(index, pointers, **bare, **ALONE)()
 
     def choose(self, index: int | None = None) -> None:
         """Take a tiling; None: the first."""
@@ -199,30 +220,65 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
 
 
 class TensorConv(_TensorCores[Tiling]):
-    """Forward with bias and any activation, or the gradient of pictures."""
+    """Forward with bias and any activation, or the gradient of pictures.
+
+    ``behind``: the max-pool that follows, with what it leaves its maxima and their places in;
+    forward with it writes no y.
+    """
 
     file = CONV
 
+    def __init__(
+        self,
+        b: Binder,
+        op: Conv2d | Conv2dBackwardData,
+        ends: Mapping[str, Buffer],
+        kind: Kind,
+        chosen: str | None = None,
+        spread: Spread | None = None,
+        behind: tuple[Pool2d, Buffer, Maxima] | None = None,
+    ) -> None:
+        self._behind = behind
+        super().__init__(b, op, ends, kind, chosen, spread)
+
     def _promising(self) -> tuple[Tiling, ...]:
-        return tilings(self._geometry, self._n, CANDIDATES, self._processors)
+        if self._behind is None:
+            return tilings(self._geometry, self._n, CANDIDATES, self._processors)
+        every = tilings(self._geometry, self._n, FURTHER, self._processors)
+        return tuple(each for each in every if each.pools)[:CANDIDATES]
 
     def _tiling(self, values: Sequence[int]) -> Tiling:
-        return Tiling.of(self._geometry, values)
+        found = Tiling.of(self._geometry, values)
+        if self._behind is not None and not found.pools:
+            raise TypeError("no windows of 2 by 2")
+        return found
 
     def _defines(self) -> dict[str, int]:
         activation = self._op.activation if isinstance(self._op, Conv2d) else None
-        return {"DATA": int(self._geometry.data), "ACTIVATION": kind_of(activation)}
+        fixed = {"DATA": int(self._geometry.data), "ACTIVATION": kind_of(activation)}
+        if self._behind is not None:
+            return fixed | ALONE | {"POOL": 1, "POOLED": self._behind[2].layout.columns}
+        return fixed | self._from_pool()
 
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
         op = self._op
         if not isinstance(op, Conv2d):
-            return ends["y"], ends["w"], None, ends["x"], i32(self._n), f32(0.0)
-        bias = op.bias if ends is self._ends else None
-        return ends["x"], ends["w"], bias, ends["y"], i32(self._n), f32(op.activation_alpha)
+            given = (*self._gradient(ends), ends["w"], None, ends["x"], None)
+            return *given, i32(self._n), f32(0.0)
+        own = ends is self._ends
+        y, places = ends["y"], None
+        if own and self._behind is not None:
+            _, y, (places, *_) = self._behind
+        given = (ends["x"], None, None, ends["w"], op.bias if own else None, y, places)
+        return *given, i32(self._n), f32(op.activation_alpha)
 
     def add(self) -> None:
         """Append the launch with the tiling taken."""
-        self._added(self._arguments(self._ends), {})
+        shown = {}
+        if self._behind is not None:
+            self._b.decisions.merged.add(self._behind[0])
+            shown = {"with": self._behind[0].label()}
+        self._added(self._arguments(self._ends), shown)
 
 
 class TensorFilter(_TensorCores[FilterTiling]):
@@ -236,9 +292,12 @@ class TensorFilter(_TensorCores[FilterTiling]):
         op: Conv2dBackwardFilter,
         ends: Mapping[str, Buffer],
         chosen: str | None = None,
+        spread: Spread | None = None,
     ) -> None:
-        self._bias = None if op in b.decisions.summed else op.bias_grad
-        super().__init__(b, op, ends, "filter", chosen)
+        # A max-pool's kernel that has summed it may be left out.
+        summed = spread is None and op in b.decisions.summed
+        self._bias = None if summed else op.bias_grad
+        super().__init__(b, op, ends, "filter", chosen, spread)
         self._size = ends["w"].layout.size
         self._stride = self._size + ends["y"].layout.columns
         most = most_slices(self._geometry, self._processors)
@@ -252,13 +311,14 @@ class TensorFilter(_TensorCores[FilterTiling]):
         return FilterTiling.of(self._geometry, values)
 
     def _defines(self) -> dict[str, int]:
-        return {"BIAS": int(self._bias is not None)}
+        return {"BIAS": int(self._bias is not None)} | self._from_pool()
 
     def _slices(self, index: int) -> int:
         return self._every[index].grid(self._n, self._processors)[0]
 
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
-        return ends["x"], ends["y"], self._sums, i64(self._stride), i32(self._n)
+        gradient = self._gradient(ends)
+        return ends["x"], *gradient, self._sums, i64(self._stride), i32(self._n)
 
     def seconds(self, index: int, workspace: int, repeats: int) -> float:
         """Also about those that the sum of slices takes."""

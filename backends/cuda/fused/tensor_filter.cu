@@ -3,7 +3,8 @@
 // columns of x that the taps of a row of the window see, and the sums of all taps stay in registers.
 //
 // Compiled for one geometry: CHANNELS, HEIGHT, WIDTH of x, FILTERS, ROWS, COLUMNS of dy (channels as
-// stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), BIAS. And for one tiling: a block has PICTURES
+// stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), BIAS; FROM_POOL, POOLED: as tensor_conv.cu has them, of dy.
+// And for one tiling: a block has PICTURES
 // pictures and BAND rows of dy at once, BLOCK_SIXTEENS times sixteen filters and BLOCK_OCTETS times
 // eight channels; a warp SIXTEENS and OCTETS of these, TAP_ROWS rows of the window, ACROSS columns of
 // dy at once. SPLIT warps share the rows and columns of a tile. AHEAD: the next tile is loaded ahead.
@@ -100,6 +101,40 @@ INLINE void fetch_dy(u32 to, const T* dy, int group, int n, int filter) {
     }
 }
 
+#if FROM_POOL
+// The same from the gradient of maxima.
+INLINE void spread_dy(u32 to, const T* dy, const u8* from, const T* mask, int group, int n,
+                      int filter) {
+    const int first = group / BANDS * PICTURES, low = group % BANDS * BAND;
+    const int pooled_low = low / 2, tall = (low + BAND + 1) / 2 - pooled_low;
+    const int chunks = BLOCK_FILTERS / CHUNK, run = COLUMNS / 2 * chunks;
+    OF_BLOCK(i, PICTURES * tall * run) {
+        const int place = i % run, row = pooled_low + i / run % tall, picture = i / (run * tall);
+        const int column = place / chunks, part = place % chunks;
+        const bool exists = first + picture < n && row < ROWS / 2;
+        const i64 pixel = ((i64)(first + picture) * (ROWS / 2) + row) * (COLUMNS / 2) + column;
+        const Spread spread(dy, from, mask, pixel, filter + part * CHUNK, exists);
+        UNROLLED(tap, 4) {
+            const int line = 2 * row + tap / 2 - low;
+            if (line < 0 || line >= BAND) continue;
+            const int at = (picture * BAND + line) * DY_PITCH +
+                           ((2 * column + tap % 2) * chunks + part) * CHUNK;
+            to_shared(to + at * ITEM, spread.at(tap));
+        }
+    }
+}
+static_assert(ROWS % 2 == 0 && COLUMNS % 2 == 0);
+#endif
+
+INLINE void fetch_gradient(u32 to, const T* dy, const u8* from, const T* mask, int group, int n,
+                           int filter) {
+#if FROM_POOL
+    spread_dy(to, dy, from, mask, group, n, filter);
+#else
+    fetch_dy(to, dy, group, n, filter);
+#endif
+}
+
 // Sums of a warp: [tap][sixteen][octet][number of a product].
 typedef float Sums[TAP_ROWS * KERNEL_W][SIXTEENS][OCTETS][4];
 
@@ -141,7 +176,8 @@ INLINE float pair_sum(u32 v) {
 // Grid: (slices, groups of filters, groups of channels). slices[slice]: the sums over its pictures,
 // [FILTERS][TAPS][CHANNELS] and, behind them, [FILTERS] of the biases; `stride` numbers apart.
 KERNEL __launch_bounds__(THREADS, RESIDENT)
-    tensor_filter(const T* x, const T* dy, float* slices, i64 stride, int n) {
+    tensor_filter(const T* x, const T* dy, const u8* from, const T* mask, float* slices, i64 stride,
+                  int n) {
     enter();
     const u32 base = shared_begin();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = warp % UNITS;
@@ -161,7 +197,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
     const bool with_biases = BIAS && unit < FILTER_UNITS;
     if (blockIdx.x < groups) {
         fetch_x(base + X_AT, x, blockIdx.x, n, first_channel);
-        fetch_dy(base + DY_AT, dy, blockIdx.x, n, first_filter);
+        fetch_gradient(base + DY_AT, dy, from, mask, blockIdx.x, n, first_filter);
     }
     int now = 0;
     for (int group = blockIdx.x; group < groups; group += gridDim.x) {
@@ -172,7 +208,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         if (AHEAD && more) {
             now ^= 1;
             fetch_x(base + X_AT + now * X_BYTES, x, group + gridDim.x, n, first_channel);
-            fetch_dy(base + DY_AT + now * DY_BYTES, dy, group + gridDim.x, n, first_filter);
+            fetch_gradient(base + DY_AT + now * DY_BYTES, dy, from, mask, group + gridDim.x, n, first_filter);
         }
         const int low = group % BANDS * BAND, above = first_row(group % BANDS) + TOP;
 #pragma unroll 1
@@ -224,7 +260,7 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
         if (!AHEAD && more) {
             __syncthreads();
             fetch_x(base + X_AT, x, group + gridDim.x, n, first_channel);
-            fetch_dy(base + DY_AT, dy, group + gridDim.x, n, first_filter);
+            fetch_gradient(base + DY_AT, dy, from, mask, group + gridDim.x, n, first_filter);
         }
     }
     // biases[m][h]: of filter lane / 4 + 8 h over this lane's rows; the other rows have its neighbours.

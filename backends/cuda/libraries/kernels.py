@@ -24,8 +24,13 @@ UNASKED = 48 << 10
 # Enough blocks to fill the largest GPU; kernels loop over what is beyond.
 MAX_BLOCKS = 4096
 HEADERS = ("common.cuh", "activations.cuh", "formulas.cuh")
-# What files that work on tensor cores begin with as well.
-TENSOR_CORES = ("mma.cuh",)
+# What some files begin with as well.
+FURTHER = {
+    "tensor_conv.cu": ("mma.cuh", "spread.cuh"),
+    "tensor_filter.cu": ("mma.cuh", "spread.cuh"),
+    "tensor_first.cu": ("mma.cuh", "ahead.cuh"),
+    "first_conv.cu": ("ahead.cuh",),
+}
 # Where files lie: for operations of any kind, and beside the patterns that they are for.
 FOLDERS = ("sources", "fused")
 
@@ -44,8 +49,7 @@ def _module(file: str, dtype: str, defines: Defines, formula: Formula | None) ->
 
 def source_of(file: str, formula: Formula | None = None) -> str:
     """A file's source behind what every file begins with, and a formula's functions between."""
-    further = TENSOR_CORES if file.startswith("tensor_") else ()
-    parts = [_text(name) for name in (*HEADERS, *further, file)]
+    parts = [_text(name) for name in (*HEADERS, *FURTHER.get(file, ()), file)]
     if formula is not None:
         parts[-1:-1] = [*map(_constant, formula.constants().items()), dedent(formula.cuda)]
     return "".join(parts)

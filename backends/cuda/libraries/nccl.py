@@ -6,39 +6,51 @@ once before they capture it. Only then is the library needed.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ....common.errors import BackendUnavailableError
+from ....common.errors import BackendUnavailableError, LibraryError
 from ...collectives import Communicator, joined
-from .runtime import cupy
+from .runtime import submodule
 
 _INSTALL = "pip install 'dnnstack[mpi,nccl13]' (or [mpi,nccl12] for a CUDA 12 driver)"
+# Bytes of the mark by which ranks find each other: NCCL_UNIQUE_ID_BYTES of nccl.h.
+MARK_BYTES = 128
 _connections: dict[int, Nccl] = {}
 
 
 class Nccl:
-    """The ranks of a communicator on their GPUs; addresses are those of this rank's device."""
+    """The ranks of a communicator on their GPUs; addresses are those of this rank's device.
+
+    Everything raises LibraryError where NCCL refuses a call, as where two ranks have one GPU.
+    """
 
     def __init__(self, ranks: Communicator) -> None:
         self._nccl = nccl = _library()
         self._size = ranks.size
         self._rank = ranks.rank
-        mark = np.zeros(nccl.NCCL_UNIQUE_ID_BYTES, np.int8)
+        mark = np.zeros(MARK_BYTES, np.uint8)
         if ranks.rank == 0:
-            mark[:] = nccl.get_unique_id()
+            with self._checked("ncclGetUniqueId"):
+                mark[:] = np.frombuffer(nccl.get_unique_id(), np.uint8)
         ranks.spread(mark)
-        self._comm = nccl.NcclCommunicator(ranks.size, tuple(mark.tolist()), ranks.rank)
+        with self._checked("ncclCommInitRank"):
+            self._comm = nccl.NcclCommunicator(ranks.size, mark.tobytes(), ranks.rank)
 
     def sum(self, values: int, count: int, stream: int) -> None:
         """values: float32. Two ranks have one sum; of more, the library chooses the order."""
         kind = (self._nccl.NCCL_FLOAT32, self._nccl.NCCL_SUM)
-        self._comm.allReduce(values, values, count, *kind, stream)
+        with self._checked("ncclAllReduce"):
+            self._comm.allReduce(values, values, count, *kind, stream)
 
     def gather(self, mine: int, rows: int, nbytes: int, stream: int) -> None:
         """rows: of all ranks one behind the other, ``nbytes`` of each; mine: this rank's."""
-        self._comm.allGather(mine, rows, nbytes, self._nccl.NCCL_INT8, stream)
+        with self._checked("ncclAllGather"):
+            self._comm.allGather(mine, rows, nbytes, self._nccl.NCCL_INT8, stream)
 
     def gather_rows(self, rows: int, nbytes: int, stream: int) -> None:
         """The same where this rank's are already in their place."""
@@ -46,12 +58,21 @@ class Nccl:
 
     def exchange(self, values: int, received: int, each: int, stream: int) -> None:
         """Send every rank its share of ``each`` bytes, and receive this rank's of all."""
-        self._nccl.groupStart()
-        for rank in range(self._size):
-            at = rank * each
-            self._comm.send(values + at, each, self._nccl.NCCL_INT8, rank, stream)
-            self._comm.recv(received + at, each, self._nccl.NCCL_INT8, rank, stream)
-        self._nccl.groupEnd()
+        with self._checked("ncclSend, ncclRecv"):
+            self._nccl.groupStart()
+            for rank in range(self._size):
+                at = rank * each
+                self._comm.send(values + at, each, self._nccl.NCCL_INT8, rank, stream)
+                self._comm.recv(received + at, each, self._nccl.NCCL_INT8, rank, stream)
+            self._nccl.groupEnd()
+
+    @contextmanager
+    def _checked(self, function: str) -> Iterator[None]:
+        try:
+            yield
+        except self._nccl.NcclError as error:
+            shown = {"rank": self._rank, "ranks": self._size}
+            raise LibraryError("NCCL", function, str(error), shown) from None
 
 
 def connection(ranks: int) -> Nccl:
@@ -64,7 +85,10 @@ def connection(ranks: int) -> Nccl:
 
 
 def _library() -> Any:
-    found = getattr(cupy().cuda, "nccl", None)
-    if found is None or not getattr(found, "available", True):
+    with warnings.catch_warnings():
+        # CuPy's own word for a library that is not there.
+        warnings.simplefilter("ignore")
+        found = submodule("cuda.nccl")
+    if not getattr(found, "available", False):
         raise BackendUnavailableError(f"several GPUs need NCCL; install it with {_INSTALL}")
     return found

@@ -37,6 +37,11 @@ def cupy() -> Any:
     return _imported("cupy", "CuPy")
 
 
+def submodule(name: str) -> ModuleType:
+    """A module of CuPy that it does not import by itself, such as ``cuda.nccl``."""
+    return _imported(f"cupy.{name}", "CuPy")
+
+
 def _imported(name: str, called: str) -> ModuleType:
     try:
         return importlib.import_module(name)

@@ -12,19 +12,20 @@ from ....graph.geometry import Window
 from ....graph.graph import Tensor
 from ....graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter, Pool2d, Pool2dBackward
 from ...known import Kind
-from ..binding.bind import PREPARATIONS, Binder, binds
+from ..binding.bind import PREPARATIONS, Binder, Together, binds
 from ..binding.decisions import Ending, Rotated
 from ..binding.layouts import FEWEST_CHANNELS
 from ..binding.store import Buffer
 from ..fused import tensor_conv
 from ..fused.direct_conv import DIRECT, DirectConv, takes
-from ..fused.tensor_conv import TENSOR, TensorConv, TensorFilter
+from ..fused.pattern import halves
+from ..fused.tensor_conv import POOLED, TENSOR, TensorConv, TensorFilter
 from ..libraries.conv_graph import ConvGraph
 from ..libraries.layout import FLOAT, Layout
 from ..libraries.operand import Operand
 from ..libraries.runtime import captured_seconds
 from .linear import column_sums, finish
-from .pool import indexed
+from .pool import indexed, kept
 
 # What a choice of plan begins with where the data gradient runs as a forward convolution.
 AS_FORWARD = "f"
@@ -42,11 +43,12 @@ def _filters(b: Binder, op: Conv2d | Conv2dBackwardData) -> Buffer:
     return b.want(op.w, b.geometry.filters(op.w.shape, op.groups > 1, b.arithmetic.dtype))
 
 
-def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
-    """Whether bias and ReLU may wait until a max-pool has chosen: nothing else reads y."""
+def _pool_behind(b: Binder, op: Conv2d, y: Layout) -> Pool2d | None:
+    """The max-pool that nothing else reads y beside, so that bias and ReLU may wait until it has
+    chosen; None if there is none such."""
     readers = b.graph.consumers(op.y)
     pools = [reader for reader in readers if isinstance(reader, Pool2d)]
-    return (
+    alone = (
         len(pools) == 1
         and op.activation in (None, "relu")
         and indexed(b, pools[0], y)
@@ -55,6 +57,7 @@ def _left_to_pool(b: Binder, op: Conv2d, y: Layout) -> bool:
         )
         and op.y not in b.graph.results.values()
     )
+    return pools[0] if alone else None
 
 
 def _bound(
@@ -82,9 +85,12 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     """
     relu = op.activation == "relu"
     x, w = b.want(op.x, _picture(b, op, op.x)), _filters(b, op)
-    y = b.output(op.y, _picture(b, op, op.y))
-    bare, key = {"x": x, "w": w, "y": y}, b.choice(op, "forward")
-    chosen = b.choices.get(key, "")
+    layout, key = _picture(b, op, op.y), b.choice(op, "forward")
+    chosen, pool = b.choices.get(key, ""), _pool_behind(b, op, layout)
+    if chosen.startswith(POOLED) and pool is not None:
+        return _pooled(b, op, {"x": x, "w": w, "y": Buffer(None, layout)}, pool, chosen).add()
+    y = b.output(op.y, layout)
+    bare = {"x": x, "w": w, "y": y}
     if b.arithmetic.fusion and takes(op, y.layout):
         direct = DirectConv(b, op, x, w, y)
         b.variants[key].append((DIRECT, lambda: direct))
@@ -95,7 +101,10 @@ def conv2d(b: Binder, op: Conv2d) -> None:
         if chosen.startswith(TENSOR):
             return TensorConv(b, op, bare, "forward", chosen.removeprefix(TENSOR)).add()
         b.variants[key].append((TENSOR, partial(TensorConv, b, op, bare, "forward")))
-    if (op.bias is not None or relu) and _left_to_pool(b, op, y.layout):
+        if pool is not None and halves(pool):
+            b.variants[key].append((POOLED, partial(_pooled, b, op, bare, pool)))
+            b.together.append(Together((key,), partial(b.seconds_of, pool)))
+    if (op.bias is not None or relu) and pool is not None:
         alone = partial(_bound, b, "forward", op.window, bare)
         b.variants[key].append((BARE, alone))
         if chosen.startswith(BARE):
@@ -117,6 +126,17 @@ def conv2d(b: Binder, op: Conv2d) -> None:
     if op.activation is not None and not relu:
         _finish(b, op, y, None, key)
     return None
+
+
+def _pooled(
+    b: Binder, op: Conv2d, ends: Mapping[str, Buffer], pool: Pool2d, chosen: str = ""
+) -> TensorConv:
+    """Forward with the max-pool behind it. Raises ValueError for a choice that cannot be had."""
+    if not (tensor_conv.takes(op, ends, b.arithmetic) and halves(pool)):
+        raise ValueError(f"{op.label()}: the tuning's max-pool in one kernel with it cannot be had")
+    behind = (pool, *kept(b, pool, ends["y"].layout))
+    named = chosen.removeprefix(POOLED) if chosen else None
+    return TensorConv(b, op, ends, "forward", named, behind=behind)
 
 
 def _finish(b: Binder, op: Conv2d, y: Buffer, bias: Tensor | None, key: str) -> None:
@@ -174,8 +194,12 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
         turned, mark = b.decisions.rotated[op.w]
         if mark is not None:
             b.wait_for_mark(mark)
-    dy, w = b.want(op.dy, _picture(b, op, op.dy)), _filters(b, op)
+    w, spread = _filters(b, op), b.decisions.spreads.get(op.dy)
     dx = b.output(op.dx, _picture(b, op, op.dx))
+    if spread is not None and chosen.startswith(POOLED):
+        ends = {"y": Buffer(None, _picture(b, op, op.dy)), "w": w, "x": dx}
+        return TensorConv(b, op, ends, "data", chosen.removeprefix(POOLED), spread).add()
+    dy = b.want(op.dy, _picture(b, op, op.dy))
     if forward:
         ends = {"x": dy, "w": turned, "y": dx}
         return _launch(b, op, _as_forward(b, op, ends), ends, key, chosen.removeprefix(AS_FORWARD))
@@ -184,6 +208,9 @@ def conv2d_backward_data(b: Binder, op: Conv2dBackwardData) -> None:
         if chosen.startswith(TENSOR):
             return TensorConv(b, op, ends, "data", chosen.removeprefix(TENSOR)).add()
         b.variants[key].append((TENSOR, partial(TensorConv, b, op, ends, "data")))
+        if spread is not None:
+            through = partial(TensorConv, b, op, ends, "data", None, spread)
+            b.variants[key].append((POOLED, through))
     if _can_be_forward(b, op):
 
         def other() -> ConvGraph:
@@ -199,12 +226,19 @@ def conv2d_backward_filter(b: Binder, op: Conv2dBackwardFilter) -> None:
     planned = b.planned(op.dw) or b.geometry.filters(op.dw.shape, op.groups > 1)
     x, key = b.want(op.x, _picture(b, op, op.x)), b.choice(op, "filter")
     chosen = b.choices.get(key, "")
-    dy, dw = b.want(op.dy, _picture(b, op, op.dy)), b.output(op.dw, planned)
+    dw, spread = b.output(op.dw, planned), b.decisions.spreads.get(op.dy)
+    if spread is not None and chosen.startswith(POOLED):
+        ends = {"x": x, "y": Buffer(None, _picture(b, op, op.dy)), "w": dw}
+        return TensorFilter(b, op, ends, chosen.removeprefix(POOLED), spread).add(op)
+    dy = b.want(op.dy, _picture(b, op, op.dy))
     own = {"x": x, "y": dy, "w": dw}
     if tensor_conv.takes(op, own, b.arithmetic):
         if chosen.startswith(TENSOR):
             return TensorFilter(b, op, own, chosen.removeprefix(TENSOR)).add(op)
         b.variants[key].append((TENSOR, partial(TensorFilter, b, op, own)))
+        if spread is not None:
+            through = partial(TensorFilter, b, op, own, None, spread)
+            b.variants[key].append((POOLED, through))
     if op.window.is_lopsided:
         x, op = _bordered(b, op, x)
     # cuDNN's fast engines leave their float32 sums in bfloat16: widened behind them.

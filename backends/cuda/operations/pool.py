@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from ....graph.ops import ActivationBackward, Pool2d, Pool2dBackward, Reshape
-from ..binding.bind import Binder, binds
-from ..binding.decisions import Ending, Maxima
+from ....graph.ops import (
+    ActivationBackward,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Pool2d,
+    Pool2dBackward,
+    Reshape,
+)
+from ..binding.bind import Binder, Together, binds
+from ..binding.decisions import Ending, Maxima, Spread
 from ..binding.store import Buffer
+from ..fused.tensor_conv import POOLED
 from ..libraries.kernels import THREADS, Defines, blocks_for, i64
 from ..libraries.layout import BFLOAT, Layout
 
@@ -18,6 +27,8 @@ MOST_FOURS = 1 << 30
 COMMON = ((2, 2), (3, 3))
 # Four waves on the largest GPU; each block leaves a slice of sums.
 POOL_BLOCKS = 1056
+# What may take a max-pool's gradient on the way.
+GRADIENTS = ((Conv2dBackwardData, "data"), (Conv2dBackwardFilter, "filter"))
 
 
 def _geometry(op: Pool2d | Pool2dBackward, x: Layout, y: Layout) -> tuple[int, ...]:
@@ -85,15 +96,22 @@ def pool2d(b: Binder, op: Pool2d) -> None:
     return b.cudnn(op, "cudnnPoolingForward", given, _shown(op, x.layout), **shown)
 
 
+def kept(b: Binder, op: Pool2d, x: Layout) -> tuple[Buffer, Maxima]:
+    """What the maxima and their places are written to, for pictures that lie as ``x``."""
+    known = b.decisions.maxima.get((op.x, op.y))
+    if known is None:
+        readers = b.graph.consumers(op.y)
+        flat = [r for r in readers if isinstance(r, Reshape)]
+        backward = (Pool2dBackward, ActivationBackward)
+        others = [r for r in readers if not isinstance(r, (Reshape, *backward))]
+        layout = b.geometry.picture(op.y.shape, x.dtype, compact=bool(flat) and not others)
+        known = Maxima(b.zeros(layout.size, "uint8"), layout, x)
+        b.decisions.maxima[op.x, op.y] = known
+    return b.output(op.y, known.layout), known
+
+
 def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
-    readers = b.graph.consumers(op.y)
-    flat = [r for r in readers if isinstance(r, Reshape)]
-    backward = (Pool2dBackward, ActivationBackward)
-    others = [r for r in readers if not isinstance(r, (Reshape, *backward))]
-    layout = b.geometry.picture(op.y.shape, x.layout.dtype, compact=bool(flat) and not others)
-    y = b.output(op.y, layout)
-    index = b.zeros(layout.size, "uint8")
-    b.decisions.maxima[op.x, op.y] = Maxima(index, layout)
+    y, (index, layout, _) = kept(b, op, x.layout)
     outs = op.y.shape[0] * op.y.shape[2] * op.y.shape[3]
     ending = b.decisions.endings.get(op.x, Ending())
     windows = _windows(b, op, x.layout, layout)
@@ -107,9 +125,9 @@ def _max_pool(b: Binder, op: Pool2d, x: Buffer) -> None:
 @binds(Pool2dBackward)
 def pool2d_backward(b: Binder, op: Pool2dBackward) -> None:
     """An own kernel: cuDNN's maximum may break a tie otherwise, and is slow at scale."""
-    kept = b.decisions.maxima.get((op.x, op.y))
-    if kept is not None:
-        return _max_pool_backward(b, op, *kept)
+    maxima = b.decisions.maxima.get((op.x, op.y))
+    if maxima is not None:
+        return _max_pool_backward(b, op, maxima)
     dtype = b.number(op.dx)
     like = b.home(op.x or op.dy).layout
     stored = (op.dx.shape[0], like.columns, *op.dx.shape[2:])
@@ -136,16 +154,34 @@ def _disjoint(op: Pool2dBackward) -> bool:
     )
 
 
-def _max_pool_backward(b: Binder, op: Pool2dBackward, index: object, layout: Layout) -> None:
-    """dx by the index that forward kept; a ReLU before the pool and the bias's sum on the way."""
+def _gradients(b: Binder, op: Pool2dBackward) -> tuple[str, ...]:
+    """The choices of the convolution's gradients that read dx; none if anything else does."""
+    readers, kinds = b.graph.consumers(op.dx), dict(GRADIENTS)
+    if not all(type(each) in kinds for each in readers):
+        return ()
+    return tuple(b.choice(each, kinds[type(each)]) for each in readers)
+
+
+def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
+    """dx by the index that forward kept; a ReLU before the pool and the bias's sum on the way.
+
+    No launch where the gradients of the convolution before it take dy themselves.
+    """
+    index, layout, source = maxima
     mask = b.graph.producer(op.dy)
     masks = isinstance(mask, ActivationBackward) and mask in b.decisions.masked
     dy = b.want(mask.dy if isinstance(mask, ActivationBackward) and masks else op.dy, layout)
-    assert op.x is not None
+    disjoint = _disjoint(op)
+    if disjoint and op.window.kernel == (2, 2):
+        b.decisions.spreads[op.dx] = Spread(dy, maxima, op.y if masks else None)
+        keys = _gradients(b, op)
+        if keys and all(b.choices.get(key, "").startswith(POOLED) for key in keys):
+            return
+        b.together.append(Together(keys, partial(b.seconds_of, op)))
     # As x lies: a picture of few channels is in fours only where an operation before made it so.
-    dx_layout = replace(b.home(op.x).layout, dtype=layout.dtype)
+    dx_layout = replace(source, dtype=layout.dtype)
     dx = b.output(op.dx, dx_layout)
-    stored, disjoint = dx_layout.columns, _disjoint(op)
+    stored = dx_layout.columns
     places = layout.size // layout.columns if disjoint else dx_layout.size // stored
     found = b.bias_gradient_of(op.dx)
     blocks = blocks_for(places, THREADS // (stored // 4), POOL_BLOCKS)

@@ -129,26 +129,30 @@ KERNEL column_sums(const T* a, float* slices, int rows, int columns, int stride)
 struct Segment {  // sums of `slices` rows, `stride` floats apart, into the `size` floats of `out`
     const float* in;
     float* out;
-    int slices, stride, size, unused;
+    int slices, stride, size, wide;
 };
 
-// One block of (32, 32) for 32 elements of one segment: where[block] = (segment, first element).
+// One block of 256 for `wide` elements of one segment: where[block] = (segment, first element). Many
+// slices have 32 lines of threads for 8 elements, few have 8 lines for 32: each line adds up every
+// so many slices, and the lines are added pairwise.
 KERNEL sum_slices(const Segment* segments, const int2* where) {
     enter();
-    __shared__ float part[32][33];
-    int2 here = where[blockIdx.x];
-    Segment s = segments[here.x];
-    int element = here.y + threadIdx.x;
+    __shared__ float part[256];
+    const int2 here = where[blockIdx.x];
+    const Segment s = segments[here.x];
+    const int wide = s.wide, lines = 256 / wide;
+    const int line = threadIdx.x / wide, element = here.y + threadIdx.x % wide;
     float sum = 0.0f;
     if (element < s.size)
 #pragma unroll 8
-        for (int r = threadIdx.y; r < s.slices; r += 32) sum += s.in[(i64)r * s.stride + element];
-    part[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    // Each warp now has one element: its 32 partial sums are its lanes', added pairwise.
-    sum = part[threadIdx.x][threadIdx.y];
-    sum = warp_sum(sum);
-    if (threadIdx.x == 0 && here.y + threadIdx.y < s.size) s.out[here.y + threadIdx.y] = sum;
+        for (int r = line; r < s.slices; r += lines) sum += s.in[(i64)r * s.stride + element];
+    for (int half = lines / 2; half; half /= 2) {
+        part[threadIdx.x] = sum;
+        __syncthreads();
+        if (line < half) sum += part[threadIdx.x + half * wide];
+        __syncthreads();
+    }
+    if (line == 0 && element < s.size) s.out[element] = sum;
 }
 
 // The tail of a dense layer or convolution in place: y = f(y + b) over the columns that count; kind

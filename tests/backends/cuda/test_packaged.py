@@ -9,6 +9,7 @@ from dnnstack.backends.cuda.memory_plan import plan_memory
 from dnnstack.backends.select import open_backend
 from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.configs import load_config, packaged_configs
+from dnnstack.configs.stages import packaged_stages
 from dnnstack.datasets import ImageSet
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.training.assemble import build_network, describe_data, preprocessing
@@ -51,12 +52,9 @@ def session(name, backend, *overrides):
     return Session(Setup(config, network, preprocessing(config, info), plan, data), backend)
 
 
-@pytest.mark.parametrize("precision", ["tf32", "bf16"])
-@pytest.mark.parametrize("choices", LAYOUTS, ids=lambda choices: choices["layout"])
-@pytest.mark.parametrize("name", packaged_configs())
-def test_every_section_finds_a_place_that_was_counted_and_a_kernel(bound, name, choices, precision):
+def check(bound, choices, precision, name, *overrides):
     with pytest.raises(Found) as caught:
-        session(name, Recorder())
+        session(name, Recorder(), *overrides)
     (sections,) = caught.value.args
     graphs = {key: rewritten(graph, CudaBackend.rewrites) for key, graph in sections.items()}
     executable, taken = bound(graphs, precision, choices)
@@ -64,6 +62,28 @@ def test_every_section_finds_a_place_that_was_counted_and_a_kernel(bound, name, 
         assert executable.calls(key)
     plan = plan_memory(graphs, precision, choices=choices)
     assert plan.total - plan.libraries == taken
+    return {call.function for key in graphs for call in executable.calls(key)}
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("choices", LAYOUTS, ids=lambda choices: choices["layout"])
+@pytest.mark.parametrize("name", packaged_configs())
+def test_every_section_finds_a_place_that_was_counted_and_a_kernel(bound, name, choices, precision):
+    check(bound, choices, precision, name)
+
+
+PRUNED = 'prune={keep: {"*.weight": 0.1}}'
+SHARED = 'share={bits: {"*.weight": 5, "*.bias": 4}}'
+SMALL = {"pruned": (PRUNED,), "shared": (PRUNED, SHARED)}
+
+
+@pytest.mark.parametrize("choices", LAYOUTS, ids=lambda choices: choices["layout"])
+@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize("name", packaged_stages())
+def test_so_do_those_of_a_compression(bound, name, kind, choices):
+    calls = check(bound, choices, "bf16", name, *SMALL[kind])
+    wanted = {"pruned": {"mask"}, "shared": {"share_weights", "sum_shared"}}
+    assert wanted[kind] <= calls
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +100,17 @@ def cuda():
 STEPS = {"vgg16.yaml": 1, "resnet18.yaml": 1, "cifar10-airbench.yaml": 6}
 
 
+SMALL_CASES = [(name, given) for name in packaged_stages() for given in SMALL.values()]
+
+
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", packaged_configs())
-def test_training_and_validation_are_those_of_the_cpu(cuda, name):
+@pytest.mark.parametrize(
+    ("name", "given"), [*((name, ()) for name in packaged_configs()), *SMALL_CASES]
+)
+def test_training_and_validation_are_those_of_the_cpu(cuda, name, given):
     found = []
     for backend in (open_backend("cpu", None, lambda text: None), cuda):
-        each = session(name, backend, "run.precision=fp32")
+        each = session(name, backend, "run.precision=fp32", *given)
         each.initialize()
         begin = each.snapshot().arrays
         for _ in range(STEPS.get(name, 2)):

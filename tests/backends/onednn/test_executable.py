@@ -3,15 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
+from dnnstack.backends.onednn.backend import OneDnnBackend
 from dnnstack.backends.onednn.primitive import Step
 from dnnstack.backends.tuning import Tuning
-from dnnstack.common.errors import BackendUnavailableError, DnnlError, ShapeError
+from dnnstack.common.errors import BackendUnavailableError, DatasetError, DnnlError, ShapeError
 from dnnstack.layers.build import LayerSpec
 from dnnstack.optimizers.adam import Adam, Adamw
 from dnnstack.optimizers.muon import Muon
 from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
+from dnnstack.training.preprocessing import Preprocessing
 
+PIXELS = Preprocessing((1 / 255,) * 3, (-0.5, 0.0, 0.25))
 BLOCKED = {f"conv2d_{n}{part}": "nChw16c" for n in (1, 2) for part in ("", "/data", "/filter")}
 PLAIN = dict.fromkeys(BLOCKED, "nhwc")
 MIXED = {name: "nChw16c" if name.endswith("/filter") else "nhwc" for name in BLOCKED}
@@ -231,3 +234,33 @@ def test_updates_run_over_the_arenas_without_reference_code(make, rule):
     updates = [c for c in calls if type(c.op).__name__ == "AdamUpdate"]
     assert len(updates) <= 7
     assert len(calls) < 70
+
+
+def test_pictures_in_sequence_are_read_where_they_lie(make):
+    """With the bits of copied ones; what is written next, and another order, count at once."""
+    network, _, trained = make()
+    graph = network.classify_graph(4, PIXELS)
+    executable = OneDnnBackend(1).compile({"classify": graph})
+    for p in network.parameters():
+        executable.write(p.tensor, trained.read(p.tensor))
+    executable.write(graph["labels"], np.zeros(9, np.int32))
+    executable.write(graph["step"], np.zeros(1, np.int64))
+    rng = np.random.default_rng(4)
+    shape = (9, *network.input_shape)
+
+    def answers(pictures, rows, *, lasting):
+        order = np.array(rows, np.int32)
+        order.flags.writeable = not lasting
+        executable.write(graph["order"], order)
+        executable.write(graph["images"], pictures)
+        executable.run("classify")
+        return executable.read(graph["probabilities"])
+
+    for rows in ([2, 3, 4, 5], [5, 4, 3, 2], [0, 1, -1, -1], [5, 6, 7, 8], [0, 1, 3, 4]):
+        for pictures in (rng.integers(0, 256, shape, np.uint8) for _ in range(2)):
+            apart = np.ascontiguousarray(pictures[::-1])[::-1]
+            expected = answers(pictures, rows, lasting=False)
+            np.testing.assert_array_equal(answers(pictures, rows, lasting=True), expected)
+            np.testing.assert_array_equal(answers(apart, rows, lasting=True), expected)
+    with pytest.raises(DatasetError, match="sample 9 was requested"):
+        answers(pictures, [6, 7, 8, 9], lasting=True)

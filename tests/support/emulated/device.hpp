@@ -12,7 +12,7 @@
 #include <vector>
 
 #define KERNEL extern "C" void
-#define INLINE static inline
+#define INLINE inline
 #define __launch_bounds__(...)
 #define __host__
 #define __device__
@@ -31,6 +31,7 @@ typedef float T;
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 struct uint2 { u32 x, y; };
+struct ushort2 { unsigned short x, y; };
 struct uint4 { u32 x, y, z, w; };
 static float2 make_float2(float a, float b) { return {a, b}; }
 static float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
@@ -150,6 +151,15 @@ INLINE u32 __shfl_xor_sync(u32, u32 v, int lanes) {
     return got;
 }
 
+INLINE void __syncwarp() {
+    const u32 nothing = 0;
+    emulated::exchange(&nothing, 1);
+    RESUMED;
+}
+INLINE float4 get4(const float* p) { return {p[0], p[1], p[2], p[3]}; }
+INLINE float4 get4(const bfloat* p) { return {get(p[0]), get(p[1]), get(p[2]), get(p[3])}; }
+INLINE void unpack(float4 a, float* v) { v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w; }
+
 // As mma.cuh.
 #define CHUNK (BFLOAT ? 8 : 4)
 #define ITEM (BFLOAT ? 2 : 4)
@@ -217,5 +227,7 @@ INLINE void multiply(float* c, const u32* a, const u32* b) {
 INLINE u32 operand(u32 v) {
     return BFLOAT ? v : __float_as_uint(__uint_as_float(v) * 1.000352f);
 }
+INLINE void put(float* p, float v) { *p = v; }
+INLINE void put(bfloat* p, float v) { *p = to_bf16(v); }
 INLINE void put2(float* p, float a, float b) { p[0] = a, p[1] = b; }
 INLINE void put2(bfloat* p, float a, float b) { p[0] = to_bf16(a), p[1] = to_bf16(b); }

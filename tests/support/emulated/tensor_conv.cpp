@@ -2,15 +2,17 @@
 #include "device.hpp"
 
 #include "activations.cuh"
+#include "spread.cuh"
 #include "tensor_conv.cu"
 
 extern "C" void sizes(int* bytes, int* threads, int* units) {
     *bytes = SHARED_BYTES, *threads = THREADS, *units = UNITS;
 }
-extern "C" void run(const void* x, const void* w, const void* bias, void* y, int n, float alpha,
-                    const int* grid) {
+extern "C" void run(const void* x, const void* from, const void* mask, const void* w,
+                    const void* bias, void* y, void* places, int n, float alpha, const int* grid) {
     gridDim.x = grid[0], gridDim.y = grid[1], gridDim.z = 1;
     emulated::launch(THREADS, SHARED_BYTES, [=] {
-        tensor_conv((const T*)x, (const T*)w, (const float*)bias, (T*)y, n, alpha);
+        tensor_conv((const T*)x, (const u8*)from, (const T*)mask, (const T*)w, (const float*)bias,
+                    (T*)y, (u8*)places, n, alpha);
     });
 }

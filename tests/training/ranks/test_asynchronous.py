@@ -23,7 +23,7 @@ from dnnstack.training.records.checkpoint import read_checkpoint
 from dnnstack.training.session import Session
 from dnnstack.training.setup import Setup
 
-from ...support.ranks import LIMIT, NET, SGD, command, environment, events, needs_launcher
+from ...support.ranks import LIMIT, NET, SGD, command, environment, events, needs_launcher, ranks_in
 from ...support.ranks import trained as run
 from ...support.trainings import NOWHERE
 
@@ -136,21 +136,6 @@ def test_one_worker_trains_as_a_process_alone(
     assert (tmp_path / "runs" / "net" / "staleness.png").exists()
 
 
-def children(folder: Path) -> dict[int, int]:
-    """The processes of the ranks that run in a folder; of those that are watched, the inner one."""
-    found: dict[int, int] = {}
-    for entry in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
-        try:
-            told = (entry / "environ").read_bytes().split(b"\0")
-            here = os.readlink(entry / "cwd") == str(folder)
-        except OSError:
-            continue
-        for item in told:
-            if here and item.startswith(b"PMI_RANK="):
-                found[int(item.partition(b"=")[2])] = int(entry.name)
-    return found
-
-
 @needs_launcher
 def test_a_worker_that_dies_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -174,7 +159,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(
             assert training.poll() is None
             assert time.monotonic() < end
             time.sleep(0.05)
-        os.kill(children(tmp_path)[3], signal.SIGKILL)
+        os.kill(ranks_in(tmp_path)[3], signal.SIGKILL)
         assert training.wait(LIMIT) == 0
         out.seek(0)
         said = out.read()
@@ -186,7 +171,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(
     assert sum(sum(line["staleness"].values()) for line in lines) == 160
     assert json.loads((record / "log.jsonl").read_text().splitlines()[0])["ranks"] == 4
     assert "MPICH" not in said
-    while children(tmp_path):
+    while ranks_in(tmp_path):
         assert time.monotonic() < end, "a rank goes on"
         time.sleep(0.05)
     monkeypatch.chdir(tmp_path)

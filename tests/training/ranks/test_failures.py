@@ -25,6 +25,7 @@ from ...support.ranks import (
     environment,
     events,
     needs_launcher,
+    ranks_in,
     trained,
 )
 
@@ -46,8 +47,8 @@ def folder(tmp_path: Path) -> Path:
 class Training:
     """A training by two ranks that is under way: it has saved a checkpoint."""
 
-    def __init__(self, folder: Path, **environ: str) -> None:
-        words = command(2, "--config", "net.yaml", own_launcher=True)
+    def __init__(self, folder: Path, own_launcher: bool = True, **environ: str) -> None:
+        words = command(2, "--config", "net.yaml", own_launcher=own_launcher)
         self.run = folder / "runs" / "net"
         self.out = (folder / "out.txt").open("w+")
         self.process = subprocess.Popen(
@@ -60,8 +61,8 @@ class Training:
             start_new_session=True,
         )
         self.ranks: dict[int, int] = {}
-        self._until(self._found_both)
         self._until(lambda: any(self.run.glob("checkpoints/step-*.json")))
+        self._until(self._found_both)
 
     def _until(self, holds) -> None:  # type: ignore[no-untyped-def]
         end = time.monotonic() + LIMIT
@@ -72,18 +73,8 @@ class Training:
 
     def _found_both(self) -> bool:
         """Look for the process ids of the ranks."""
-        found = self.ranks
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    told = (entry / "environ").read_bytes().split(b"\0")
-                    mine = os.readlink(entry / "cwd") == str(self.run.parents[1])
-                except OSError:
-                    continue
-                rank = [item for item in told if item.startswith(b"PMI_RANK=")]
-                if rank and mine:
-                    found[int(rank[0].partition(b"=")[2])] = int(entry.name)
-        return len(found) == 2
+        self.ranks = ranks_in(self.run.parents[1])
+        return len(self.ranks) == 2
 
     def ended(self) -> int:
         """The launcher's status, when no rank is left."""
@@ -100,8 +91,8 @@ class Training:
 
 
 @contextmanager
-def under_way(folder: Path, **environ: str) -> Iterator[Training]:
-    training = Training(folder, **environ)
+def under_way(folder: Path, own_launcher: bool = True, **environ: str) -> Iterator[Training]:
+    training = Training(folder, own_launcher, **environ)
     try:
         yield training
     finally:
@@ -132,11 +123,26 @@ def goes_on_as_if_nothing_had_happened(folder: Path, ranks: int = 2) -> None:
 
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_rank_that_is_killed_ends_all(folder: Path, number: int) -> None:
-    with under_way(folder) as training:
+    with under_way(folder, own_launcher=False) as training:
         time.sleep(random.random())
-        os.kill(training.ranks[random.randrange(2)], signal.SIGKILL)
+        rank = random.randrange(2)
+        os.kill(training.ranks[rank], signal.SIGKILL)
         assert training.ended() != 0
+        said = training.said()
+    assert f"dnnstack: error: rank {rank} on " in said
+    assert said.count("dnnstack: error") == 1
+    assert " was ended by SIGKILL, so all ranks end; resume from the last checkpoint" in said
+    assert BANNER not in said
+    assert "\nstep " in said
     goes_on_as_if_nothing_had_happened(folder)
+
+
+def test_ranks_do_not_outlive_those_that_watch_over_them(folder: Path) -> None:
+    with under_way(folder) as training:
+        parents = {Path(f"/proc/{pid}/stat") for pid in training.ranks.values()}
+        for stat in parents:
+            os.kill(int(stat.read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        assert training.ended() != 0
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -170,6 +176,11 @@ OTHER_VERSION = (
 )
 OTHER_PARAMETERS = (
     "import sys, dnnstack.training.ranks.leader as f; f.checksum = lambda arrays: 1; "
+    "from dnnstack.cli.main import main; sys.exit(main())"
+)
+DIES = (
+    "import os, sys, dnnstack.training.ranks.follower as f; "
+    "f.make_plan = lambda *_, **__: os.kill(os.getpid(), 9); "
     "from dnnstack.cli.main import main; sys.exit(main())"
 )
 WRONG = {
@@ -217,6 +228,19 @@ def test_another_version_is_named(folder: Path) -> None:
     first = command(1, "--config", "net.yaml")
     done = beside(folder, first, [sys.executable, "-c", OTHER_VERSION, *first[3:]])
     refused(done, ": dnnstack is 0.0.9 (code ")
+
+
+@pytest.mark.parametrize("more", [(), ("--async", "--set", "optimizer.momentum=0.5")])
+def test_a_rank_that_dies_before_the_first_step_ends_all(
+    folder: Path, more: tuple[str, ...]
+) -> None:
+    """The launcher sees it: nobody waits until it might have answered."""
+    first = command(1, "--config", "net.yaml", *more)
+    done = beside(folder, first, [sys.executable, "-c", DIES, *first[3:]])
+    assert done.returncode != 0
+    assert done.stderr.startswith("dnnstack: error: rank 1 on ")
+    assert " was ended by SIGKILL, " in done.stderr
+    assert done.stderr.count("dnnstack: error") == 1
 
 
 def test_parameters_that_drift_apart_are_not_saved(folder: Path) -> None:

@@ -172,8 +172,20 @@ def test_missing_optimizer_state_is_found(saved: Path) -> None:
     found = read_checkpoint(saved)
     with pytest.raises(CheckpointError, match=r"lacks 'momentum/dense_1\.bias'"):
         found.everything({**SHAPES, "momentum/dense_1.bias": (3,)})
-    with pytest.raises(CheckpointError, match=r"has 'momentum/dense_1\.weight'"):
-        found.everything({name: shape for name, shape in SHAPES.items() if "/" not in name})
+
+
+def test_the_state_of_another_optimizer_is_one_sentence(saved: Path) -> None:
+    found = read_checkpoint(saved)
+    weights = {name: shape for name, shape in SHAPES.items() if "/" not in name}
+    adam = {f"{family}/dense_1.weight": (3, 2) for family in ("adam_v", "adam_m")}
+    for shapes, needed in ((weights, "nothing"), ({**weights, **adam}, "'adam_m' and 'adam_v'")):
+        with pytest.raises(CheckpointError) as caught:
+            found.everything(shapes)
+        assert str(caught.value) == (
+            f"{saved}: its optimizer kept 'momentum' of each parameter, but that of the config "
+            f"needs {needed}; put 'optimizer' back as it was, or start a new run with these "
+            f"weights: --init-from {saved}"
+        )
 
 
 def test_the_manifest_says_what_it_vouches_for(saved: Path) -> None:

@@ -213,6 +213,24 @@ def test_what_may_not_be_meant_is_said(tiny: Make, base: Checkpoint, reference: 
     )
 
 
+def test_of_a_file_nobody_knows_for_which_classes_its_last_layer_is(
+    tiny: Make, tmp_path: Path, reference: Backend
+) -> None:
+    parts = {"conv2d_1__bias": np.ones(4), "dense_1__bias": np.ones(10)}
+    path = written(tmp_path / "w.safetensors", dense_1__weight=np.ones((10, 144)), **parts)
+    advice = "init_from.skip=dense_1.*"
+    for changes, count in (((), 1), ((advice,), 0)):
+        ear = Ear()
+        go(tiny(f"init_from={path}", "train.max_steps=1", *changes), reference, ear)
+        assert (
+            ear.notices.count(
+                "the last layer is taken too, for classes that the file does not name; to begin it "
+                f"anew: --set {advice}"
+            )
+            == count
+        )
+
+
 @pytest.mark.parametrize(
     ("reference_to", "said"),
     [

@@ -29,7 +29,7 @@ from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
 
 from ....support.op_draft import Draft
-from ....support.tensor_convs import draw
+from ....support.tensor_convs import computed, draw
 
 LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
 KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
@@ -143,12 +143,12 @@ def test_a_choice_of_them_is_a_launch_of_ours(bound, sections, precision):
 def test_the_gradients_of_biases_come_with_those_of_filters(bound, sections):
     """Unless a max-pool's kernel has summed them."""
     executable, _ = bound(sections("lenet"), "tf32", CHOICES)
-    assert offered(executable)["train/conv2d_2/filter"]._defines() == {"BIAS": 0}
+    assert offered(executable)["train/conv2d_2/filter"]._defines()["BIAS"] == 0
     executable.close()
     executable, _ = bound(sections("deep"), "tf32", CHOICES)
     name = "train/conv2d_2/filter"
     found = offered(executable)[name]
-    assert found._defines() == {"BIAS": 1}
+    assert found._defines()["BIAS"] == 1
     executable.close()
     executable, _ = bound(sections("deep"), "tf32", CHOICES | {name: f"t{found.choice(0)}"})
     functions = [call.function for call in executable.calls("train")]
@@ -235,23 +235,6 @@ def section(drawn, activation, bias):
     for value in draft.values.values():
         value.view(np.uint32)[...] &= 0xFFFF0000
     return draft, found
-
-
-def computed(backend, draft, found, options):
-    """What a run leaves behind another whose results are overwritten."""
-    executable = backend.compile({"one": draft.graph}, options)
-    for tensor, value in draft.values.items():
-        executable.write(tensor, value)
-    for _ in range(2):
-        if backend.name == "cuda":
-            for tensor in found:
-                executable._buffer(tensor).array.view("uint8")[...] = 0x7F
-        executable.run("one")
-    values = [executable.read(tensor) for tensor in found]
-    functions = [call.function for call in executable.calls("one")]
-    notices = list(executable.notices)
-    executable.close()
-    return values, functions, notices
 
 
 @pytest.mark.cuda

@@ -10,7 +10,16 @@ import os
 import numpy as np
 import pytest
 
-from ....support.tensor_convs import COMPILER, Emulated, convolved, draw, numbers, turned
+from ....support.tensor_convs import (
+    COMPILER,
+    Emulated,
+    convolved,
+    draw,
+    numbers,
+    pooled,
+    spread,
+    turned,
+)
 
 COUNT = int(os.environ.get("DNNSTACK_TENSOR_CONVS", "5"))
 # What operands of ten bits, or a result of eight, may make of a sum.
@@ -26,6 +35,17 @@ def test_continuous_integration_has_a_compiler():
 
 def close(got, want, limit):
     assert np.linalg.norm(got - want) <= limit * np.linalg.norm(want)
+
+
+def gradient_of_filters(x, dy, g):
+    """dw (K, kh, kw, C) in float64."""
+    top, bottom, left, right = g.window.padding
+    wide = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    found = np.zeros((g.y[0], *g.window.kernel, g.x[0]))
+    for i, j in np.ndindex(*g.window.kernel):
+        seen = wide[:, i : i + g.y[1], j : j + g.y[2]].reshape(-1, g.x[0])
+        found[:, i, j] = dy.reshape(-1, g.y[0]).T.astype(np.float64) @ seen
+    return found
 
 
 def as_planned(kernel):
@@ -72,13 +92,82 @@ def test_the_gradients_of_filters_and_biases(tmp_path, seed):
     g, rng = drawn.geometry, np.random.default_rng(seed)
     x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
     dy = numbers(rng, (drawn.n, *g.y[1:], g.y[0]), drawn.bf16)
-    top, bottom, left, right = g.window.padding
-    wide = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
-    want = np.zeros((g.y[0], *g.window.kernel, g.x[0]))
-    for i, j in np.ndindex(*g.window.kernel):
-        seen = wide[:, i : i + g.y[1], j : j + g.y[2]].reshape(-1, g.x[0])
-        want[:, i, j] = dy.reshape(-1, g.y[0]).T.astype(np.float64) @ seen
+    want = gradient_of_filters(x, dy, g)
     weights, biases = kernel.gradients(x, dy)
     # Sums are float32 in both: of products that bfloat16 has exactly.
+    close(weights, want, 2e-5 if drawn.bf16 else LOOSE[False])
+    close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_forward_with_its_max_pool(tmp_path, seed):
+    drawn = draw(seed, "forward", pooled=True)
+    g, rng = drawn.geometry, np.random.default_rng(seed)
+    # Of the channels that are stored the last may be padding only, which the pooled do not have.
+    stored = g.y[0] - seed % 4
+    defines = {"DATA": 0, "ACTIVATION": seed % 2 - 1, "POOL": 1, "POOLED": stored}
+    kernel = Emulated(drawn, tmp_path, **defines)
+    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
+    w = numbers(rng, (g.y[0], *g.window.kernel, g.x[0]), drawn.bf16)
+    bias = numbers(rng, (g.y[0],), False)
+    right = convolved(x, w, g.window)
+    want, _ = pooled(right + bias)
+    if seed % 2:
+        want = np.maximum(want, 0.0)
+    places = np.full((*want.shape[:3], stored), 77, np.uint8)
+    got = kernel.convolve(x, w, bias, places)
+    close(got, want[..., :stored], LOOSE[drawn.bf16])
+    # At the places that are told the sums are the largest, or nearly.
+    best, _ = pooled(right)
+    rows, columns = (2 * size for size in best.shape[1:3])
+    windows = [right[:, i:rows:2, j:columns:2] for i in (0, 1) for j in (0, 1)]
+    close(np.choose(places, [each[..., :stored] for each in windows]), best[..., :stored], 1e-3)
+
+
+def maxima(rng, shape, stored, bf16):
+    """A gradient of maxima, their places and themselves, for so many stored channels."""
+    n, rows, columns, _ = shape
+    small = (n, rows // 2, columns // 2, stored)
+    dp, mask = numbers(rng, small, bf16), numbers(rng, small, bf16)
+    places = rng.integers(0, 4, small).astype(np.uint8)
+    return dp, places, mask
+
+
+def widened(dp, places, mask, channels):
+    """As it is behind a max-pool and a ReLU, with the channels that only pad."""
+    full = spread(dp if mask is None else np.where(mask > 0, dp, np.float32(0.0)), places)
+    return np.pad(full, ((0, 0), (0, 0), (0, 0), (0, channels - full.shape[-1])))
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_the_gradient_of_pictures_through_a_max_pool(tmp_path, seed):
+    drawn = draw(seed, "data", pooled=True)
+    g, rng = drawn.geometry, np.random.default_rng(seed)
+    stored = g.x[0] - seed % 4
+    defines = {"DATA": 1, "ACTIVATION": -1, "FROM_POOL": 1, "POOLED": stored}
+    kernel = Emulated(drawn, tmp_path, **defines)
+    dp, places, mask = maxima(rng, (drawn.n, *g.x[1:], g.x[0]), stored, drawn.bf16)
+    mask = mask if seed % 2 else None
+    w = numbers(rng, (g.x[0], *g.window.kernel, g.y[0]), drawn.bf16)
+    rotated = np.ascontiguousarray(w[:, ::-1, ::-1].transpose(3, 1, 2, 0))
+    want = convolved(widened(dp, places, mask, g.x[0]), rotated, turned(g.window))
+    close(kernel.convolve(dp, w, places=places, mask=mask), want, LOOSE[drawn.bf16])
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_the_gradients_of_filters_through_a_max_pool(tmp_path, seed):
+    drawn = draw(seed, "filter", pooled=True)
+    g, rng = drawn.geometry, np.random.default_rng(seed)
+    stored = g.y[0] - seed % 4
+    kernel = Emulated(drawn, tmp_path, BIAS=1, FROM_POOL=1, POOLED=stored)
+    x = numbers(rng, (drawn.n, *g.x[1:], g.x[0]), drawn.bf16)
+    dp, places, mask = maxima(rng, (drawn.n, *g.y[1:], g.y[0]), stored, drawn.bf16)
+    mask = mask if seed % 2 else None
+    dy = widened(dp, places, mask, g.y[0])
+    want = gradient_of_filters(x, dy, g)
+    weights, biases = kernel.gradients(x, dp, places, mask)
     close(weights, want, 2e-5 if drawn.bf16 else LOOSE[False])
     close(biases, dy.astype(np.float64).sum((0, 1, 2)), 1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,14 +12,14 @@ from dnnstack.backends.collectives import added_in_pairs
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries import nccl
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
-from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.common.errors import BackendUnavailableError, LibraryError
 from dnnstack.graph.ops import AllReduce, Exchange, GatherRows, GatherRowsBackward
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
 from dnnstack.training.preprocessing import Preprocessing
 
-MARK = tuple(range(-4, 124))
+MARK = bytes(range(100, 228))
 
 
 class Others:
@@ -32,33 +33,54 @@ class Others:
 
     def spread(self, array):
         self.spreads += 1
-        array[:] = MARK
+        assert (array.dtype, array.nbytes) == (np.uint8, len(MARK))
+        array[:] = np.frombuffer(MARK, np.uint8)
+
+
+class FakeError(RuntimeError):
+    """As CuPy's NcclError."""
 
 
 class FakeComm:
-    """Remembers what it was asked for."""
+    """Remembers what it was asked for; takes the mark as CuPy 14 does: bytes and nothing else."""
+
+    refused = ""
 
     def __init__(self, size, mark, rank):
-        assert (mark, rank) == (MARK, 1)
-        self.size, self.asked = size, []
+        assert type(mark) is bytes
+        self.size, self.mark, self.rank, self.asked = size, mark, rank, []
         FakeComm.last = self
 
     def __getattr__(self, name):
-        return lambda *arguments: self.asked.append((name, *arguments))
+        def asked(*arguments):
+            if name == FakeComm.refused:
+                raise FakeError("NCCL_ERROR_INVALID_USAGE: invalid usage")
+            self.asked.append((name, *arguments))
+
+        return asked
 
 
-@pytest.fixture(params=[2, 3, 4])
-def ranks(request, fake_cupy):
-    fake_cupy.cuda.nccl = SimpleNamespace(
+@pytest.fixture
+def library(monkeypatch):
+    """The names of ``cupy.cuda.nccl`` in CuPy 14, which ``import cupy`` does not bring."""
+    found = SimpleNamespace(
         available=True,
-        NCCL_UNIQUE_ID_BYTES=128,
         NCCL_FLOAT32=7,
         NCCL_INT8=0,
         NCCL_SUM=0,
+        NcclError=FakeError,
         NcclCommunicator=FakeComm,
+        get_unique_id=lambda: MARK,
         groupStart=lambda: FakeComm.last.asked.append(("start",)),
         groupEnd=lambda: FakeComm.last.asked.append(("end",)),
     )
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", found)
+    monkeypatch.setattr(FakeComm, "refused", "")
+    return found
+
+
+@pytest.fixture(params=[2, 3, 4])
+def ranks(request, fake_cupy, library):
     others = Others(request.param)
     collectives.join(others)
     yield others
@@ -169,8 +191,31 @@ def test_layers_that_ranks_split_are_bound_and_counted(bound, step, ranks):
     executable.close()
 
 
-def test_without_nccl_the_message_says_what_to_install(ranks, fake_cupy):
-    fake_cupy.cuda.nccl = SimpleNamespace(available=False)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_ranks_have_the_mark_of_the_first(ranks, rank):
+    told = []
+
+    def spread(array):
+        told.append(array.tobytes())
+        array[:] = np.frombuffer(MARK, np.uint8)
+
+    ranks.rank, ranks.spread = rank, spread
+    nccl.connection(ranks.size)
+    assert told == [MARK if rank == 0 else bytes(len(MARK))]
+    made = FakeComm.last
+    assert (made.size, made.mark, made.rank) == (ranks.size, MARK, rank)
+
+
+def test_a_call_that_nccl_refuses_is_named(bound, step, ranks, monkeypatch):
+    executable, _ = bound(step(12, ranks.size), "tf32", FURTHEST)
+    monkeypatch.setattr(FakeComm, "refused", "allGather")
+    with pytest.raises(LibraryError, match=r"ncclAllGather\(.*rank=1.*INVALID_USAGE: invalid"):
+        executable.run("update")
+    executable.close()
+
+
+def test_without_nccl_the_message_says_what_to_install(ranks, library):
+    library.available = False
     with pytest.raises(BackendUnavailableError, match=r"install it with pip install .*nccl13"):
         nccl.connection(ranks.size)
 

@@ -16,6 +16,7 @@ import pytest
 from dnnstack.backends.cuda.fused import direct_conv
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
+from dnnstack.backends.cuda.fused.tensor_conv import ALONE
 from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
@@ -151,24 +152,32 @@ def test_direct_convolutions(filters, kernel, dtype, architecture):
 
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_80"])
 @pytest.mark.parametrize("kind", ["forward", "data", "filter"])
+@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_convolutions_on_tensor_cores(seed, kind, architecture):
+def test_convolutions_on_tensor_cores(seed, pooled, kind, architecture):
     """Of any geometry and tiling; those of a common one keep to their registers."""
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
-    drawn = draw(seed, kind)
+    drawn = draw(seed, kind, pooled)
     file = "tensor_filter.cu" if kind == "filter" else "tensor_conv.cu"
     numbers = drawn.geometry.numbers() | drawn.tiling.numbers | {"BFLOAT": int(drawn.bf16)}
     numbers |= {"BIAS": 1, "DATA": int(kind == "data"), "ACTIVATION": seed - 1}
+    channels = drawn.geometry.x[0] if kind == "data" else drawn.geometry.y[0]
+    numbers |= with_max_pool(kind, channels - seed) if pooled else ALONE
     options = [f"-D{name}={value}" for name, value in numbers.items()]
     options += ["-std=c++17", f"--gpu-architecture={architecture}"]
     for library in libraries():
         compile_source(library, kernels.source_of(file), options)
 
 
+def with_max_pool(kind, stored):
+    return ALONE | {"POOL" if kind == "forward" else "FROM_POOL": 1, "POOLED": stored}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 @pytest.mark.parametrize("kind", ["forward", "data", "filter"])
-def test_the_promising_tilings_keep_to_their_registers(kind, dtype):
+def test_the_promising_tilings_keep_to_their_registers(kind, dtype, pooled):
     if not libraries():
         pytest.skip(f"{FOLDER}: no libnvrtc; install the extra [cuda12] or [cuda13]")
     x, y = (24, 12, 12), (56, 8, 8)
@@ -176,8 +185,13 @@ def test_the_promising_tilings_keep_to_their_registers(kind, dtype):
     geometry = Geometry(*ends, Window((5, 5)), kind == "data", dtype)
     file = "tensor_filter.cu" if kind == "filter" else "tensor_conv.cu"
     fixed = geometry.numbers() | {"BIAS": 1, "DATA": int(kind == "data"), "ACTIVATION": -1}
+    fixed |= with_max_pool(kind, 50) if pooled else ALONE
     find = filter_tilings if kind == "filter" else tilings
-    for tiling in find(geometry, 64, 8, H200):
+    found = find(geometry, 64, 40, H200)
+    if pooled and kind == "forward":
+        found = [each for each in found if each.pools]
+    assert len(found) >= 8
+    for tiling in found[:8]:
         numbers = fixed | tiling.numbers | {"BFLOAT": int(dtype == BFLOAT)}
         options = [f"-D{name}={value}" for name, value in numbers.items()]
         options += ["-std=c++17", "--gpu-architecture=sm_90", "--ptxas-options=-v"]

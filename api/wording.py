@@ -1,0 +1,103 @@
+"""Advice of messages in the words of a program, where the command line would name its options."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import wraps
+from re import Match
+from typing import ParamSpec, TypeVar
+
+from .common.errors import DnnstackError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ARGUMENTS = {
+    "--checkpoint": "run",
+    "--combine": "combine",
+    "--config": "config",
+    "--data": "dataset",
+    "--data-dir": "data_dir",
+    "--device": "device",
+    "--ensemble": "runs",
+    "--folds": "folds",
+    "--invert": "invert",
+    "--min-probability": "min_probability",
+    "--raw": "raw",
+    "--resume": "resume",
+    "--run": "run",
+    "--runs-dir": "runs_dir",
+    "--seeds": "seeds",
+    "--split": "split",
+    "--threads": "threads",
+    "--tta": "tta",
+    "--weights": "weights",
+}
+"""The options that functions have as arguments, with the names that they have there."""
+
+_VALUE = (
+    r"(?: (?P<value>[A-Z]+\b|\d+|cpu|cuda|numpy|test|train|validation|[^\s;,)]*[/.][^\s;,)]*))?"
+)
+_FOUND = re.compile(
+    r"dnnstack train --config (?P<trained>[\w./-]*\w)"
+    # Other commands stay what they are.
+    r"|dnnstack [a-z]+(?: --[a-z-]+)+"
+    r"|(?<![^\s(])--set (?P<key>[\w.]+)=(?P<set>[^\s;,):]+)"
+    r"|(?<![^\s(])--init-from (?P<source>[^\s;,)]+)"
+    r"|(?<![^\s(])--plugin (?P<plugin>[^\s;,)]+)"
+    r"|(?<![^\s(])--(?P<flag>plugin|set|offline|no-graph)(?![\w-])"
+    rf"|(?<![^\s(])(?P<option>{'|'.join(sorted(ARGUMENTS, reverse=True))})(?![\w-]){_VALUE}"
+)
+_FLAGS = {
+    "no-graph": "dnnstack train --no-graph",
+    "offline": "offline=True",
+    "plugin": "dnnstack.load_plugin(...)",
+    "set": "overrides",
+}
+
+
+def as_arguments(text: str) -> str:
+    """The text with arguments in place of options: ``resume="runs/a"`` for ``--resume runs/a``."""
+    return _FOUND.sub(_replaced, text)
+
+
+def in_python(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose errors have messages that are ``as_arguments``."""
+
+    @wraps(function)
+    def told(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*given, **named)
+        except DnnstackError as error:
+            error.args = tuple(as_arguments(str(line)) for line in error.args)
+            raise
+
+    return told
+
+
+def _replaced(found: Match[str]) -> str:
+    if found["trained"]:
+        return f"dnnstack.train({json.dumps(found['trained'])})"
+    if found["key"]:
+        return f'overrides={{"{found["key"]}": {_literal(found["set"])}}}'
+    if found["source"]:
+        return f'overrides={{"init_from": {_literal(found["source"])}}}'
+    if found["plugin"]:
+        return f"dnnstack.load_plugin({_literal(found['plugin'])})"
+    if found["flag"]:
+        return _FLAGS[found["flag"]]
+    if found["option"]:
+        value = found["value"]
+        return f"{ARGUMENTS[found['option']]}={_literal(value) if value else '...'}"
+    return found[0]
+
+
+def _literal(value: str) -> str:
+    """A number as it is, a name in capitals as one to be replaced, everything else as a text."""
+    try:
+        json.loads(value)
+    except ValueError:
+        return value if value.isupper() and value.isalpha() else json.dumps(value)
+    return value

@@ -1,0 +1,138 @@
+"""A compression as pictures: ``weights.png`` and ``mask.png``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.files import atomic_write
+from ..common.printable import printable
+from ..common.text import cut
+from . import fonts, style
+from .contact_sheet import write_png
+from .plots import drawn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from PIL.Image import Image as PilImage
+
+WEIGHTS, MASK = "weights.png", "mask.png"
+Arrays = Mapping[str, NDArray[np.float32]]
+# Parameters with a histogram, the largest ones, and values that are drawn as marks.
+_MOST, _MARKS = 6, 256
+_BINS, _WIDEST = 100, 44
+# The longest side of the mask in pixels, and the shortest, to which it is enlarged.
+_LONGEST, _SHORTEST = 1600, 500
+_MARGIN, _TEXT = 16, 15
+
+
+def draw_plots(before: Arrays, after: Arrays, folder: Path) -> list[Path]:
+    """Write both pictures into the folder, the second only if a matrix has zeros.
+
+    ``before``, ``after``: parameters by name. Raises OSError or DatasetError.
+    """
+    written = []
+    shown = _largest(before, after)
+    if shown:
+        written.append(folder / WEIGHTS)
+        chosen = {name: (before[name], after[name]) for name in shown}
+        atomic_write(written[0], drawn(lambda: weights_figure(chosen)))
+    matrices = [name for name in shown if after[name].ndim == 2 and not after[name].all()]
+    if matrices:
+        written.append(folder / MASK)
+        write_png(mask_picture(matrices[0], after[matrices[0]]), written[-1])
+    return written
+
+
+def weights_figure(
+    parameters: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]],
+) -> Figure:
+    """A histogram of each parameter before and after, with the values that its weights share."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    count = len(parameters)
+    figure = Figure(figsize=(9.0, 2.4 * count + 0.5), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    rows = figure.subplots(count, 1, squeeze=False)[:, 0]
+    for axes, (name, (before, after)) in zip(rows, parameters.items(), strict=True):
+        _histogram(axes, before, after)
+        axes.set_title(cut(printable(name), _WIDEST), loc="left", fontsize=10, parse_math=False)
+    rows[0].legend(loc="upper right", frameon=False, fontsize=9)
+    rows[-1].set_xlabel("value")
+    return figure
+
+
+def _histogram(axes: Axes, before: NDArray[np.float32], after: NDArray[np.float32]) -> None:
+    """Zeros are not drawn: they would be the only bar that can be seen."""
+    kept = after[after != 0]
+    widest = float(max(np.abs(before).max(initial=0.0), np.abs(kept).max(initial=0.0))) or 1.0
+    edges: Any = np.linspace(-widest, widest, _BINS + 1)
+    axes.hist(before.ravel(), edges, color=style.named(style.LINE), label="before")
+    blue, share = style.named(style.BLUE), f"{kept.size / max(after.size, 1):.1%} are not 0"
+    axes.hist(kept, edges, color=blue, label="after")
+    axes.annotate(share, (0.01, 0.86), xycoords="axes fraction", color=blue, fontsize=9)
+    values = np.unique(kept)
+    if 0 < len(values) <= _MARKS:
+        below = axes.get_xaxis_transform()
+        red, label = style.named(style.RED), f"{len(values)} shared values"
+        axes.plot(values, np.full(len(values), 0.03), "|", color=red, ms=9, transform=below)
+        axes.annotate(label, (0.01, 0.73), xycoords="axes fraction", color=red, fontsize=9)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.7)
+    axes.set_ylabel("weights")
+
+
+def mask_picture(name: str, values: NDArray[np.float32]) -> PilImage:
+    """A pixel for a weight, dark if it is not 0; of a large matrix the mean over squares.
+
+    values: (outputs, inputs), rows from top to bottom.
+    """
+    from PIL import Image, ImageDraw
+
+    kept = (values != 0).astype(np.float32)
+    block = -(-max(kept.shape) // _LONGEST)
+    shares = _means(kept, block)
+    zoom = max(1, _SHORTEST // max(shares.shape))
+    # The densest square is darkest: of a few weights in a thousand a mean would be nearly white.
+    dark = np.sqrt(shares / max(float(shares.max()), 1e-9))[..., None]
+    colours = np.array(style.PAPER) + dark * (np.array(style.BLUE) - np.array(style.PAPER))
+    pixels = np.rint(colours).astype(np.uint8).repeat(zoom, 0).repeat(zoom, 1)
+    text = fonts.font(_TEXT)
+    outputs, inputs = values.shape
+    title = fonts.drawable((name,), _WIDEST)[0]
+    said = f"{title}: {outputs} outputs, {inputs} inputs, {kept.mean():.1%} are not 0"
+    top = 2 * _MARGIN + _TEXT
+    width = max(pixels.shape[1], round(text.getlength(said))) + 2 * _MARGIN
+    picture = Image.new("RGB", (width, top + pixels.shape[0] + _MARGIN), style.PAPER)
+    picture.paste(Image.fromarray(pixels), (_MARGIN, top))
+    draw = ImageDraw.Draw(picture)
+    draw.text((_MARGIN, _MARGIN - 4), said, style.INK, text)
+    corner = _MARGIN + pixels.shape[1], top + pixels.shape[0]
+    draw.rectangle((_MARGIN - 1, top - 1, *corner), None, style.GREY)
+    return picture
+
+
+def _means(kept: NDArray[np.float32], block: int) -> NDArray[np.float32]:
+    """Means over squares of ``block``; those at the edges are smaller."""
+    if block == 1:
+        return kept
+    for axis in (0, 1):
+        places = np.arange(0, kept.shape[axis], block)
+        counts = np.diff([*places.tolist(), kept.shape[axis]])
+        shape = (-1, 1) if axis == 0 else (1, -1)
+        sums = np.add.reduceat(kept, places, axis)
+        kept = (sums / counts.reshape(shape)).astype(np.float32)
+    return kept
+
+
+def _largest(before: Arrays, after: Arrays) -> list[str]:
+    """Names of the largest matrices and filters, in the order of the arrays."""
+    names = [name for name in after if name in before and after[name].ndim > 1]
+    some = sorted(names, key=lambda name: -after[name].size)[:_MOST]
+    return [name for name in names if name in some]

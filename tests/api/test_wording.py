@@ -1,0 +1,94 @@
+"""Messages in a program name arguments, where those of the commands name options."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import dnnstack
+import pytest
+from dnnstack.wording import as_arguments
+
+from ..support.training_fixtures import TINY
+
+ROOT = Path(__file__).parents[2]
+# What only commands have, and options of other programs.
+_LEFT = {"--ranks", "--async", "--gpus", "--save-input", "--measure", "--no-graph", "--verbose"}
+_LEFT |= {"--force-reinstall", "--output", "--overwrite"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("name a run with --run; or", "name a run with run=...; or"),
+        (
+            "without --resume, or another: --resume PATH; x",
+            "without resume=..., or another: resume=PATH; x",
+        ),
+        (
+            "from one of them: --resume runs/a/b.safetensors",
+            'from one of them: resume="runs/a/b.safetensors"',
+        ),
+        ("fits: --set data.batch_size=12", 'fits: overrides={"data.batch_size": 12}'),
+        ("as in --set run.dir=/tmp/runs", 'as in overrides={"run.dir": "/tmp/runs"}'),
+        ("weights: --init-from runs/x", 'weights: overrides={"init_from": "runs/x"}'),
+        (
+            "dnnstack train --config digits.yaml creates one",
+            'dnnstack.train("digits.yaml") creates one',
+        ),
+        ("use --device cpu", 'use device="cpu"'),
+        ("off (--offline or DNNSTACK_OFFLINE); x", "off (offline=True or DNNSTACK_OFFLINE); x"),
+        ("with --data-dir or DNNSTACK_DATA", "with data_dir=... or DNNSTACK_DATA"),
+        ("name it: --plugin /a/b.py", 'name it: dnnstack.load_plugin("/a/b.py")'),
+        ("shown by dnnstack explain --measure", "shown by dnnstack explain --measure"),
+        ("dnnstack train --ranks 5 --async", "dnnstack train --ranks 5 --async"),
+        ("the file a--run.png", "the file a--run.png"),
+    ],
+)
+def test_options_become_arguments(text: str, wanted: str) -> None:
+    assert as_arguments(text) == wanted
+    assert as_arguments(wanted) == wanted
+
+
+def test_no_message_names_an_option_that_a_program_does_not_have() -> None:
+    """Of all texts outside the commands: reports and completion are those of commands too."""
+    named = 0
+    folders = ("training", "configs", "datasets", "backends", "plugins", "common", "layers")
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for text in _texts(ast.parse(path.read_text("utf-8"))):
+            found = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", as_arguments(text))) - _LEFT
+            assert not found, (path, text)
+            named += as_arguments(text) != text
+    assert named > 20
+
+
+def test_the_functions_say_it_so(run: Path, tmp_path: Path) -> None:
+    config = tmp_path / "tiny.yaml"
+    config.write_text(TINY, encoding="utf-8")
+    for call, wanted in (
+        (lambda: dnnstack.load(runs_dir=tmp_path), r"dnnstack\.train\("),
+        (lambda: dnnstack.load(run / "checkpoints", runs_dir=tmp_path), r"dnnstack\.train\("),
+        (lambda: dnnstack.train(config, resume=True, runs_dir=tmp_path), r"without resume=\.\.\."),
+        (lambda: dnnstack.load_config(config, ["optimizer.lr=x"]), r'overrides=\{"optimizer.lr"'),
+    ):
+        with pytest.raises(dnnstack.DnnstackError, match=wanted) as caught:
+            call()
+        assert "--" not in str(caught.value)
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    """The texts of a module, but for docstrings; what is put into them is a path."""
+    passed = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            passed |= {id(part) for part in node.values}
+            parts = (p.value if isinstance(p, ast.Constant) else "a/b" for p in node.values)
+            yield "".join(map(str, parts))
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in passed
+        ):
+            yield node.value

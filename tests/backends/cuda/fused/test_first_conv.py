@@ -1,0 +1,84 @@
+"""The first convolution of grey pictures: which kernels it gets, and what they compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.fused import REWRITES, first_conv
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph.rewrites import rewritten
+
+from ....support.first_convs import Drawn
+from ....support.tensor_convs import computed
+
+CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("fp32", ["first_conv_pool", "first_conv_pool_backward"]),
+        ("tf32", ["tensor_first_pool", "tensor_first_pool_backward"]),
+        ("bf16", ["tensor_first_pool", "tensor_first_pool_backward"]),
+    ],
+)
+@pytest.mark.parametrize("seed", range(20))
+def test_tensor_cores_take_it_where_operands_may_be_rounded(bound, seed, precision, expected):
+    draft, _ = Drawn(seed).section()
+    graph = rewritten(draft.graph, REWRITES)
+    executable, _ = bound({"one": graph}, precision, CHOICES)
+    found = [call.function for call in executable.calls("one")]
+    executable.close()
+    assert [name for name in found if "first" in name] == expected
+
+
+def test_pictures_too_large_for_shared_memory_go_without(bound, monkeypatch):
+    monkeypatch.setattr(first_conv, "MOST_SHARED", 4 << 10)
+    draft, _ = next(
+        each.section()
+        for each in map(Drawn, range(40))
+        if first_conv._tensor_bytes(each.values) > 4 << 10
+    )
+    executable, _ = bound({"one": draft.graph}, "tf32", CHOICES)
+    assert not [c for c in executable.calls("one") if c.function.startswith("tensor_first")]
+    executable.close()
+
+
+@pytest.mark.parametrize(
+    ("n", "most", "blocks"), [(1024, 396, 342), (64, 396, 64), (397, 396, 199)]
+)
+def test_blocks_have_equally_many_pictures(n, most, blocks):
+    assert first_conv._shared_out(n, most) == blocks
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("seed", range(20))
+def test_they_compute_what_the_reference_does(cuda, seed, precision):
+    drawn = Drawn(seed)
+    draft, found = drawn.section()
+    choices = {**DEFAULT_CHOICES[precision], "layout": "nhwc", "pad": "8"}
+    options = Options(precision, tuning=Tuning("cuda", choices=choices))
+    got, names, notices = computed(cuda, draft, found, options)
+    assert not notices
+    wanted = "first_conv_pool" if precision == "fp32" else "tensor_first_pool"
+    assert {wanted, f"{wanted}_backward"} <= {*names}
+    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
+    again, _, _ = computed(cuda, draft, found, options)
+    for tensor, mine, right, second in zip(found, got, want, again, strict=True):
+        # Operands lose nothing: only sums are rounded, and a result in bfloat16.
+        limit = 2.0**-8 if precision == "bf16" and tensor.role != "gradient" else 2e-5
+        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right), tensor.name
+        np.testing.assert_array_equal(mine, second)

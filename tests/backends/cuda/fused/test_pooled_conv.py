@@ -1,0 +1,251 @@
+"""Convolutions on tensor cores with the max-pool in the same kernel: choices, and results."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.cuda import tuner
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.binding.bind import Together
+from dnnstack.backends.cuda.fused.conv_tilings import tilings
+from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
+from dnnstack.backends.cuda.fused.tilings import Geometry
+from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.backends.tuning import Tuning
+from dnnstack.common.errors import BackendUnavailableError
+from dnnstack.graph.geometry import Window
+from dnnstack.graph.ops import (
+    ActivationBackward,
+    Conv2d,
+    Conv2dBackwardData,
+    Conv2dBackwardFilter,
+    Pool2d,
+    Pool2dBackward,
+)
+
+from ....support.op_draft import Draft
+from ....support.tensor_convs import computed, draw
+
+CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
+KINDS = ("forward", "data", "filter")
+HALVES = Window((2, 2), (2, 2))
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def numbers(tiling):
+    return "p" + "-".join(map(str, tiling.numbers.values()))
+
+
+def chosen(seed):
+    """A convolution that a max-pool may follow in its kernel, and choices of tilings for it; of the
+    gradients, too, where windows cover the picture: in three of four cases."""
+    for turn in count():
+        drawn = draw(f"{seed} {turn}", "forward", pooled=True)
+        g, dice = drawn.geometry, random.Random(seed)
+        forward = {"one//forward": numbers(drawn.tiling)}
+        covered = g.y[1] % 2 == g.y[2] % 2 == 0
+        if covered == (seed % 4 == 0):
+            continue
+        if not covered:
+            return drawn, forward
+        back = tilings(Geometry(g.y, g.x, g.window, True, g.dtype), drawn.n, 40, H200)
+        filters = filter_tilings(g, drawn.n, 40, H200)
+        if back and filters:
+            gradients = {"one//data": back, "one//filter": filters}
+            return drawn, forward | {
+                name: numbers(dice.choice(every)) for name, every in gradients.items()
+            }
+
+
+def section(drawn, relu, bias):
+    """Convolution, ReLU and max-pool, and their gradients, on values that bfloat16 holds."""
+    g, n = drawn.geometry, drawn.n
+    draft = Draft(np.random.default_rng(n), "normal")
+    graph, small = draft.graph, (n, g.y[0], g.y[1] // 2, g.y[2] // 2)
+    kind = "relu" if relu else None
+    x = draft.floats("x", n, *g.x)
+    w = draft.floats("w", g.y[0], g.x[0], *g.window.kernel, role="parameter")
+    b = draft.floats("b", g.y[0], role="parameter") if bias else None
+    y, p = graph.tensor("y", (n, *g.y)), draft.out("p", *small)
+    graph.add(Conv2d(x=x, w=w, y=y, window=g.window, bias=b, activation=kind))
+    graph.add(Pool2d(x=y, y=p, window=HALVES, kind="max"))
+    dp = draft.floats("dp", *small)
+    if relu:
+        masked = graph.tensor("masked", small)
+        graph.add(ActivationBackward(value=p, dy=dp, dx=masked, kind="relu"))
+        dp = masked
+    dy, dx = graph.tensor("dy", (n, *g.y)), draft.out("dx", n, *g.x)
+    dw, db = draft.gradient("w", *w.shape), draft.gradient("b", g.y[0]) if bias else None
+    graph.add(Pool2dBackward(x=y, y=p, dy=dp, dx=dy, window=HALVES, kind="max"))
+    graph.add(Conv2dBackwardFilter(x=x, dy=dy, dw=dw, window=g.window, bias_grad=db))
+    graph.add(Conv2dBackwardData(dy=dy, w=w, dx=dx, window=g.window))
+    for value in draft.values.values():
+        value.view(np.uint32)[...] &= 0xFFFF0000
+    return draft, [p, dx, dw, *([db] if bias else [])]
+
+
+def functions(executable, name="one"):
+    return [call.function for call in executable.calls(name)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_choice_of_them_leaves_no_other_launch(bound, seed):
+    drawn, choices = chosen(seed)
+    draft, _ = section(drawn, seed % 2 > 0, seed % 3 > 0)
+    precision = "bf16" if drawn.bf16 else "tf32"
+    executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
+    found = [call for call in executable.calls("one") if not call.function.startswith("convert")]
+    executable.close()
+    pooled = [call.arguments["POOL"] == "1" for call in found if "POOL" in call.arguments]
+    assert pooled[0]
+    if len(choices) == 1:
+        assert "max_pool" not in [call.function for call in found]
+        return
+    names = [call.function for call in found]
+    assert names == ["tensor_conv", "tensor_filter", "tensor_conv", "sum_slices"]
+    assert [call.arguments.get("FROM_POOL") for call in found] == ["0", "1", "1", None]
+    assert found[0].arguments["with"] == "Pool2d()"
+
+
+def test_one_gradient_alone_may_take_it(bound):
+    """Then the other's is computed apart."""
+    drawn, choices = next(each for each in map(chosen, range(40)) if len(each[1]) == 3)
+    draft, _ = section(drawn, True, True)
+    precision = "bf16" if drawn.bf16 else "tf32"
+    del choices["one//data"]
+    executable, _ = bound({"one": draft.graph}, precision, CHOICES | choices)
+    assert "max_pool_backward_disjoint" in functions(executable)
+    executable.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "choice"),
+    [
+        *((kind, choice) for kind in KINDS for choice in ("p", "p1-2", "px")),
+        # A warp with three columns does not have both of every window.
+        ("forward", "p2-8-8-3-1-2-2-3-1-0-1"),
+    ],
+)
+def test_a_choice_that_cannot_be_had_is_an_error(bound, sections, kind, choice):
+    """One that compiling for the device answers with a search."""
+    with pytest.raises(ValueError, match=r"tuning's tiling .* is unknown|invalid literal"):
+        bound(sections("lenet"), "tf32", CHOICES | {f"train/conv2d_2/{kind}": choice})
+
+
+def test_they_are_offered_where_windows_halve_the_picture(bound, sections):
+    for net, expected in (("lenet", {*KINDS}), ("deep", set())):
+        executable, _ = bound(sections(net), "tf32", CHOICES)
+        every = executable.binders()[0].variants
+        executable.close()
+        found = {
+            kind for kind in KINDS for mark, _ in every[f"train/conv2d_2/{kind}"] if mark == "p"
+        }
+        assert found == expected
+
+
+class Timed:
+    """A candidate of these seconds."""
+
+    plan = 0
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+
+    def plans(self):
+        return 1
+
+    def build(self, index):
+        return True
+
+    def preparations(self):
+        return ()
+
+    def name(self, index):
+        return "one"
+
+    def choice(self, index):
+        return str(index)
+
+    def seconds(self, index, workspace, repeats):
+        return self._seconds
+
+    def verified(self, index, workspace):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("spared", "wanted"),
+    [(3.0, {"a": "p0", "b": "p0"}), (1.0, {"a": "0", "b": "t0"})],
+)
+def test_a_search_counts_the_launch_that_they_spare(fake_cupy, spared, wanted):
+    """Both gradients, or none: 4 + 4 beside 5 + 2 and the max-pool's own kernel."""
+    variants = {"a": {"p": 4.0}, "b": {"t": 2.0, "p": 4.0}}
+    binder = SimpleNamespace(
+        products={},
+        convolutions={"a": Timed(5.0), "b": Timed(6.0)},
+        variants={
+            name: [(mark, lambda t=t: Timed(t)) for mark, t in found.items()]
+            for name, found in variants.items()
+        },
+        tails={},
+        together=[Together(("a", "b"), lambda repeats: spared), Together((), None)],
+    )
+    trial = SimpleNamespace(graphs={}, binders=lambda: [binder], close=lambda: None)
+    fake_cupy.empty = lambda *_: SimpleNamespace(data=SimpleNamespace(ptr=0))
+    assert tuner._plans(lambda choices: trial, {}, Options("tf32"), 1.0) == wanted
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("seed", range(40))
+def test_they_compute_what_the_reference_does(cuda, seed):
+    drawn, choices = chosen(seed)
+    draft, found = section(drawn, seed % 2 > 0, seed % 3 > 0)
+    precision = "bf16" if drawn.bf16 else "tf32"
+    table = {**DEFAULT_CHOICES[precision], "pad": "8", **choices}
+    options = Options(precision, tuning=Tuning("cuda", choices=table))
+    got, names, notices = computed(cuda, draft, found, options)
+    assert not notices
+    assert "max_pool" not in names
+    want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
+    again, _, _ = computed(cuda, draft, found, options)
+    for tensor, mine, right, second in zip(found, got, want, again, strict=True):
+        # Operands lose nothing: only sums are rounded, and a result in bfloat16, as cuDNN leaves
+        # gradients too.
+        rounded = drawn.bf16 and (tensor.role != "gradient" or len(choices) == 1)
+        limit = 2.0**-8 if rounded else 2e-5
+        assert np.linalg.norm(mine - right) <= limit * np.linalg.norm(right), tensor.name
+        np.testing.assert_array_equal(mine, second)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_every_way_that_a_search_times_is_right(cuda, precision):
+    """On operands whose result is known, as a search finds out before it takes one."""
+    drawn, _ = next(each for each in map(chosen, range(40)) if len(each[1]) == 3)
+    draft, _ = section(drawn, True, True)
+    choices = {**DEFAULT_CHOICES[precision], "pad": "8"}
+    options = Options(precision, tuning=Tuning("cuda", choices=choices))
+    executable = cuda.compile({"one": draft.graph}, options)
+    binder = executable.binders()[0]
+    made = [make() for found in binder.variants.values() for mark, make in found if mark == "p"]
+    assert len(made) == 3
+    for candidates in made:
+        for index in range(candidates.plans()):
+            assert candidates.build(index)
+            assert 0.0 < candidates.seconds(index, 0, 1) < float("inf")
+            assert candidates.verified(index, 0)
+    assert all(0.0 < each.spared(5) < 1.0 for each in binder.together)
+    executable.close()

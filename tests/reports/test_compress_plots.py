@@ -1,0 +1,45 @@
+"""The pictures of a compression: which weights are left, and what values they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from dnnstack.reports import style
+from dnnstack.reports.compress_plots import draw_plots, mask_picture, weights_figure
+
+
+def test_a_pixel_is_a_weight_or_the_mean_over_a_square() -> None:
+    values = np.zeros((500, 600), np.float32)
+    values[7, 11] = -0.5
+    picture = mask_picture("a", values)
+    dark = np.argwhere((np.asarray(picture) == style.BLUE).all(-1))
+    assert len(dark) == 1
+    grey = (np.asarray(picture) == style.GREY).all(-1)
+    top, left = int(grey.sum(1).argmax()), int(grey.sum(0).argmax())
+    assert (dark[0] - (top + 1, left + 1)).tolist() == [7, 11]
+    # Too large for a pixel each: the square of the first two is not the darkest.
+    values = np.zeros((3, 2001), np.float32)
+    values[0, 0] = values[2, 2000] = 1
+    pixels = np.asarray(mask_picture("b", values))
+    assert pixels.shape[1] < 1200
+    row = pixels[(pixels == style.BLUE).all(-1).any(1)]
+    assert len(row) == 1
+    assert (row[0] == style.BLUE).all(-1).sum() == 1
+
+
+def test_the_histogram_marks_every_shared_value() -> None:
+    before = np.random.default_rng(5).normal(size=(20, 30)).astype(np.float32)
+    after = np.where(np.abs(before) > 1, np.sign(before) * np.float32(1.5), np.float32(0))
+    (axes,) = weights_figure({"a_$1": (before, after)}).axes
+    (marks,) = axes.lines
+    assert np.asarray(marks.get_xdata()).tolist() == [-1.5, 1.5]
+    kept = f"{(after != 0).mean():.1%} are not 0"
+    assert [text.get_text() for text in axes.texts] == [kept, "2 shared values"]
+    assert axes.get_title("left") == "a_$1"
+
+
+def test_what_has_no_zeros_has_no_mask(tmp_path: Path) -> None:
+    values = {"a": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
+    assert [path.name for path in draw_plots(values, values, tmp_path)] == ["weights.png"]
+    assert draw_plots({}, values, tmp_path) == []

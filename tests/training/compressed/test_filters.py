@@ -1,0 +1,115 @@
+"""Filters that are left out: what remains computes what the whole network does without them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from dnnstack.backends.base import Options
+from dnnstack.backends.reference.backend import ReferenceBackend
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs import RunConfig, parse_config
+from dnnstack.datasets import DatasetInfo
+from dnnstack.training.assemble import build_network
+from dnnstack.training.compressed.filters import smaller_arrays, smaller_config
+from dnnstack.training.network import Network
+from numpy.typing import NDArray
+
+INFO = DatasetInfo("strokes", (1, 9, 8), tuple("abcd"), None, None)
+CONV: dict[str, Any] = {"filters": 6, "kernel_size": 3, "padding": 1}
+LAYERS: list[Any] = [
+    {"conv2d": CONV},
+    "batch_norm",
+    "relu",
+    {"conv2d": {"filters": 5, "kernel_size": 3}},
+    "prelu",
+    "max_pool2d",
+    "flatten",
+    {"dense": {"units": 7}},
+    "tanh",
+    {"dense": {"units": 4}},
+    "softmax",
+]
+SHARES = {"conv2d_*": 0.5, "dense_1": 0.3}
+
+
+def config_of(layers: list[Any]) -> RunConfig:
+    table = {"data": {"dataset": "strokes"}, "layers": layers}
+    table |= {"optimizer": {"type": "sgd", "lr": 0.1}, "train": {"epochs": 1}}
+    return parse_config(json.dumps(table), "net.yaml")
+
+
+def scores(network: Network, arrays: dict[str, NDArray[np.float32]]) -> NDArray[Any]:
+    graph = network.infer_graph(3)
+    executable = ReferenceBackend(1).compile({"infer": graph}, Options())
+    for tensor in network.learned():
+        executable.write(tensor, arrays[tensor.name])
+    x = np.random.default_rng(3).normal(size=(3, 1, 9, 8)).astype(np.float32)
+    executable.write(graph["x"], x)
+    executable.run("infer")
+    return executable.read(graph["scores"])
+
+
+def test_it_computes_what_the_whole_does_without_them() -> None:
+    config = config_of(LAYERS)
+    whole = build_network(config, INFO)
+    rng = np.random.default_rng(7)
+    arrays = {
+        tensor.name: np.abs(rng.normal(size=tensor.shape, scale=0.1)).astype(np.float32) + 0.01
+        for tensor in whole.learned()
+    }
+    small = smaller_arrays(whole, SHARES, arrays)
+    network = build_network(smaller_config(config, whole, SHARES), INFO)
+    assert {t.name: t.shape for t in network.learned()} == {n: a.shape for n, a in small.items()}
+    assert small["conv2d_1.weight"].shape == (3, 1, 3, 3)
+    assert small["conv2d_2.weight"].shape[:2] == (2, 3)
+    assert small["dense_1.weight"].shape == (2, 2 * 9)
+    # Upon a filter that is left out, the weights are 0 in the whole network.
+    follower = {"conv2d_1": "conv2d_2", "conv2d_2": "dense_1", "dense_1": "dense_2"}
+    whole_sums = {
+        n: arrays[f"{n}.weight"].reshape(len(arrays[f"{n}.bias"]), -1).sum(1) for n in follower
+    }
+    for name, sums in whole_sums.items():
+        gone = np.argsort(-sums, kind="stable")[len(small[f"{name}.bias"]) :]
+        weight = arrays[f"{follower[name]}.weight"]
+        weight.reshape(len(weight), len(sums), -1)[:, gone] = 0
+    found = scores(network, small)
+    assert np.ptp(found, 0).min() > 1e-3
+    np.testing.assert_allclose(found, scores(whole, arrays), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shares", "said"),
+    [
+        (
+            [
+                {"conv2d": CONV},
+                {"residual": {"body": ["relu"]}},
+                "flatten",
+                {"dense": {"units": 4}},
+            ],
+            {"conv2d_1": 0.5},
+            r"'residual_1' \(residual\) follows 'conv2d_1' and cannot have fewer channels",
+        ),
+        (
+            [
+                {"conv2d": CONV},
+                {"conv2d": {**CONV, "groups": 2}},
+                "flatten",
+                {"dense": {"units": 4}},
+            ],
+            {"conv2d_1": 0.5},
+            "'conv2d_2' .conv2d. follows 'conv2d_1'",
+        ),
+        (LAYERS, {"dense_2": 0.5}, "'dense_2' is the last layer with weights"),
+        (LAYERS, {"max_pool2d_1": 0.5}, "no layer matches 'max_pool2d_1'"),
+    ],
+)
+def test_what_cannot_be_left_out_is_told(
+    layers: list[Any], shares: dict[str, float], said: str
+) -> None:
+    config = config_of(layers)
+    with pytest.raises(ConfigError, match=said):
+        smaller_config(config, build_network(config, INFO), shares)

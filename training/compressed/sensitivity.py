@@ -1,0 +1,153 @@
+"""How well a network does with one parameter pruned or sharing values, and nothing trained since.
+
+Source: Han et al. 2015, "Learning both weights and connections for efficient neural networks",
+figure 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...backends.base import Backend
+from ...common.errors import DatasetError
+from ...datasets import ImageSet, evaluation_order
+from ...graph.graph import Tensor
+from ...optimizers.pruning import magnitude_mask
+from ...optimizers.sharing import cluster, shared_values
+from ..metrics import Metrics
+from ..records.trained import Trained
+
+SHARES = (0.8, 0.6, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+BITS = (8, 7, 6, 5, 4, 3, 2, 1)
+Weights = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Point:
+    """``at``: the share of its weights that a parameter keeps, or the bits of one."""
+
+    at: float
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The points of a parameter of ``size`` weights, from much to little."""
+
+    size: int
+    kept: tuple[Point, ...]
+    bits: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """``accuracy``, ``loss``: of the network as it is, on ``count`` validation samples."""
+
+    checkpoint: Path
+    count: int
+    accuracy: float
+    loss: float
+    parameters: dict[str, Curves]
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that scripts rely on."""
+        return {
+            "checkpoint": str(self.checkpoint),
+            "split": "validation",
+            "count": self.count,
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+            "parameters": {
+                name: {
+                    "size": curves.size,
+                    "kept": [_point(point, "share") for point in curves.kept],
+                    "bits": [_point(point, "bits") for point in curves.bits],
+                }
+                for name, curves in self.parameters.items()
+            },
+        }
+
+
+def evaluations(trained: Trained) -> int:
+    """How many evaluations ``measure`` takes."""
+    return 1 + len(_kernels(trained)) * (len(SHARES) + len(BITS))
+
+
+def measure(
+    trained: Trained,
+    backend: Backend,
+    images: ImageSet,
+    index: NDArray[np.int32],
+    progress: Callable[[int], object] = lambda count: None,
+) -> Sensitivity:
+    """Prune each matrix and each set of filters to every share, and cut it to every number of bits.
+
+    ``index``: the validation samples. ``progress`` is called after each evaluation. Raises
+    DatasetError without validation samples.
+    """
+    if not len(index):
+        raise DatasetError(
+            f"{trained.path}: was trained without validation samples (data.validation: 0), on "
+            "which sensitivity is measured"
+        )
+    batch_size = min(trained.config.data.evaluation_batch_size, len(index))
+    order = evaluation_order(index, batch_size).reshape(-1, batch_size)
+    scaling = trained.checkpoint.provenance.preprocessing
+    graph = trained.network.evaluate_graph(
+        batch_size, images.name, len(images), len(order), scaling
+    )
+    with closing(trained.compile(backend, graph)) as executable:
+        executable.write(graph["images"], images.images)
+        executable.write(graph["labels"], images.labels)
+        executable.write(graph["order"], order.reshape(-1))
+
+        def result() -> Metrics:
+            """Of the network with the weights that are written."""
+            executable.write(graph["step"], np.zeros(1, np.int64))
+            executable.write(graph["sums"], np.zeros(3))
+            executable.run(graph.name, len(order))
+            progress(1)
+            return Metrics.from_sums(executable.read(graph["sums"]))
+
+        learned = trained.checkpoint.learned()
+        whole = result()
+        found = {}
+        for tensor in _kernels(trained):
+            values = learned[tensor.name]
+            points = {}
+            for kind, changed in (("kept", _pruned(values)), ("bits", _shared(values))):
+                rows = []
+                for at, weights in changed:
+                    executable.write(tensor, weights)
+                    now = result()
+                    rows.append(Point(at, now.accuracy, now.loss))
+                points[kind] = tuple(rows)
+            executable.write(tensor, values)
+            found[tensor.name] = Curves(values.size, points["kept"], points["bits"])
+    return Sensitivity(trained.path, whole.count, whole.accuracy, whole.loss, found)
+
+
+def _kernels(trained: Trained) -> list[Tensor]:
+    return [each.tensor for each in trained.network.parameters() if each.kind == "kernel"]
+
+
+def _pruned(values: Weights) -> Iterator[tuple[float, Weights]]:
+    for share in SHARES:
+        yield share, values * magnitude_mask(values, share) + 0
+
+
+def _shared(values: Weights) -> Iterator[tuple[int, Weights]]:
+    for bits in BITS:
+        yield bits, shared_values(*cluster(values, 1 << bits))
+
+
+def _point(point: Point, key: str) -> dict[str, float]:
+    return {key: point.at, "accuracy": point.accuracy, "loss": point.loss}
