@@ -49,7 +49,6 @@ OWN_LINES = {
     "reports/sensitivity_report.py": "JSON",
     "training/compressed/pipeline.py": "JSON",
     "training/groups/group.py": "JSON",
-    "training/groups/journal.py": "JSON",
     "training/records/checkpoint.py": "JSON",
     "training/records/run_log.py": "JSON and CSV of numbers",
     "training/ranks/watchdog.py": "a line that is made printable",
