@@ -25,8 +25,8 @@ _UNREADABLE, _NOT_SURE = 1, 3
     epilog=options.examples(
         "dnnstack predict 5.png",
         "dnnstack predict --run lenet scans/ '2024-*/**/*.jpg'",
-        "dnnstack predict --ensemble lenet,lenet-2 5.png",
         "dnnstack predict --short scans/",
+        "dnnstack predict --ensemble lenet,lenet-2 5.png",
         "dnnstack predict --json photo.jpg --save-input seen",
         "find . -name '*.png' | dnnstack predict --csv - > answers.csv",
     ),

@@ -18,7 +18,7 @@ from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_til
 from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries import kernels
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
-from dnnstack.backends.cuda.libraries.runtime import H200
+from dnnstack.backends.cuda.libraries.runtime import H200, cupy
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 
@@ -243,6 +243,8 @@ def computed(
         if backend.name == "cuda":
             for tensor in found:
                 executable._buffer(tensor).array.view("uint8")[...] = 0x7F
+            # The filling is on another stream than the run.
+            cupy().cuda.Device().synchronize()
         executable.run("one")
     values = [executable.read(tensor) for tensor in found]
     functions = [call.function for call in executable.calls("one")]

@@ -191,16 +191,19 @@ def _backward(b: Binder, op: Fused) -> None:
     pooled_gradient = (mask if mask is not None else part(op, Pool2dBackward)).dy
     x = b.want(conv.x, plain(conv.x.shape, layout.dtype))
     dy, y = b.want(pooled_gradient, layout), b.home(pool.y)
-    tensor = _on_tensor_cores(b, conv, pool, layout.columns)
+    # What a block does once its pictures are through takes longer than the products of one picture.
+    several = conv.x.shape[0] > BACKWARD_PARTS
+    tensor = _on_tensor_cores(b, conv, pool, layout.columns) if several else None
     values = tensor or _numbers(conv, pool, layout.columns)
     n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
     blocks = min(n, BACKWARD_PARTS) if tensor is None else _shared_out(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
     sums = b.scratch(slices * stride, "float32")
-    groups = ceil_div((count + 1) // 2, values["WARPS"])
+    # On tensor cores the warps of a block share all filters out.
+    groups = ceil_div((count + 1) // 2, values["WARPS"]) if tensor is None else 1
     kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)
     if tensor is not None:
-        kernel, grid = (TENSOR_FILE, TENSOR_BACKWARD, y.dtype), (blocks, values["SPLIT"])
+        kernel = (TENSOR_FILE, TENSOR_BACKWARD, y.dtype)
     arguments, block = (x, dy, index, y, sums, n), (32 * values["WARPS"],)
     b.kernel(op, kernel, grid, arguments, block=block, defines=defines(values))
     b.slices(op, sums, 0, slices, stride, filters.dw, count * taps)

@@ -263,8 +263,8 @@ class TensorConv(_TensorCores[Tiling]):
     def _arguments(self, ends: Pointers) -> tuple[Any, ...]:
         op = self._op
         if not isinstance(op, Conv2d):
-            given = (*self._gradient(ends), ends["w"], None, ends["x"], None)
-            return *given, i32(self._n), f32(0.0)
+            through = (*self._gradient(ends), ends["w"], None, ends["x"], None)
+            return *through, i32(self._n), f32(0.0)
         own = ends is self._ends
         y, places = ends["y"], None
         if own and self._behind is not None:
