@@ -15,8 +15,10 @@ from .training.groups.comparison import Comparison
 from .training.groups.ensemble import check_members
 from .training.groups.members import check_parts, find_network
 from .training.records.trained import Trained
+from .wording import in_python
 
 
+@in_python
 def compare(
     first: str | os.PathLike[str],
     second: str | os.PathLike[str],

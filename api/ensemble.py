@@ -26,6 +26,7 @@ from .training.groups.ensemble import (
 )
 from .training.groups.members import check_parts, find_members
 from .training.records.trained import Trained
+from .wording import in_python
 
 
 class Ensemble(Classifier):
@@ -57,6 +58,7 @@ class Ensemble(Classifier):
         """The weight of each network; they sum to 1."""
         return self._mixture.weights
 
+    @in_python
     def fit_weights(
         self,
         data_dir: Path | None = None,
@@ -116,6 +118,7 @@ class Ensemble(Classifier):
         )
 
 
+@in_python
 def load_ensemble(
     runs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
     *,

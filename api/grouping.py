@@ -26,8 +26,10 @@ from .training.groups.planned import Planned, check_planned, settings_of, train_
 from .training.groups.statistics import GroupReport, report_group
 from .training.listener import Summary
 from .training.records.resume import Resume
+from .wording import as_arguments, in_python
 
 
+@in_python
 def train_group(
     config: Config,
     *,
@@ -68,7 +70,11 @@ def train_group(
     changes = [*assignments(overrides), *assignments(given)]
     base = read_config(config, changes)
     check_planned(wanted, base.config)
-    say = print_text if verbose else LOG.info
+    told = print_text if verbose else LOG.info
+
+    def say(text: str) -> None:
+        told(as_arguments(text))
+
     backend = open_device(base, resume is not False, True, say)
     if resume is False:
         path = wanted.begin(base.config)

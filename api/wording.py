@@ -16,19 +16,24 @@ T = TypeVar("T")
 
 ARGUMENTS = {
     "--checkpoint": "run",
+    "--combine": "combine",
     "--config": "config",
     "--data": "dataset",
     "--data-dir": "data_dir",
     "--device": "device",
+    "--ensemble": "runs",
+    "--folds": "folds",
     "--invert": "invert",
     "--min-probability": "min_probability",
     "--raw": "raw",
     "--resume": "resume",
     "--run": "run",
     "--runs-dir": "runs_dir",
+    "--seeds": "seeds",
     "--split": "split",
     "--threads": "threads",
     "--tta": "tta",
+    "--weights": "weights",
 }
 """The options that functions have as arguments, with the names that they have there."""
 

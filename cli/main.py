@@ -30,6 +30,7 @@ from .new import new
 from .predict import predict
 from .runs import runs
 from .summary import summary
+from .sweep import sweep
 from .train import train
 from .weights import weights
 
@@ -68,21 +69,8 @@ def dnnstack() -> None:
 
 
 for command in (
-    *(
-        train,
-        evaluate,
-        compare,
-        predict,
-        compress,
-        new,
-        runs,
-        weights,
-        data,
-        summary,
-        explain,
-        config,
-    ),
-    doctor,
+    *(train, sweep, evaluate, compare, predict, compress, new, runs, weights, data, summary),
+    *(explain, config, doctor),
 ):
     command.params.extend(options.loudness())
     dnnstack.add_command(command)

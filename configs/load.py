@@ -73,15 +73,27 @@ def load_config(
     Relative folders of data count from the file, those in overrides from the working directory.
     plugins: which code it may use. Raises ConfigError with every problem, each with its place.
     """
+    return load_beside(reference, "", overrides, plugins)[0]
+
+
+def load_beside(
+    reference: str | Path, key: str, overrides: Sequence[str] = (), plugins: Plugins = NONE
+) -> tuple[LoadedConfig, Node | None]:
+    """The config, and what stands in the file at ``key``, which is no part of a config."""
     found = find_config(reference)
     _LOG.info("config: %s", found.path)
     text = read_text(found)
     name, folder = safe_name(found.path.stem), found.path.parent
-    config, root = _parse(text, found.label, name, overrides, folder, plugins)
+    problems: list[Problem] = []
+    document = compose(text, found.label, problems)
+    if document is None:
+        raise_problems(found.label, problems)
+    beside = document.value.pop(key, None) if isinstance(document.value, dict) else None
+    config, root = _read(document, problems, found.label, name, overrides, folder, plugins)
     # One of the package, or one that comes from a pipe, has no folder of the user's.
     own = None if found.packaged or not os.path.isfile(found.path) else folder.absolute()
     config = with_folders(config, root, own)
-    return LoadedConfig(config, found.path, found.packaged, text, root)
+    return LoadedConfig(config, found.path, found.packaged, text, root), beside
 
 
 def load_mapping(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> LoadedConfig:
@@ -98,22 +110,11 @@ def load_mapping(table: Mapping[str, Any], overrides: Sequence[str] = ()) -> Loa
 
 def parse_config(text: str, name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """The config in ``text``; ``name`` stands for the file in messages and for a missing name."""
-    return _parse(text, name, safe_name(Path(name).stem), overrides)[0]
-
-
-def _parse(
-    text: str,
-    label: str,
-    name: str,
-    overrides: Sequence[str],
-    folder: Path | None = None,
-    plugins: Plugins = NONE,
-) -> tuple[RunConfig, Node]:
     problems: list[Problem] = []
-    root = compose(text, label, problems)
+    root = compose(text, name, problems)
     if root is None:
-        raise_problems(label, problems)
-    return _read(root, problems, label, name, overrides, folder, plugins)
+        raise_problems(name, problems)
+    return _read(root, problems, name, safe_name(Path(name).stem), overrides)[0]
 
 
 def _read(

@@ -28,6 +28,7 @@ WHY = {
     "mpich": "several processes (the extra `[mpi]`): MPI and its launcher",
     "mypy": "checks the types",
     "numpy": "arrays, and the reference of every operation",
+    "optuna": "searches (the extra `[sweep]`): draws the values of trials",
     "onednn-cpu-gomp": "oneDNN, the library that computes on a CPU (x86-64)",
     "pillow": "reads and writes pictures",
     "pydantic": "checks configs, and the JSON of files",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from time import perf_counter
 
-from ..training.listener import Listener, Progress, Started
+from ..training.listener import Listener, Passing, Started
 from ..training.metrics import Metrics
-from ..training.weights.start import Start
 from .plots import draw_curves
 
 SHARE = 0.02
@@ -16,7 +15,7 @@ _FIRST = 1.0
 """Seconds that the first drawing is expected to take, with the import of matplotlib."""
 
 
-class LiveCurves(Listener):
+class LiveCurves(Passing):
     """Passes everything on to a listener, and draws ``curves.png`` after validations.
 
     A drawing has to wait until the last one has taken no more than SHARE of the time since. What
@@ -24,31 +23,13 @@ class LiveCurves(Listener):
     """
 
     def __init__(self, heard: Listener) -> None:
-        self._heard = heard
+        super().__init__(heard)
         self._run: Path | None = None
         self._cost, self._since = _FIRST, perf_counter()
-
-    def notice(self, text: str) -> None:
-        self._heard.notice(text)
-
-    def prepared(self) -> None:
-        self._heard.prepared()
-
-    def initialized(self, start: Start) -> None:
-        self._heard.initialized(start)
 
     def started(self, started: Started) -> None:
         self._run, self._since = started.run, perf_counter()
         self._heard.started(started)
-
-    def progressed(self, progress: Progress) -> None:
-        self._heard.progressed(progress)
-
-    def logged(self, progress: Progress) -> None:
-        self._heard.logged(progress)
-
-    def validating(self, step: int) -> None:
-        self._heard.validating(step)
 
     def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
         self._heard.validated(step, metrics, best, seconds)
@@ -61,6 +42,3 @@ class LiveCurves(Listener):
             self._run = None
         self._since = perf_counter()
         self._cost = self._since - began
-
-    def saving(self, step: int, path: Path) -> None:
-        self._heard.saving(step, path)

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/py.typed"))
-LAZY = {"PIL", "cudnn", "cupy", "matplotlib", "mpi4py", "pydantic"}
+LAZY = {"PIL", "cudnn", "cupy", "matplotlib", "mpi4py", "optuna", "pydantic"}
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS

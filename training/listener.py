@@ -104,3 +104,37 @@ class Listener:
 
     def saving(self, step: int, path: Path) -> None:
         """A checkpoint is being written in the background."""
+
+
+class Passing(Listener):
+    """Passes everything on to another listener; derived classes add to it."""
+
+    def __init__(self, heard: Listener) -> None:
+        self._heard = heard
+
+    def notice(self, text: str) -> None:
+        self._heard.notice(text)
+
+    def prepared(self) -> None:
+        self._heard.prepared()
+
+    def initialized(self, start: Start) -> None:
+        self._heard.initialized(start)
+
+    def started(self, started: Started) -> None:
+        self._heard.started(started)
+
+    def progressed(self, progress: Progress) -> None:
+        self._heard.progressed(progress)
+
+    def logged(self, progress: Progress) -> None:
+        self._heard.logged(progress)
+
+    def validating(self, step: int) -> None:
+        self._heard.validating(step)
+
+    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
+        self._heard.validated(step, metrics, best, seconds)
+
+    def saving(self, step: int, path: Path) -> None:
+        self._heard.saving(step, path)

@@ -89,7 +89,7 @@ def test_a_short_training_draws_nothing_before_its_end(drawing: _Drawing) -> Non
 def test_everything_is_passed_on() -> None:
     """Every method that a listener has, and with what it was called."""
     names = [name for name in vars(Listener) if not name.startswith("_")]
-    assert set(names) <= set(vars(LiveCurves))
+    assert not [name for name in names if getattr(LiveCurves, name) is getattr(Listener, name)]
     calls: list[tuple[str, tuple[Any, ...]]] = []
 
     class Recorder(Listener):
@@ -143,4 +143,4 @@ def test_a_training_draws_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.M
 def test_every_report_is_passed_on() -> None:
     names = [name for name, each in vars(Listener).items() if callable(each)]
     assert len(names) > 6
-    assert not [name for name in names if name not in vars(LiveCurves)]
+    assert not [name for name in names if getattr(LiveCurves, name) is getattr(Listener, name)]

@@ -32,15 +32,19 @@ class Outcome:
     best_accuracy: float | None = None
     goal: bool | None = None
     seconds: float = 0.0
+    epochs: float = 0.0
+    validations: tuple[tuple[int, float, float], ...] = ()
+    """Step, accuracy and loss of each."""
 
     def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return {key: value for key, value in vars(self).items() if key != "validations"}
 
 
 @dataclass(frozen=True)
 class _Line:
     event: Name
     step: Count
+    epoch: Finite | None = None
     seconds: Finite | None = None
     training_seconds: Finite | None = None
     best: bool = False
@@ -65,17 +69,21 @@ def outcome(run: Path) -> Outcome:
         raise CheckpointError(f"{run / LOG}: cannot be read: {error.strerror}") from None
     last = best = _Line("", 0)
     ended: _Line | None = None
-    step, seconds, spent = 0, 0.0, 0.0
+    step, epochs, seconds, spent = 0, 0.0, 0.0, 0.0
+    validations: dict[int, tuple[int, float, float]] = {}
     for text in content.splitlines():
         with suppress(ValueError):
             line = from_json(text, _Line)
             step = line.step
+            epochs = epochs if line.epoch is None else line.epoch
             if line.event in ("start", "resume"):
                 seconds, spent, ended = seconds + spent, 0.0, None
             elif line.event == "train":
                 spent = spent if line.seconds is None else line.seconds
             elif line.event == "validation":
                 last, best = line, line if line.best else best
+                if line.accuracy is not None and line.loss is not None:
+                    validations[step] = (step, line.accuracy, line.loss)
             elif line.event == "end":
                 ended = line
                 spent = spent if line.training_seconds is None else line.training_seconds
@@ -89,4 +97,6 @@ def outcome(run: Path) -> Outcome:
         best_accuracy=best.accuracy,
         goal=None if ended is None else ended.goal,
         seconds=seconds + spent,
+        epochs=epochs,
+        validations=tuple(validations.values()),
     )

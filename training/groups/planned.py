@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...common.errors import CheckpointError, ConfigError, NonFiniteError
 from ...configs import RunConfig, differences, effective_yaml, parse_config
+from ...configs.search import assignment
 from ..listener import Summary
 from ..records.resume import Resume, open_resume
 from ..records.runs import is_run
@@ -71,7 +72,7 @@ class Planned:
         members = self.members(config)
         if group.kind != self.kind:
             raise CheckpointError(f"{path}: is a group of {group.kind}, not of {self.kind}")
-        if changed := _changed(group, config, path):
+        if changed := changed_keys(group, config, path):
             raise CheckpointError(
                 f"{path} was begun with another config (then -> now):",
                 *(f"  {line}" for line in changed),
@@ -90,7 +91,8 @@ class Planned:
         return path
 
 
-def _changed(group: Group, config: RunConfig, path: Path) -> list[str]:
+def changed_keys(group: Group, config: RunConfig, path: Path) -> list[str]:
+    """The keys that are others than those that a group was begun with, without harmless ones."""
     if group.config == effective_yaml(config):
         return []
     lines = differences(parse_config(group.config, f"{path} (its config)"), config)
@@ -136,11 +138,4 @@ def check_planned(planned: Planned, config: RunConfig) -> None:
 
 def settings_of(path: Path, member: Member) -> Sequence[str]:
     """The settings of a run of the group in this folder, after those of the user."""
-    return (*member.settings, f"name={member.name}", f"run.dir={_quoted(path)}")
-
-
-def _quoted(path: Path) -> str:
-    """As a text of YAML, whatever signs it has."""
-    import json
-
-    return json.dumps(str(path))
+    return (*member.settings, f"name={member.name}", assignment("run.dir", str(path)))

@@ -1,0 +1,375 @@
+"""Reads the file of ``dnnstack sweep``: a config with a block ``search``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..common.errors import ConfigError
+from ..common.options import is_number, is_whole
+from .document import Node, Place, Problem
+from .load import LoadedConfig, load_beside
+from .plugins import NONE, Plugins
+from .suggest import did_you_mean
+from .validate import raise_problems
+
+BLOCK = "search"
+OBJECTIVES = ("accuracy", "loss", "seconds")
+SAMPLERS = ("tpe", "random", "grid")
+_KEYS = (*("keys", "objective", "sampler", "seed", "trials", "seconds", "epochs", "prune"),)
+_PRUNE = ("after_trials", "after_validations")
+_RANGE = ("low", "high", "log", "step", "when")
+_LIST = ("values", "when")
+# What the sweep sets itself, or what is no setting of a trial.
+_OWN = ("name", "run.dir", "plugins")
+_MOST_STEPS = 10_000
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A key and what it may be: the numbers from ``low`` to ``high``, or ``values``.
+
+    ``whole``: whole numbers only; ``step``: 0 for any number between. ``when``: other keys with the
+    values that they must have for this key to be set.
+    """
+
+    key: str
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    step: float = 0.0
+    whole: bool = False
+    values: tuple[Any, ...] = ()
+    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def grid(self) -> list[Any]:
+        """Every value, of a range with a step."""
+        if self.values:
+            return list(self.values)
+        count = int((self.high - self.low) / self.step + 1e-9) + 1
+        found = [self.low + self.step * place for place in range(count)]
+        return [round(value) for value in found] if self.whole else found
+
+    def ends(self) -> list[Any]:
+        """Values that must fit the config: all of a list, both ends of a range."""
+        if self.values:
+            return list(self.values)
+        found = [self.low, self.high]
+        return [round(value) for value in found] if self.whole else found
+
+    def holds(self, chosen: Mapping[str, Any]) -> bool:
+        """Whether the key is set, given the values of those before it."""
+        return all(
+            key in chosen and any(_same(chosen[key], value) for value in values)
+            for key, values in self.when.items()
+        )
+
+
+@dataclass(frozen=True)
+class Search:
+    """What to search for, where, and how long; a budget of None has no limit.
+
+    ``prune``: trials and validations before which none is ended early; None: never.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    objective: tuple[str, ...] = ("accuracy",)
+    sampler: str = "tpe"
+    seed: int = 1
+    trials: int | None = None
+    seconds: float | None = None
+    epochs: float | None = None
+    prune: tuple[int, int] | None = None
+
+    def grid(self) -> list[dict[str, Any]]:
+        """The combinations of a grid, the last key changing fastest."""
+        names = [each.key for each in self.dimensions]
+        return [
+            dict(zip(names, values, strict=True))
+            for values in product(*(each.grid() for each in self.dimensions))
+        ]
+
+
+def assignment(key: str, value: Any) -> str:
+    """``key=value``, as ``--set`` takes it."""
+    return f"{key}={json.dumps(value)}"
+
+
+def load_search(
+    reference: str | Path,
+    overrides: Sequence[str] = (),
+    plugins: Callable[[], Plugins] = lambda: NONE,
+) -> tuple[LoadedConfig, Search]:
+    """The config and its search.
+
+    Raises ConfigError with every problem of the block, each with its place: unknown keys, empty
+    ranges, and values that the config does not take.
+    """
+    loaded, node = load_beside(reference, BLOCK, overrides, plugins())
+    label = str(loaded.path)
+    if node is None:
+        raise ConfigError(
+            f"{loaded.title}: has no block 'search'; it names the keys to search, as in "
+            "search: {keys: {optimizer.lr: {low: 0.001, high: 0.1, log: true}}, trials: 50}"
+        )
+    reader = _Reader()
+    search = reader.search(node, loaded.config.seed)
+
+    def fits(settings: Sequence[str]) -> None:
+        load_beside(reference, BLOCK, (*overrides, *settings), plugins())
+
+    if not reader.problems:
+        reader.try_values(node, search, fits)
+    if not reader.problems and "seconds" in search.objective and loaded.config.train.goal is None:
+        reader.note(node, "objective", "seconds to the goal: the config has no train.goal")
+    if not reader.problems and set(search.objective) - {"seconds"}:
+        data = loaded.config.data
+        if data.fold is None and not data.validation:
+            reader.note(node, "objective", "is measured on validation, but data.validation is 0")
+    if reader.problems:
+        raise_problems(label, reader.problems)
+    return loaded, search
+
+
+class _Reader:
+    """Turns the nodes of a block into a search, and notes every problem."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def note(self, node: Node, path: str, message: str) -> None:
+        """A problem of the value at ``path`` in the block, which is ``node``."""
+        found: Node | None = node
+        found = found.child(path) if found is not None and found.child(path) else found
+        assert found is not None
+        self._at(found.key_place or found.place, path, message)
+
+    def search(self, node: Node, seed: int) -> Search:
+        """The search; problems are noted."""
+        block = self._mapping(node, "", _KEYS)
+        given = {key: block[key] for key in block if key in _KEYS}
+        if "keys" not in given:
+            self._at(node.place, "keys", "is missing: the keys to search, each with its values")
+        budget = [key for key in ("trials", "seconds", "epochs") if key in given]
+        sampler = self._word(given.get("sampler"), "sampler", SAMPLERS) or "tpe"
+        if not budget and sampler != "grid":
+            self._at(node.place, "trials", "is missing: give a budget of trials, seconds or epochs")
+        dimensions = tuple(self._dimensions(given.get("keys"), sampler))
+        prune = self._prune(given.get("prune"))
+        objective = self._objective(given.get("objective"))
+        if prune is not None and len(objective) > 1:
+            self._at(given["prune"].place, "prune", "compares trials by one objective, not by two")
+        if prune is not None and objective == ("seconds",):
+            self._at(given["prune"].place, "prune", "needs the objective accuracy or loss")
+        whole = self._number(given.get("seed"), "seed", 0, True)
+        trials = self._number(given.get("trials"), "trials", 1, True)
+        return Search(
+            dimensions,
+            objective,
+            sampler,
+            seed if whole is None else int(whole),
+            None if trials is None else int(trials),
+            self._number(given.get("seconds"), "seconds", 0),
+            self._number(given.get("epochs"), "epochs", 0),
+            prune,
+        )
+
+    def try_values(self, node: Node, search: Search, fits: Callable[[Sequence[str]], None]) -> None:
+        """Note every value that the config does not take, alone or with what it depends on."""
+        keys = node.child("keys")
+        for each in search.dimensions:
+            own = keys.child(each.key) if keys is not None else None
+            before = [assignment(key, values[0]) for key, values in each.when.items()]
+            for value in each.ends():
+                setting = assignment(each.key, value)
+                try:
+                    fits((*before, setting))
+                except ConfigError as error:
+                    reason = str(error).splitlines()[-1].strip()
+                    reason = reason.removeprefix(f"--set {setting}: ").removeprefix(f"{each.key}: ")
+                    place = own.key_place if own is not None and own.key_place else node.place
+                    of_key = "unknown key" in reason or "is not a key" in reason
+                    text = reason if of_key else f"{value!r} does not fit: {reason}"
+                    self._at(place, f"keys.{each.key}", text)
+                    break
+
+    def _dimensions(self, node: Node | None, sampler: str) -> Iterator[Dimension]:
+        if node is None:
+            return
+        if not isinstance(node.value, dict) or not node.value:
+            self._at(node.place, "keys", "expected a mapping of keys, as in --set, to their values")
+            return
+        known: list[str] = []
+        for key, value in node.value.items():
+            path = f"keys.{key}"
+            if key in _OWN:
+                self._at(value.key_place or value.place, path, "the sweep sets it itself")
+            elif (found := self._dimension(key, value, path, known, sampler)) is not None:
+                yield found
+            known.append(key)
+
+    def _dimension(
+        self, key: str, node: Node, path: str, known: Sequence[str], sampler: str
+    ) -> Dimension | None:
+        if isinstance(node.value, list):
+            return self._listed(key, node, path, {})
+        if not isinstance(node.value, dict):
+            expected = "expected a list of values or a range {low, high}"
+            self._at(node.place, path, f"{expected} (got {node.described()})")
+            return None
+        listed = "values" in node.value
+        options = self._mapping(node, path, _LIST if listed else _RANGE)
+        when = self._when(options.get("when"), f"{path}.when", known)
+        if when and sampler == "grid":
+            self._at(options["when"].place, f"{path}.when", "a grid has no conditions")
+        if listed:
+            return self._listed(key, options["values"], f"{path}.values", when)
+        return self._range(key, node, options, path, when, sampler)
+
+    def _listed(
+        self, key: str, node: Node, path: str, when: Mapping[str, tuple[Any, ...]]
+    ) -> Dimension | None:
+        if not node.items:
+            self._at(
+                node.place, path, f"expected a list of at least one value (got {node.described()})"
+            )
+            return None
+        return Dimension(key, values=tuple(node.plain()), when=when)
+
+    def _range(
+        self,
+        key: str,
+        node: Node,
+        options: Mapping[str, Node],
+        path: str,
+        when: Mapping[str, tuple[Any, ...]],
+        sampler: str,
+    ) -> Dimension | None:
+        numbers: dict[str, Any] = {}
+        before = len(self.problems)
+        for name in ("low", "high", "step"):
+            value = options.get(name)
+            if value is None:
+                if name != "step":
+                    self._at(node.place, f"{path}.{name}", "is missing; a range has low and high")
+            elif not is_number(value.value):
+                got = value.described()
+                self._at(value.place, f"{path}.{name}", f"expected a number (got {got})")
+            else:
+                numbers[name] = value.value
+        flag = options.get("log")
+        if flag is not None and not isinstance(flag.value, bool):
+            self._at(flag.place, f"{path}.log", "expected true or false")
+        if len(self.problems) > before:
+            return None
+        low, high, step = numbers["low"], numbers["high"], numbers.get("step", 0)
+        log = flag is not None and flag.value is True
+        whole = all(is_whole(number) for number in numbers.values())
+        if low >= high:
+            self._at(node.place, path, f"the range is empty: low {low} is not below high {high}")
+        elif log and low <= 0:
+            self._at(
+                options["low"].place, f"{path}.low", f"log: true needs a low above 0 (got {low})"
+            )
+        elif "step" in numbers and step <= 0:
+            self._at(options["step"].place, f"{path}.step", f"expected a step above 0 (got {step})")
+        elif log and "step" in numbers:
+            self._at(options["step"].place, f"{path}.step", "cannot be combined with log: true")
+        elif (sampler == "grid" and not (step or whole)) or (sampler == "grid" and log):
+            self._at(node.place, path, "a grid needs a list of values, or a range with a step")
+        elif step and (high - low) / step > _MOST_STEPS:
+            self._at(options["step"].place, f"{path}.step", f"makes more than {_MOST_STEPS} values")
+        else:
+            step = step or (1 if whole else 0)
+            return Dimension(key, low, high, log, step, whole, when=when)
+        return None
+
+    def _when(
+        self, node: Node | None, path: str, known: Sequence[str]
+    ) -> Mapping[str, tuple[Any, ...]]:
+        if node is None:
+            return {}
+        if not isinstance(node.value, dict) or not node.value:
+            self._at(node.place, path, "expected keys with the values that they must have")
+            return {}
+        found = {}
+        for key, value in node.value.items():
+            if key not in known:
+                place = value.key_place or value.place
+                text = did_you_mean(key, known, f"those above are {', '.join(known) or 'none'}")
+                self._at(place, f"{path}.{key}", f"is no key of this search above it; {text}")
+            plain = value.plain()
+            found[key] = tuple(plain) if isinstance(plain, list) else (plain,)
+        return found
+
+    def _objective(self, node: Node | None) -> tuple[str, ...]:
+        if node is None:
+            return ("accuracy",)
+        items = node.items if isinstance(node.value, list) else [node]
+        found = [self._word(item, "objective", OBJECTIVES) for item in items]
+        names = tuple(word for word in found if word)
+        if not items or len(items) > 2 or len(set(names)) < len(names):
+            self._at(node.place, "objective", "expected one objective, or two different ones")
+        return names or ("accuracy",)
+
+    def _prune(self, node: Node | None) -> tuple[int, int] | None:
+        if node is None or node.value is False:
+            return None
+        if node.value is True:
+            return 5, 1
+        options = self._mapping(node, "prune", _PRUNE)
+        numbers = [
+            self._number(options.get(name), f"prune.{name}", least, True)
+            for name, least in zip(_PRUNE, (1, 0), strict=True)
+        ]
+        first, second = numbers
+        return 5 if first is None else int(first), 1 if second is None else int(second)
+
+    def _mapping(self, node: Node, path: str, keys: Sequence[str]) -> dict[str, Node]:
+        if not isinstance(node.value, dict):
+            listed = ", ".join(keys)
+            self._at(
+                node.place,
+                path,
+                f"expected a mapping with the keys {listed} (got {node.described()})",
+            )
+            return {}
+        for key, value in node.value.items():
+            if key not in keys:
+                text = did_you_mean(key, keys, f"expected one of {', '.join(keys)}")
+                place = value.key_place or value.place
+                self._at(place, f"{path}.{key}" if path else key, f"unknown key; {text}")
+        return node.value
+
+    def _word(self, node: Node | None, path: str, known: Sequence[str]) -> str | None:
+        if node is None:
+            return None
+        if node.value in known:
+            return str(node.value)
+        text = did_you_mean(node.text, known, f"expected one of {', '.join(known)}")
+        self._at(node.place, path, f"{text} (got {node.described()})")
+        return None
+
+    def _number(
+        self, node: Node | None, path: str, least: int, whole: bool = False
+    ) -> float | None:
+        if node is None:
+            return None
+        value: Any = node.value
+        right = is_whole(value) if whole else is_number(value)
+        if right and (value >= least if whole else value > least) and value < 2**63:
+            return value  # type: ignore[no-any-return]
+        kind = f"a whole number of at least {least}" if whole else f"a number above {least}"
+        self._at(node.place, path, f"expected {kind} (got {node.described()})")
+        return None
+
+    def _at(self, place: Place, path: str, message: str) -> None:
+        self.problems.append(Problem(place, f"{BLOCK}.{path}" if path else BLOCK, message))
+
+
+def _same(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and bool(left == right)

@@ -1,0 +1,132 @@
+"""The block ``search``: what it says, and its mistakes with file, line and expectation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dnnstack.common.errors import ConfigError
+from dnnstack.configs.search import Dimension, Search, load_search
+
+HEAD = """\
+data: {dataset: strokes, validation: 0.1}
+layers:
+  - flatten
+  - dense: {units: 10}
+  - softmax
+optimizer: {type: sgd, lr: 0.1, momentum: 0.9}
+train: {epochs: 3}
+
+
+search:
+"""
+START = HEAD.count("\n") + 1
+
+
+def load(tmp_path: Path, block: str, head: str = HEAD) -> Search:
+    path = tmp_path / "s.yaml"
+    path.write_text(head + block, encoding="utf-8")
+    return load_search(path)[1]
+
+
+def test_a_whole_block(tmp_path: Path) -> None:
+    block = """\
+  objective: [accuracy, loss]
+  sampler: random
+  seed: 5
+  trials: 20
+  epochs: 60
+  keys:
+    optimizer.lr: {low: 1e-3, high: 0.1, log: true}
+    data.batch_size: {low: 32, high: 128, step: 32}
+    optimizer.momentum: [0.0, 0.9]
+    optimizer.nesterov: {values: [true, false], when: {optimizer.momentum: 0.9}}
+    schedule: [fixed, {type: step, gamma: 0.5, step_size: 100}]
+"""
+    found = load(tmp_path, block)
+    assert (found.objective, found.sampler, found.seed) == (("accuracy", "loss"), "random", 5)
+    assert (found.trials, found.seconds, found.epochs, found.prune) == (20, None, 60, None)
+    rate, batch, momentum, nesterov, schedule = found.dimensions
+    assert rate == Dimension("optimizer.lr", 1e-3, 0.1, log=True)
+    assert batch.grid() == [32, 64, 96, 128]
+    assert momentum.values == (0.0, 0.9)
+    assert nesterov.holds({"optimizer.momentum": 0.9})
+    assert not nesterov.holds({"optimizer.momentum": 0.0})
+    assert schedule.values[1] == {"type": "step", "gamma": 0.5, "step_size": 100}
+
+
+ONE = "  trials: 2\n  keys:\n    "
+
+
+@pytest.mark.parametrize(
+    ("block", "line", "message"),
+    [
+        (
+            f"{ONE}optimizer.lrr: [0.1]\n",
+            2,
+            "keys.optimizer.lrr: unknown key; did you mean",
+        ),
+        (f"{ONE}optimizer.lr: [0.1, -1]\n", 2, "keys.optimizer.lr: -1 does not fit: "),
+        (f"{ONE}optimizer.lr: {{low: 0.1, high: 0.01}}\n", 2, "the range is empty: low 0.1 is not"),
+        (f"{ONE}optimizer.lr: {{low: 0, high: 1, log: true}}\n", 2, "needs a low above 0 (got 0)"),
+        (f"{ONE}optimizer.lr: {{low: 1, high: 2, step: 0}}\n", 2, "step above 0 (got 0)"),
+        (f"{ONE}optimizer.lr: {{low: 1}}\n", 2, "keys.optimizer.lr.high: is missing"),
+        (f"{ONE}optimizer.lr: {{low: a, high: 2}}\n", 2, "expected a number (got 'a')"),
+        (
+            f"{ONE}optimizer.lr: 0.1\n",
+            2,
+            "a list of values or a range {low, high} (got 0.1",
+        ),
+        (f"{ONE}optimizer.lr: {{values: {{low: 1, high: 2}}}}\n", 2, "at least one value (got a m"),
+        (f"{ONE}optimizer.lr: []\n", 2, "expected a list of at least one value"),
+        (
+            f"{ONE}optimizer.lr: {{lo: 1, high: 2}}\n",
+            2,
+            "lr.lo: unknown key; did you mean",
+        ),
+        (f"{ONE}run.dir: [a, b]\n", 2, "keys.run.dir: the sweep sets it itself"),
+        (
+            f"{ONE}optimizer.lr: {{values: [1], when: {{seed: 1}}}}\n",
+            2,
+            "no key of this search",
+        ),
+        ("  keys: {optimizer.lr: [1]}\n", 0, "trials: is missing: give a budget"),
+        ("  trials: 5\n", 0, "keys: is missing"),
+        ("  trials: 0\n  keys: {optimizer.lr: [1]}\n", 0, "a whole number of at least 1 (got 0)"),
+        ("  trials: 1\n  sampler: tp\n  keys: {optimizer.lr: [1]}\n", 1, "did you mean 'tpe'"),
+        ("  trials: 1\n  objective: seconds\n  keys: {optimizer.lr: [1]}\n", 1, "no train.goal"),
+        (
+            "  sampler: grid\n  keys:\n    optimizer.lr: {low: 0.1, high: 1}\n",
+            2,
+            "a grid needs a list of values, or a range with a step",
+        ),
+        (
+            "  trials: 1\n  objective: [loss, accuracy]\n  prune: true\n  keys: {seed: [1]}\n",
+            2,
+            "prune: compares trials by one objective",
+        ),
+    ],
+)
+def test_mistakes_have_their_place(tmp_path: Path, block: str, line: int, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, block)
+    text = str(caught.value)
+    assert f"{tmp_path / 's.yaml'}:{START + line}:" in text
+    assert ": search." in text
+    assert message in text
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="3 errors"):
+        load(tmp_path, "  trials: x\n  sampler: y\n  keys: {optimizer.lr: 1}\n")
+
+
+def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path: Path) -> None:
+    head = HEAD.replace("search:\n", "")
+    with pytest.raises(ConfigError, match="has no block 'search'"):
+        load(tmp_path, "", head)
+    with pytest.raises(ConfigError, match=r"s.yaml:7:.*epoch.*did you mean 'epochs'"):
+        load(tmp_path, f"{ONE}seed: [1]\n", HEAD.replace("epochs: 3", "epoch: 3"))
+    # A range that fits at one end only.
+    with pytest.raises(ConfigError, match=r"keys.optimizer.momentum: 1.5 does not fit"):
+        load(tmp_path, f"{ONE}optimizer.momentum: {{low: 0.5, high: 1.5}}\n")

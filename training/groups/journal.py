@@ -1,0 +1,165 @@
+"""The trials of a sweep, in its folder: ``trials.jsonl``, which several processes may write."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ...common.errors import CheckpointError, LockedError
+from ...common.files import append, open_regular, read_regular
+from ...common.locks import NO_LOCKS, Lock, lock
+from ...common.typed_json import Count, Finite, Name, from_json
+from .sampling import Ended
+
+TRIALS = "trials.jsonl"
+_LOCK = "trials.lock"
+_LONGEST = 1 << 30
+_PAUSE = 0.01
+State = Literal["complete", "pruned", "failed"]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line: that a trial was begun, with its values, or that it has ended."""
+
+    event: Literal["begin", "end"]
+    trial: Count
+    params: dict[str, Any] | None = None
+    state: State | None = None
+    values: tuple[Finite, ...] | None = None
+    reports: tuple[tuple[Count, Finite], ...] = ()
+    seconds: Finite = 0.0
+    epochs: Finite = 0.0
+    why: Name = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of a sweep. number: from 0; ``state``: None until it has ended.
+
+    ``values``: of the objectives, of a complete one; ``reports``: of its validations, (step,
+    value); ``why``: it was pruned or failed.
+    """
+
+    number: int
+    params: Mapping[str, Any]
+    state: State | None = None
+    values: tuple[float, ...] | None = None
+    reports: tuple[tuple[int, float], ...] = ()
+    seconds: float = 0.0
+    epochs: float = 0.0
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """That of its run's folder; people count from 1."""
+        return f"trial-{self.number + 1}"
+
+    def ended(self) -> Ended:
+        """What the sampler sees of it."""
+        return Ended(self.params, self.values, self.reports)
+
+
+class Journal:
+    """Appends to the file; a line that a kill has left incomplete is as if never written."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path = folder, folder / TRIALS
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process is in this block. Raises CheckpointError."""
+        held: Lock | None = None
+        while held is None:
+            try:
+                held = lock(self._folder / _LOCK)
+            except LockedError:
+                time.sleep(_PAUSE)
+            except OSError as error:
+                if error.errno in NO_LOCKS:
+                    raise CheckpointError(
+                        f"{self._folder}: this file system has no locks, which keep the workers "
+                        "of a sweep apart; choose another folder with run.dir"
+                    ) from None
+                raise _failed(self._folder / _LOCK, error) from None
+        with held:
+            yield
+
+    def read(self) -> list[Trial]:
+        """All trials, in the order of their numbers. Raises CheckpointError."""
+        try:
+            content = read_regular(self._path, _LONGEST)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _failed(self._path, error) from None
+        found: dict[int, Trial] = {}
+        for text in content.splitlines(keepends=True):
+            with suppress(ValueError):
+                line = from_json(text, _Line) if text.endswith(b"\n") else None
+                if line is not None and line.event == "begin":
+                    found.setdefault(line.trial, Trial(line.trial, line.params or {}))
+                elif line is not None and line.trial in found:
+                    begun = found[line.trial]
+                    # What was ended once stays so.
+                    if begun.state is None and line.state is not None:
+                        found[line.trial] = Trial(
+                            line.trial, begun.params, line.state, line.values, line.reports,
+                            line.seconds, line.epochs, line.why,
+                        )  # fmt: skip
+        return [found[number] for number in sorted(found)]
+
+    def begin(self, trial: Trial) -> None:
+        """Note a new trial; only inside ``alone``."""
+        self._append({"event": "begin", "trial": trial.number, "params": dict(trial.params)})
+
+    def end(self, trial: Trial) -> None:
+        """Note how a trial ended; only inside ``alone``."""
+        self._append(
+            {
+                "event": "end",
+                "trial": trial.number,
+                "state": trial.state,
+                "values": trial.values,
+                "reports": trial.reports,
+                "seconds": trial.seconds,
+                "epochs": trial.epochs,
+                "why": trial.why[:1000],
+            }
+        )
+
+    def claim(self, trial: Trial) -> Lock | None:
+        """Take a trial; None if another process has it, which releases it when it ends."""
+        try:
+            return lock(self._folder / f"{trial.name}.lock", keep=False)
+        except LockedError:
+            return None
+        except OSError as error:
+            raise _failed(self._folder / f"{trial.name}.lock", error) from None
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        try:
+            descriptor = open_regular(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            try:
+                size = os.fstat(descriptor).st_size
+                # A line that was torn ends here, or this one would be a part of it.
+                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+                append(descriptor, b"\n" * torn + json.dumps(line).encode() + b"\n")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _failed(self._path, error) from None
+
+
+def _failed(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: cannot be read or written: {error.strerror}; free some space, or mend the "
+        "folder, then resume"
+    )

@@ -1,0 +1,262 @@
+"""A sweep: trials of a config with other values, each a run, until the budget is used up."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...common.errors import CheckpointError, ConfigError, NonFiniteError, ShapeError
+from ...common.files import atomic_write
+from ...common.locks import Lock
+from ...configs import RunConfig, effective_yaml
+from ...configs.search import Search, assignment
+from ..listener import Listener, Passing, Summary
+from ..metrics import Metrics
+from ..records.resume import Resume, open_resume
+from ..records.runs import is_run
+from .group import Group, create_group, find_group, latest_group, read_group
+from .journal import Journal, State, Trial
+from .outcome import Outcome, outcome
+from .planned import changed_keys
+from .sampling import ends_early, front, sample
+
+BEST = "best.yaml"
+_MEASURES = {"accuracy": 1, "loss": 2}
+
+
+def begin_sweep(config: RunConfig, search: Search) -> Path:
+    """The folder of a new sweep. Raises CheckpointError."""
+    group = Group("sweep", effective_yaml(config), (), _written(search))
+    return create_group(Path(config.run.dir), f"{config.name}-sweep", group)
+
+
+def go_on_with(config: RunConfig, search: Search, reference: str | None) -> Path:
+    """The folder of a sweep that goes on; the budget may be another.
+
+    Raises CheckpointError for one of another config or search.
+    """
+    runs_dir = Path(config.run.dir)
+    if reference is None:
+        path = latest_group(runs_dir, f"{config.name}-sweep", "sweep")
+    else:
+        path = find_group(reference, runs_dir)
+    group = read_group(path)
+    if group.kind != "sweep":
+        raise CheckpointError(f"{path}: is a group of {group.kind}, no sweep")
+    changed = changed_keys(group, config, path)
+    if group.search != _written(search):
+        changed.append("search: the keys, objective, sampler, seed or pruning")
+    if changed:
+        raise CheckpointError(
+            f"{path} was begun with another config (then -> now):",
+            *(f"  {line}" for line in changed),
+            "undo these changes, or start a new sweep without --resume",
+        )
+    return path
+
+
+def _written(search: Search) -> str:
+    """What decides the trials, as text: all but the budget."""
+    return json.dumps(asdict(replace(search, trials=None, seconds=None, epochs=None)))
+
+
+def values_of(trial: Trial) -> list[str]:
+    """The values of a trial, as ``--set`` takes them."""
+    return [assignment(key, value) for key, value in trial.params.items()]
+
+
+def settings_of_trial(path: Path, trial: Trial) -> list[str]:
+    """The values of a trial, and where its run goes."""
+    return [*values_of(trial), f"name={trial.name}", assignment("run.dir", str(path))]
+
+
+def write_best(path: Path, config: RunConfig) -> None:
+    """Write the config of the best trial, ready to train. Raises CheckpointError."""
+    try:
+        atomic_write(path / BEST, effective_yaml(config).encode())
+    except OSError as error:
+        raise CheckpointError(f"{path / BEST}: cannot be written: {error.strerror}") from None
+
+
+class Pruning(Passing):
+    """Passes on what a training reports; after each validation, decides whether it ends early."""
+
+    def __init__(self, heard: Listener, decide: Callable[[], bool]) -> None:
+        super().__init__(heard)
+        self._decide = decide
+        self.pruned = False
+
+    def validated(self, step: int, metrics: Metrics, best: bool, seconds: float) -> None:
+        super().validated(step, metrics, best, seconds)
+        self.pruned = self.pruned or self._decide()
+
+
+TrainTrial = Callable[[Trial, "Resume | None", Callable[[], bool]], "tuple[Summary, bool]"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep in its folder."""
+
+    path: Path
+    search: Search
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.path)
+
+    def run(
+        self,
+        train: TrainTrial,
+        notice: Callable[[str], None],
+        begins: Callable[[Trial], object] = lambda trial: None,
+    ) -> Iterator[Trial]:
+        """Take trials, one after the other, and train them, until the budget is used up.
+
+        A trial that was begun by a process that is gone comes first, and goes on where it was.
+        ``train`` gets what decides after each validation whether to end early, and returns how
+        the training ended, and whether early for that reason. Ends after a training that was
+        interrupted, whose trial stays open. Raises DnnstackError.
+        """
+        while (taken := self._take()) is not None:
+            trial, held, before = taken
+            with held:
+                begins(trial)
+                found = self._trained(trial, before, train, notice)
+                if found is None:
+                    return
+                with self.journal.alone():
+                    self.journal.end(found)
+            yield found
+
+    def _take(self) -> tuple[Trial, Lock, list[Trial]] | None:
+        """An open trial that nobody has, else a new one; None if the budget is used up."""
+        journal = self.journal
+        with journal.alone():
+            trials = journal.read()
+            ended = [trial for trial in trials if trial.state is not None]
+            for trial in trials:
+                if trial.state is None and (held := journal.claim(trial)) is not None:
+                    return trial, held, ended
+            if self._is_used_up(trials):
+                return None
+            number = trials[-1].number + 1 if trials else 0
+            params = sample(self.search, number, [trial.ended() for trial in _useful(ended)])
+            trial = Trial(number, params)
+            held = journal.claim(trial)
+            if held is None:
+                raise CheckpointError(f"{self.path}: {trial.name} is held by another process")
+            journal.begin(trial)
+            return trial, held, ended
+
+    def _is_used_up(self, trials: Sequence[Trial]) -> bool:
+        search = self.search
+        limits: list[tuple[float, float | None]] = [
+            (len(trials), search.trials),
+            (sum(trial.seconds for trial in trials), search.seconds),
+            (sum(trial.epochs for trial in trials), search.epochs),
+        ]
+        if search.sampler == "grid":
+            limits.append((len(trials), len(search.grid())))
+        return any(limit is not None and used >= limit for used, limit in limits)
+
+    def _trained(
+        self,
+        trial: Trial,
+        ended: list[Trial],
+        train: TrainTrial,
+        notice: Callable[[str], None],
+    ) -> Trial | None:
+        """The trial as it ended; None if its training was interrupted."""
+        run = self.path / trial.name
+        before = [each.ended() for each in _useful(ended)]
+
+        def worse(reports: Sequence[tuple[int, float]]) -> bool:
+            return ends_early(self.search, reports, before)
+
+        found = outcome(run)
+        reports = self._reports(found)
+        # A kill may have come between the decision and its record.
+        if not found.finished and any(
+            worse(reports[:count]) for count in range(1, len(reports) + 1)
+        ):
+            return self._result(trial, found, "pruned", "worse than the median")
+        if found.finished:
+            return self._complete(trial, found)
+        pruned = False
+        try:
+            resumed = open_resume(run, notice) if is_run(run) else None
+            with nullcontext() if resumed is None else closing(resumed):
+                done, pruned = train(trial, resumed, lambda: worse(self._reports(outcome(run))))
+        except (NonFiniteError, ConfigError, ShapeError) as error:
+            return self._result(trial, outcome(run), "failed", str(error))
+        found = outcome(run)
+        if done.state == "finished":
+            return self._complete(trial, found)
+        return self._result(trial, found, "pruned", "worse than the median") if pruned else None
+
+    def _reports(self, found: Outcome) -> tuple[tuple[int, float], ...]:
+        """What pruning compares: of each validation the step, and accuracy or loss."""
+        at = _MEASURES.get(self.search.objective[0])
+        return () if at is None else tuple((each[0], each[at]) for each in found.validations)
+
+    def _complete(self, trial: Trial, found: Outcome) -> Trial:
+        if "seconds" in self.search.objective and not found.goal:
+            return self._result(trial, found, "pruned", "the goal was not reached")
+        least = min((loss for _, _, loss in found.validations), default=math.nan)
+        known = {"accuracy": found.best_accuracy, "loss": least, "seconds": found.seconds}
+        values = tuple(known[name] for name in self.search.objective)
+        if any(value is None or math.isnan(value) for value in values):
+            return self._result(trial, found, "failed", "there was no validation")
+        done = self._result(trial, found, "complete", "")
+        return replace(done, values=values)  # type: ignore[arg-type]
+
+    def _result(self, trial: Trial, found: Outcome, state: State, why: str) -> Trial:
+        return replace(
+            trial,
+            state=state,
+            reports=self._reports(found),
+            seconds=found.seconds,
+            epochs=found.epochs,
+            why=why,
+        )
+
+
+def _useful(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that the sampler learns from."""
+    return [trial for trial in trials if trial.state in ("complete", "pruned")]
+
+
+def best_trials(search: Search, trials: Sequence[Trial]) -> list[Trial]:
+    """The complete trials of one objective, the best first; of two, those that none beats."""
+    numbered = {trial.number: trial for trial in trials if trial.values is not None}
+    values = [(number, trial.values or ()) for number, trial in numbered.items()]
+    return [numbered[number] for number in front(search, values)]
+
+
+def report(sweep: Sweep) -> dict[str, Any]:
+    """The trials of a sweep, for scripts. Raises CheckpointError."""
+    trials = sweep.journal.read()
+    return {
+        "group": sweep.path.name,
+        "path": str(sweep.path),
+        "objective": list(sweep.search.objective),
+        "best": [trial.name for trial in best_trials(sweep.search, trials)],
+        "trials": [
+            {
+                "run": trial.name,
+                "state": trial.state or "open",
+                "values": trial.values,
+                "params": dict(trial.params),
+                "seconds": trial.seconds,
+                "epochs": trial.epochs,
+                "why": trial.why or None,
+            }
+            for trial in trials
+        ],
+    }
