@@ -113,6 +113,9 @@ class Executable(Protocol):
         and raise its errors.
         """
 
+    def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
+        """Run these sections one after the other, and that ``steps`` times; else as ``run``."""
+
     def write(self, tensor: Tensor, array: Array) -> None:
         """Set a tensor that comes from outside: input, data, parameter, state, scalar."""
 

@@ -12,6 +12,7 @@ each line at once, so what hangs is ended and the next part begins; what does no
 - bits: a training by two ranks ends in the bits of one GPU with ``train.accumulate: 2``, captured
   and call by call, with batch norm and dropout, and after a resume on one GPU;
 - speed: pictures a second on two GPUs beside one, in turn, with a batch for each and for both;
+- buckets: the same with gradients that are added up beside backward;
 - failures: a rank that is killed or stopped, Ctrl-C; what was saved goes on to the same bits;
 - explain: the calls of NCCL in a step, with their times;
 - more: split layers, asynchronous training, the speed in bfloat16, rank 0 killed or stopped.
@@ -288,6 +289,7 @@ PARTS: dict[str, tuple[Callable[[Bench], None], float]] = {
     "collectives": (collectives, 60),
     "bits": (bits, 150),
     "speed": (speed, 220),
+    "buckets": (lambda bench: speed(bench, "parallel.buckets=4"), 200),
     "failures": (failures, 100),
     "explain": (explain, 40),
     "more": (more, 400),

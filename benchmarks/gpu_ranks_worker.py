@@ -280,6 +280,13 @@ def speed(team: Team, given: argparse.Namespace) -> None:
             for title, part in zip(("each", "both", "one GPU"), parts, strict=True)
         )
         say(team, f"{name}: us a step with the batch for {shown}")
+        one, own = (session.executable.tuning.choices for session in (alone, weak))
+        apart = [
+            f"{key}: {one.get(key)} / {own.get(key)}"
+            for key in sorted({*one, *own})
+            if one.get(key) != own.get(key)
+        ]
+        say(team, f"{name}: choices of one GPU / of two: {'; '.join(apart) or 'equal'}")
         _ratio(team, f"{name}: fixed batch a GPU", [team.size * one / w for w, _, one in rounds])
         _ratio(team, f"{name}: fixed batch for both", [one / s for _, s, one in rounds])
         rate = given.batch / median(parts[2]), team.size * given.batch / median(parts[0])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 
@@ -42,7 +41,7 @@ def guarded(rank: int, hides: bool) -> Callable[[], None]:
             time.sleep(0.2)
     elif status < 0 and -status not in _ASKED:
         console.error(
-            f"rank {rank} on {socket.gethostname()} was ended by {_named(-status)}, so all ranks "
+            f"rank {rank} on {os.uname().nodename} was ended by {_named(-status)}, so all ranks "
             "end; resume from the last checkpoint, if there is one"
         )
     os._exit(status if status >= 0 else 128 - status)

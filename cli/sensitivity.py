@@ -20,7 +20,7 @@ def show_sensitivity(
 
     The files are beside a checkpoint that is in no run. Raises DatasetError, CheckpointError.
     """
-    from ..common.errors import CheckpointError
+    from ..common.errors import CheckpointError, DatasetError
     from ..common.printable import printable
     from ..reports import sensitivity_report
     from ..training.compressed.sensitivity import evaluations, measure
@@ -28,6 +28,12 @@ def show_sensitivity(
     from ..training.records.runs import run_of_checkpoint
     from . import downloading
 
+    data = trained.config.data
+    if not data.validation and data.fold is None:
+        raise DatasetError(
+            f"{trained.path}: was trained without validation samples (data.validation: 0), on "
+            "which sensitivity is measured; train it with some"
+        )
     images, index = load_part(trained, "validation", root, downloads=downloading.policy(offline))
     with console.bar(evaluations(trained), "evaluations") as advance:
         found = measure(trained, backend, images, index, advance)

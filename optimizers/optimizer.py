@@ -37,10 +37,11 @@ class Optimizer:
 
     ``ema`` keeps an average of what is learned, which evaluation then uses; ``lookahead``
     periodically replaces the parameters by another average. ``parts``: the number of parts in
-    which a batch is computed; ``ranks``: the number of processes that share them out. ``apart``:
-    the update is done elsewhere, by a server. ``pruned``: globs of the parameters that have masks,
-    whose zeros are weights that stay 0. ``shared``: bits, by globs of the parameters whose weights
-    share their values.
+    which a batch is computed; ``ranks``: the number of processes that share them out. ``buckets``:
+    in how many pieces they add up their gradients, if each computes one part; from two on the
+    section of a part does it. ``apart``: the update is done elsewhere, by a server. ``pruned``:
+    globs of the parameters that have masks, whose zeros are weights that stay 0. ``shared``: bits,
+    by globs of the parameters whose weights share their values.
     """
 
     rule: Rule
@@ -50,6 +51,7 @@ class Optimizer:
     parts: int = 1
     ranks: int = 1
     apart: bool = False
+    buckets: int = 1
     pruned: tuple[str, ...] = ()
     shared: Mapping[str, int] = field(default_factory=dict)
 
@@ -66,6 +68,11 @@ class Optimizer:
     def own_parts(self) -> int:
         """How many parts of a batch each rank computes."""
         return self.parts // self.ranks
+
+    @property
+    def sums_early(self) -> bool:
+        """Whether the section of a part adds up what ranks have computed, not the update."""
+        return self.ranks > 1 and self.buckets > 1 and self.own_parts == 1
 
     def assigned(self, parameters: Sequence[Parameter]) -> tuple[Assigned, ...]:
         """The parameters that are trained at some time. Raises ConfigError for an empty group."""
@@ -173,7 +180,7 @@ class Optimizer:
         # Of what ranks have split, each has the gradient of the whole batch.
         split = {one.parameter.tensor for one, _ in spans if self._is_split(one)}
         alike = tuple(gradients[weight] for weight in weights if weight not in split)
-        if self.ranks > 1 and alike:
+        if self.ranks > 1 and alike and not self.sums_early:
             graph.add(AllReduce(values=alike, ranks=self.ranks))
         masks = {m: weight for m, weight in self.masks(parameters).items() if weight in gradients}
         if masks:
@@ -284,6 +291,22 @@ class Optimizer:
                     scale=scale,
                 )
             )
+        split = {one.parameter.tensor for one, _ in spans if self._is_split(one)}
+        for bucket in self._buckets([t for t in trained if t not in split]):
+            sums = tuple(state_of(tensor, SUM) for tensor in bucket)
+            graph.add(AllReduce(values=sums, ranks=self.ranks))
+
+    def _buckets(self, trained: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Pieces of about equal size, the first of those whose gradients come first: the last."""
+        if not self.sums_early or not trained:
+            return []
+        whole, done, found = sum(tensor.size for tensor in trained), 0, [[trained[-1]]]
+        for tensor in reversed(trained[:-1]):
+            done += found[-1][0].size
+            if done * self.buckets >= whole * len(found) and len(found) < self.buckets:
+                found.append([])
+            found[-1].insert(0, tensor)
+        return found
 
 
 def as_optimizer(given: Optimizer | Rule) -> Optimizer:

@@ -44,9 +44,7 @@ class Stretch:
         if self.update is None:
             executable.run(self.train.name, steps, wait)
             return
-        for done in range(1, steps + 1):
-            executable.run(self.train.name, self.own, wait=False)
-            executable.run(self.update.name, 1, wait and done == steps)
+        executable.run_in_turn([graph.name for graph in self.runs()], steps, wait)
 
     def go_to(self, executable: Executable, step: int) -> None:
         """Set the counters to ``step`` updates done."""

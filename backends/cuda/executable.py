@@ -86,7 +86,7 @@ class CudaExecutable:
         self._capture = capture
         self._store = Store(cupy())
         self._sections: dict[str, Binder] = {}
-        self._captured: dict[tuple[str, int], Any] = {}
+        self._captured: dict[tuple[str | tuple[str, ...], int], Any] = {}
         self._generation = 0
         self._running: str | None = None
         with device().stream:
@@ -98,9 +98,8 @@ class CudaExecutable:
 
     def _bind(self) -> None:
         for name, graph in self.graphs.items():
-            binder = Binder(
-                graph, self._store, self._streams, self._arithmetic, self.tuning.choices
-            )
+            given = (self._store, self._streams, self._arithmetic, self.tuning.choices)
+            binder = Binder(graph, *given, self._beside)
             with _allocating(section=name, batch_size=graph.batch_size):
                 binder.bind()
             self._sections[name] = binder
@@ -108,6 +107,10 @@ class CudaExecutable:
         self._generation = self._store.generation
         self._captured.clear()
         synchronize()
+
+    def _beside(self) -> Stream:
+        """One more stream than those that compute, with the handles of the first."""
+        return replace(self._streams[0], cuda=device().numbered_stream(len(self._streams)))
 
     def _share_workspaces(self) -> None:
         """One workspace a stream, for sections do not run at the same time."""
@@ -123,6 +126,48 @@ class CudaExecutable:
             self._run(section, steps)
             if wait:
                 synchronize()
+
+    def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
+        """One graph for all of them, and for several steps, where that is possible."""
+        self._running = sections[0]
+        with self._explained():
+            self._run_in_turn(tuple(sections), steps)
+            if wait:
+                synchronize()
+
+    def _run_in_turn(self, sections: tuple[str, ...], steps: int) -> None:
+        with device().stream:
+            if self._generation != self._store.generation:
+                self._bind()
+            binders = [self._sections[section] for section in sections]
+            count, feeds = sum(len(binder.steps) for binder in binders), self._store.feeds
+            on_host = any(binder.has_host_work for binder in binders)
+            if not self._capture or feeds or on_host or count > MOST_LAUNCHES:
+                # Of a section that is repeated, a graph may hold several runs.
+                alike = [(name, len([*group])) for name, group in groupby(sections)]
+                for section, count in alike * steps:
+                    self._run(section, count)
+                return
+            together = TOGETHER if TOGETHER * count <= MOST_LAUNCHES else 1
+            while steps:
+                times = together if steps >= together else 1
+                if (sections, times) not in self._captured:
+                    self._captured[sections, times] = self._record_in_turn(sections, times)
+                self._captured[sections, times].launch(device().stream)
+                steps -= times
+
+    def _record_in_turn(self, sections: tuple[str, ...], times: int) -> Any:
+        """Capture runs of several sections, after one of each on state that is put back."""
+        for binder in (self._sections[section] for section in dict.fromkeys(sections)):
+            with self._restored(binder):
+                _launch(binder.steps)
+        each = [self._sections[section] for section in sections * times]
+        work = (
+            partial(_explained, *launch)
+            for binder in each
+            for launch in launches(binder.steps, binder.overlaps == JOINS)
+        )
+        return captured(work, device().stream)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -147,7 +192,8 @@ class CudaExecutable:
                 for _ in range(steps):
                     feeds.load(section)
                     # One after the other, so that an error belongs to the call that it follows.
-                    _launch(self._sections[section].steps, self._streams)
+                    binder = self._sections[section]
+                    _launch(binder.steps, binder.streams)
                 return
             stream, together = device().stream, self._together(section)
             while steps:
@@ -252,7 +298,7 @@ class CudaExecutable:
                 elif step.on_host:
                     times.append(_host_seconds(step.launch, repeats))
                 else:
-                    stream = self._streams[step.stream].cuda
+                    stream = binder.streams[step.stream].cuda
                     times.append(captured_seconds(step.launch, stream, repeats))
         return times
 

@@ -124,7 +124,10 @@ def plan_memory(
     fed, sections = counted.taken, {}
     add_shared(store, graphs, Geometry(wanted, arithmetic.dtype))
     check_countable(graphs.values(), store.buffers.items())
-    binders = [Binder(graph, store, streams, arithmetic, wanted) for graph in graphs.values()]
+    binders = [
+        Binder(graph, store, streams, arithmetic, wanted, lambda: STREAM)
+        for graph in graphs.values()
+    ]
     for name, binder in zip(graphs, binders, strict=True):
         before = counted.taken - _shared(store).total()
         try:

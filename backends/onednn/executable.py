@@ -92,6 +92,10 @@ class OneDnnExecutable:
         if section in self._updating:
             self._stale.update(name for name in self._sections if name != section)
 
+    def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
+        for section in (*sections,) * steps:
+            self.run(section)
+
     def poison(self) -> None:
         for name, binder in self._sections.items():
             binder.poison(entering=name in self._stale)

@@ -49,6 +49,10 @@ class ReferenceExecutable:
                 for op in ops:
                     self._compute(op)
 
+    def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
+        for section in (*sections,) * steps:
+            self.run(section)
+
     def write(self, tensor: Tensor, array: Array) -> None:
         """Set a tensor from outside. A data set may have another length than declared.
 

@@ -18,6 +18,11 @@ class ParallelConfig(Model):
         "sync: all compute a part of every batch and add up their gradients; async: workers "
         "compute batches of their own, and servers update the parameters with each gradient.",
     ] = "sync"
+    buckets: Annotated[
+        Count,
+        "With sync, in how many pieces ranks add up their gradients if each computes one part; on "
+        "GPUs a piece is added up beside the rest of backward.",
+    ] = 1
     servers: Annotated[
         Count, "With async, the number of processes that hold the parameters, each a part of them."
     ] = 1

@@ -197,6 +197,10 @@ def test_sensitivity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checked(few, shared_values(*cluster(values, 4)))
     assert curves["size"] == values.size
 
+    whole = ["train", "--config", "tiny.yaml", "--set", "data.validation=0", "-q"]
+    assert main([*whole, "--device", "numpy", "--set", "name=whole"]) == 0
+    assert main([*words, "whole"]) == 1
+    assert "was trained without validation samples" in capsys.readouterr().err
     assert main([*words, "--config", "small.yaml"]) == 2
     assert "--sensitivity needs no stages" in capsys.readouterr().err
     assert main(["compress"]) == 2

@@ -14,8 +14,8 @@ RANKS = (
     Mutant(
         "ranks: gradients are not summed",
         "optimizers/optimizer.py",
-        "        if self.ranks > 1 and alike:\n",
-        "        if self.ranks > 2 and alike:\n",
+        "        if self.ranks > 1 and alike and not self.sums_early:\n",
+        "        if self.ranks > 2 and alike and not self.sums_early:\n",
         (f"{_SHARE}::test_the_fastest_calls_are_the_same_for_all_ranks",),
     ),
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -73,6 +73,10 @@ class Poisoned:
                 scores, targets = (self.read(graph[name]) for name in ("scores", "target"))
                 real = targets >= 0
                 self.answers[graph.training].append((scores[real], targets[real]))
+
+    def run_in_turn(self, sections: Sequence[str], steps: int = 1, wait: bool = True) -> None:
+        for section in (*sections,) * steps:
+            self.run(section, 1, wait)
 
 
 class Compiling:

@@ -240,7 +240,8 @@ def compress(
         network = Trained.of(checkpoint)
         found = []
         for part in of:
-            if part == "validation" and not network.config.data.validation:
+            data = network.config.data
+            if part == "validation" and not data.validation and data.fold is None:
                 continue
             images, index = load_part(network, part, data_root, downloads=downloads)
             found.append(Measured.of(evaluate(network, backend, images, index, part)))

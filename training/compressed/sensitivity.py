@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.base import Backend
-from ...common.errors import DatasetError
 from ...datasets import ImageSet, evaluation_order
 from ...graph.graph import Tensor
 from ...optimizers.pruning import magnitude_mask
@@ -90,14 +89,8 @@ def measure(
 ) -> Sensitivity:
     """Prune each matrix and each set of filters to every share, and cut it to every number of bits.
 
-    ``index``: the validation samples. ``progress`` is called after each evaluation. Raises
-    DatasetError without validation samples.
+    ``index``: the validation samples, at least one. ``progress`` is called after each evaluation.
     """
-    if not len(index):
-        raise DatasetError(
-            f"{trained.path}: was trained without validation samples (data.validation: 0), on "
-            "which sensitivity is measured"
-        )
     batch_size = min(trained.config.data.evaluation_batch_size, len(index))
     order = evaluation_order(index, batch_size).reshape(-1, batch_size)
     scaling = trained.checkpoint.provenance.preprocessing

@@ -22,7 +22,8 @@ from ..libraries.kernels import i64
 from ..libraries.layout import BFLOAT, FLOAT, Layout, Number, plain
 from ..libraries.overlap import available
 from ..libraries.runtime import address_of, captured_seconds
-from .decisions import Decisions
+from .decisions import Decisions, Operations
+from .early_sums import early_sums
 from .element_types import bf16_tensors
 from .launch_list import LaunchList, Stream
 from .layouts import Geometry
@@ -94,9 +95,14 @@ class Binder(LaunchList):
         streams: Sequence[Stream],
         arithmetic: Arithmetic,
         choices: Mapping[str, str],
+        beside: Callable[[], Stream] | None = None,
     ) -> None:
+        """``beside``: makes the stream for what ranks add up while backward goes on."""
         overlap = choices["overlap"] if "overlap" in choices and available() else ""
-        super().__init__(store.cupy, streams, overlap, choices.get("apart", "").split(","))
+        self._ops, self._beside = early_sums(graph.ops) if beside else (graph.ops, Operations())
+        more = beside() if beside and self._beside else None
+        apart = choices.get("apart", "").split(",")
+        super().__init__(store.cupy, streams, overlap, apart, more)
         self.graph = graph
         self.store = store
         self.arithmetic = arithmetic
@@ -125,22 +131,24 @@ class Binder(LaunchList):
         before = [op for op in self.graph.ops if not _changes(op)]
         aside = {id(op) for op in before[:-1] if op.outputs and _only_gradients(op)}
         turn = 0
-        self.current = len(self.streams) - 1
+        self.current = self.lanes - 1
         for op in self.graph.ops:
             if type(op) in PREPARATIONS:
                 self._op = op
                 self.join([0])
                 PREPARATIONS[type(op)](self, op)
-        for op in self.graph.ops:
+        for op in self._ops:
             if op in self.decisions.merged:
                 continue
             self.current = 0
-            if id(op) in aside and len(self.streams) > 1:
-                self.current = 1 + turn % (len(self.streams) - 1)
+            if id(op) in aside and self.lanes > 1:
+                self.current = 1 + turn % (self.lanes - 1)
                 turn += 1
             self._op = op
             if self._needs_sums(op):
                 self.add_up()
+            if op in self._beside:
+                self.current = self.lanes
             self._wait_for(op)
             KERNELS.of(op)(self, op)
             self._writers.update(dict.fromkeys(op.writes(), self.current))

@@ -22,6 +22,9 @@ class Operations:
     def __contains__(self, op: Op) -> bool:
         return id(op) in self._known
 
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
 
 class Maxima(NamedTuple):
     """Where in its window each maximum was found: uint8 on the device, as ``layout`` lies.

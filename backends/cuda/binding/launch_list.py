@@ -83,14 +83,22 @@ class LaunchList:
     one.
 
     ``cupy``: see Store. ``overlaps``: CHAINS or JOINS, or "" where every launch waits for the one
-    in front; ``apart``: kernels that always do.
+    in front; ``apart``: kernels that always do. ``beside``: one more stream, for what ranks do
+    together while the others compute.
     """
 
     def __init__(
-        self, cupy: Any, streams: Sequence[Stream], overlaps: str = "", apart: Collection[str] = ()
+        self,
+        cupy: Any,
+        streams: Sequence[Stream],
+        overlaps: str = "",
+        apart: Collection[str] = (),
+        beside: Stream | None = None,
     ) -> None:
         self.cupy = cupy
-        self.streams = streams
+        # How many of the streams compute.
+        self.lanes = len(streams)
+        self.streams = streams = [*streams, *([] if beside is None else [beside])]
         self.overlaps = overlaps
         self._apart = apart
         self.current = 0
@@ -195,7 +203,7 @@ class LaunchList:
         found = self.stream.kernel(*kernel, defines=defines, formula=formula)
         blocks = linear_grid(grid) if isinstance(grid, int) else grid
         given = (self.stream.cuda, blocks, block, [*map(self.argument, arguments)], shared)
-        overlaps = self.overlaps and kernel[1] not in self._apart
+        overlaps = self.overlaps and self.current < self.lanes and kernel[1] not in self._apart
         behind = found.overlapping(*given) if overlaps else None
         shown = {**dict(defines), **(formula.constants() if formula else {}), **(details or {})}
         self.add(op, "dnnstack", kernel[1], found.launch(*given), shown, kernel[0], behind)

@@ -64,6 +64,27 @@ def test_how_many_steps_a_graph_holds(bound, sections, monkeypatch):
     assert launched == [1] * TOGETHER
 
 
+def test_sections_in_turn_are_one_graph(bound, sections, monkeypatch):
+    """Several steps of them; what no graph can hold is run one after the other."""
+    made, _ = bound(sections("lenet"), capture=True)
+    launched, recorded, alone = [], [], []
+
+    def captured(work, stream):
+        recorded.append(sum(1 for _ in work))
+        return SimpleNamespace(launch=lambda stream: launched.append(recorded[-1]))
+
+    monkeypatch.setattr(executable, "captured", captured)
+    turn = ("train", "train", "evaluate")
+    made.run_in_turn(turn, 2 * TOGETHER + 1)
+    each = sum(len(made._sections[name].steps) for name in turn)
+    assert recorded == [TOGETHER * each, each]
+    assert launched == [TOGETHER * each] * 2 + [each]
+    fed, _ = bound(sections("lenet"), capture=True, streamed=True)
+    monkeypatch.setattr(fed, "_run", lambda section, steps: alone.append((section, steps)))
+    fed.run_in_turn(turn, 2)
+    assert alone == [("train", 2), ("evaluate", 1)] * 2
+
+
 def test_data_that_are_fed_get_a_graph_a_step(bound, sections, monkeypatch):
     made, _ = bound(sections("lenet"), capture=True, streamed=True)
     assert made._together("train") == 1

@@ -113,6 +113,20 @@ def test_without_batch_norm_one_step_is_that_of_the_whole_batch() -> None:
     assert_near(got, want, 1e-6)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("rule", [SGD, GROUPED], ids=["sgd", "groups"])
+def test_sums_in_pieces_change_no_bit(backend: str, rule: str) -> None:
+    """However many there are; layers that are split have none."""
+    device = BACKENDS[backend]()
+    # Filters that oneDNN pads would send more than the summary says.
+    text = (SPLIT if backend == "cpu" else NET) + rule
+    want, sums = states(configured(text), device, 4)
+    for buckets in (2, 100):
+        got, found = states(configured(text, f"parallel={{buckets: {buckets}}}"), device, 4)
+        assert_near(got, want, 0.0)
+        np.testing.assert_array_equal(found, sums)
+
+
 @needs_launcher
 def test_a_checkpoint_of_split_layers_goes_on_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -164,7 +164,7 @@ def test_a_fused_convolution_reads_and_writes_numbers_of_one_type(bound, where):
     specs = [*AROUND[where], spec("relu"), spec("max_pool2d"), *end, spec("flatten")]
     graphs = sections([*specs, spec("dense", units=10), spec("softmax")], (1, 12, 12))
     executable, _ = bound(graphs, "bf16")
-    assert first_conv.FORWARD in {call.function for call in executable.calls("train")}
+    assert first_conv.TENSOR_FORWARD in {call.function for call in executable.calls("train")}
     executable.close()
 
 

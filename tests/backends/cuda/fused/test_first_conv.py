@@ -83,10 +83,10 @@ def test_they_compute_what_the_reference_does(cuda, monkeypatch, seed, parts, pr
     options = Options(precision, tuning=Tuning("cuda", choices=choices))
     got, names, notices = computed(cuda, draft, found, options)
     assert not notices
-    found = [name for name in names if "first" in name]
-    plain, tensor = "first_conv_pool", "tensor_first_pool"
-    back = tensor if precision != "fp32" and drawn.n > parts else plain
-    assert found == [plain if precision == "fp32" else tensor, f"{back}_backward"]
+    plain, cores = "first_conv_pool", "tensor_first_pool"
+    back = cores if precision != "fp32" and drawn.n > parts else plain
+    expected = [plain if precision == "fp32" else cores, f"{back}_backward"]
+    assert [name for name in names if "first" in name] == expected
     want, _, _ = computed(ReferenceBackend(1), draft, found, Options("fp64"))
     again, _, _ = computed(cuda, draft, found, options)
     for tensor, mine, right, second in zip(found, got, want, again, strict=True):

@@ -13,7 +13,7 @@ from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries import nccl
 from dnnstack.backends.cuda.memory_plan import FURTHEST, plan_memory
 from dnnstack.common.errors import BackendUnavailableError, LibraryError
-from dnnstack.graph.ops import AllReduce, Exchange, GatherRows, GatherRowsBackward
+from dnnstack.graph.ops import Accumulate, AllReduce, Exchange, GatherRows, GatherRowsBackward
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.optimizers.optimizer import Optimizer
 from dnnstack.optimizers.sgd import Sgd
@@ -92,12 +92,12 @@ def step(sections):
     """Makes the sections of a step of a network with batch norm, whose parts ranks share out."""
     scaling = Preprocessing.standardize([0.5] * 3, [0.2] * 3)
 
-    def make(parts, ranks, split=False):
+    def make(parts, ranks, split=False, buckets=1):
         network = sections.network("deep")
         for layer in network.every_layer():
             if split and layer.kind in ("conv2d", "dense") and layer.name != "dense_1":
                 layer.parallel = layer.count
-        rule = Optimizer(Sgd(momentum=0.9), ema=True, parts=parts, ranks=ranks)
+        rule = Optimizer(Sgd(momentum=0.9), ema=True, parts=parts, ranks=ranks, buckets=buckets)
         train = network.train_graph(12, "data", 48, 4, 8, scaling, rule)
         update = network.update_graph(rule, 8, 4, 0, train)
         return {g.name: rewritten(g, CudaBackend.rewrites) for g in (train, update)}
@@ -157,6 +157,35 @@ def test_nccl_is_connected_once_and_given_what_lies_in_the_arenas(bound, step, r
         # What was added up is the first of the rows that were received.
         received = next(item[1] for item in asked if item[0] == "recv")
         assert asked[-1] == ("allGather", received, sent[0][1], share, 0, 0)
+    executable.close()
+
+
+@pytest.mark.parametrize("streams", ["1", "3"])
+def test_sums_in_pieces_are_launched_beside_the_rest_of_backward(bound, step, ranks, streams):
+    """Each right behind its gradients, on a stream of its own, which the section waits for."""
+    graphs = step(ranks.size, ranks.size, buckets=3)
+    pieces = [op for op in graphs["train"].ops if isinstance(op, AllReduce)]
+    assert len(pieces) == 3
+    assert not any(isinstance(op, AllReduce) for op in graphs["update"].ops)
+    executable, _ = bound(graphs, "tf32", FURTHEST | {"streams": streams})
+    lane = int(streams)
+    steps = executable._sections["train"].steps
+    found = [(s.call.op, s.stream) for s in steps if s.call is not None]
+    beside = [op for op, stream in found if stream == lane]
+    assert {type(op) for op in beside} == {Accumulate, AllReduce}
+    assert [op for op in beside if isinstance(op, AllReduce)][-1] == pieces[-1]
+    names = [type(op).__name__ for op, _ in found]
+    assert names.count("Accumulate") == 3
+    first = names.index("AllReduce")
+    backward = [i for i, (op, _) in enumerate(found) if op.origin[0].phase == "backward"]
+    assert backward[0] < first < backward[-1]
+    # Every gradient of a piece is there by then.
+    for at, (op, _) in enumerate(found):
+        if isinstance(op, Accumulate):
+            written = {t for other, _ in found[:at] for t in other.writes()}
+            assert written.issuperset(op.gradients)
+    executable.run("train")
+    assert [name for name, *_ in FakeComm.last.asked].count("allReduce") == 3 * (ranks.size == 2)
     executable.close()
 
 
