@@ -20,7 +20,7 @@ from ..support.picture_folders import paint
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COMMANDS = [
-    *("train", "eval", "compare", "predict", "compress", "new", "runs", "weights", "data"),
+    *("train", "sweep", "eval", "compare", "predict", "compress", "new", "runs", "weights", "data"),
     *("summary", "explain", "config", "doctor"),
 ]
 

@@ -70,7 +70,7 @@ class Decisions:
     ``maxima``: by a max-pool's x and y. ``spreads``: by its dx, where windows of 2 by 2 cover the
     picture. ``endings``: by a convolution's y. ``rotated``: by the
     filters. ``row_sums``: by the scores of a dense tail, (2 n,) float32 on the device, from its
-    first kernel to its second.
+    first kernel to its second. ``slices``: the sums of a convolution's filter gradient, by that.
     """
 
     merged: Operations = field(default_factory=Operations)
@@ -81,3 +81,4 @@ class Decisions:
     endings: dict[Tensor, Ending] = field(default_factory=dict)
     rotated: dict[Tensor, Rotated] = field(default_factory=dict)
     row_sums: dict[Tensor, Any] = field(default_factory=dict)
+    slices: dict[Tensor, Any] = field(default_factory=dict)

@@ -198,7 +198,8 @@ def _backward(b: Binder, op: Fused) -> None:
     n, count, taps = conv.x.shape[0], conv.w.shape[0], conv.window.area
     blocks = min(n, BACKWARD_PARTS) if tensor is None else _shared_out(n, BACKWARD_PARTS)
     slices, stride = blocks * values["SPLIT"], count * (taps + 1)
-    sums = b.scratch(slices * stride, "float32")
+    # As many as the most that any batch of this size or less has: what is needed grows with it.
+    sums = b.scratch(min(n, BACKWARD_PARTS) * values["SPLIT"] * stride, "float32")
     # On tensor cores the warps of a block share all filters out.
     groups = ceil_div((count + 1) // 2, values["WARPS"]) if tensor is None else 1
     kernel, grid = (FILE, BACKWARD, y.dtype), (blocks, values["SPLIT"], groups)

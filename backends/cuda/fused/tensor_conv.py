@@ -302,7 +302,10 @@ class TensorFilter(_TensorCores[FilterTiling]):
         self._stride = self._size + ends["y"].layout.columns
         most = most_slices(self._geometry, self._processors)
         count = most if chosen is None else self._slices(0)
-        self._sums = b.scratch(count * self._stride, "float32")
+        wanted, held = count * self._stride, b.decisions.slices.get(op.dw)
+        # With a max-pool on the way or without: a search times one after the other.
+        self._sums = held if held is not None else b.scratch(wanted, "float32")
+        b.decisions.slices[op.dw] = self._sums
 
     def _promising(self) -> tuple[FilterTiling, ...]:
         return filter_tilings(self._geometry, self._n, CANDIDATES, self._processors)
