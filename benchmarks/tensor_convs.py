@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
 from dnnstack.backends.cuda.fused.conv_tilings import Tiling, tilings
 from dnnstack.backends.cuda.fused.filter_tilings import FilterTiling, filter_tilings
-from dnnstack.backends.cuda.fused.tensor_conv import CANDIDATES
+from dnnstack.backends.cuda.fused.tensor_conv import ALONE, CANDIDATES
 from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries.kernels import source_of
 from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT
@@ -45,6 +46,7 @@ CONVOLUTIONS = {
     "5x5 3-32 at 32": (3, 32, 5, 32, 2, (128,)),
     "3x3 3-64 at 32": (3, 64, 3, 32, 1, (512,)),
 }
+NULL = np.uint64(0)
 KINDS = ("forward", "data", "filter")
 
 
@@ -88,7 +90,7 @@ def compiled(job: Job, way: Tiling | FilterTiling) -> tuple[Job, Tiling | Filter
     from cupy.cuda import nvrtc
 
     values = job.geometry.numbers() | way.numbers | {"BFLOAT": int(job.bf16)}
-    values |= {"BIAS": 1, "ACTIVATION": -1, "DATA": int(job.kind == "data")}
+    values |= {"BIAS": 1, "ACTIVATION": -1, "DATA": int(job.kind == "data"), **ALONE}
     program = nvrtc.createProgram(source_of(f"{job.file}.cu"), f"{job.file}.cu", (), ())
     defines = (f"-D{name}={value}" for name, value in values.items())
     nvrtc.compileProgram(program, ("-std=c++17", "-arch=sm_90", *defines))
@@ -115,13 +117,13 @@ class Problem:
         pad, grad = g.window.padding[0], torch.nn.grad
         if job.kind == "forward":
             right = torch.nn.functional.conv2d(exact[0], exact[1], bias.double(), padding=pad)
-            self.inputs, self.ends = (x, w, bias), (np32(n), float32(0.0))
+            self.inputs, self.ends = (x, None, None, w, bias), (NULL, np.int32(n), np.float32(0.0))
         elif job.kind == "data":
             right = grad.conv2d_input(exact[0].shape, exact[1], exact[2], padding=pad)
-            self.inputs, self.ends = (dy, w, None), (np32(n), float32(0.0))
+            self.inputs, self.ends = (dy, None, None, w, None), (NULL, np.int32(n), np.float32(0.0))
         else:
             right = grad.conv2d_weight(exact[0], exact[1].shape, exact[2], padding=pad)
-            self.inputs, self.ends = (x, dy), (np32(n),)
+            self.inputs, self.ends = (x, dy, None, None), (np.int32(n),)
         self.right = right.permute(0, 2, 3, 1)
         self.biases = dy.double().sum((0, 1, 2)) if job.kind == "filter" else None
         self.dtype = torch.float32 if job.kind == "filter" else dtype
@@ -136,9 +138,7 @@ class Problem:
         return torch.full(tuple(shape), float("nan"), device="cuda", dtype=self.dtype)
 
     def arguments(self, result: Any) -> tuple[Any, ...]:
-        import numpy as np
-
-        pointers = [np.uint64(0 if each is None else each.data_ptr()) for each in self.inputs]
+        pointers = [NULL if each is None else np.uint64(each.data_ptr()) for each in self.inputs]
         middle = () if self.biases is None else (np.int64(result.shape[1]),)
         return (*pointers, np.uint64(result.data_ptr()), *middle, *self.ends)
 
@@ -150,18 +150,6 @@ class Problem:
         biases = float((total[count:] - self.biases).norm() / self.biases.norm())
         weights = total[:count].view_as(self.right)
         return max(biases, float((weights - self.right).norm() / self.right.norm()))
-
-
-def np32(value: int) -> Any:
-    import numpy as np
-
-    return np.int32(value)
-
-
-def float32(value: float) -> Any:
-    import numpy as np
-
-    return np.float32(value)
 
 
 def timed(job: Job, way: Tiling | FilterTiling, code: bytes, problem: Problem) -> dict[str, Any]:
