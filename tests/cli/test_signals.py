@@ -275,7 +275,7 @@ def test_two_processes_in_one_folder(
         resume = ("train", "--config", "long.yaml", "--resume", "--device", "numpy")
         second = run(*resume)
         assert second.returncode == 1
-        assert f"runs/tiny: is in use: pid {process.pid} on " in second.stderr
+        assert f"runs/long: is in use: pid {process.pid} on " in second.stderr
         assert "wait for it to end, or stop it" in second.stderr
         listed = run("runs")
         assert re.search(r"(?m)^long +running ", listed.stdout), listed.stdout
