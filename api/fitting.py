@@ -76,18 +76,8 @@ def train(
     In the main thread, if Python's own handler of Ctrl-C is in place, Ctrl-C ends the training
     after the current step; it saves, and KeyboardInterrupt is raised. Raises DnnstackError.
     """
-    flags = {
-        "run.device": device,
-        "run.threads": threads,
-        "run.dir": None if runs_dir is None else os.fspath(runs_dir),
-    }
-    given = {key: value for key, value in flags.items() if value is not None}
-    loaded = read_config(config, [*assignments(overrides), *assignments(given)])
-    told = print_text if verbose else LOG.info
-
-    def say(text: str) -> None:
-        told(as_arguments(text))
-
+    loaded = read_config(config, changed(overrides, device, threads, runs_dir))
+    say = teller(verbose)
     backend = open_device(loaded, resume is not False, True, say)
     wanted = LATEST if resume is True else os.fspath(resume) if resume else None
     resumed = find_resume(wanted, loaded, say)
@@ -234,6 +224,28 @@ def interrupts() -> Iterator[threading.Event]:
         yield event
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def changed(
+    overrides: Overrides,
+    device: Device | None,
+    threads: int | None,
+    runs_dir: str | os.PathLike[str] | None,
+) -> list[str]:
+    """The overrides of a config, as texts, with those that arguments of their own stand for."""
+    own = {
+        "run.device": device,
+        "run.threads": threads,
+        "run.dir": None if runs_dir is None else os.fspath(runs_dir),
+    }
+    given = {key: value for key, value in own.items() if value is not None}
+    return [*assignments(overrides), *assignments(given)]
+
+
+def teller(verbose: bool) -> Callable[[str], None]:
+    """A function that prints a note, or logs it, with arguments named instead of options."""
+    told = print_text if verbose else LOG.info
+    return lambda text: told(as_arguments(text))
 
 
 def print_text(text: str) -> None:

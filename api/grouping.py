@@ -11,22 +11,22 @@ from .callbacks import Callback, Logs, Told, as_callbacks
 from .common.errors import Interrupted
 from .datasets import Downloads
 from .fitting import (
-    LOG,
     Config,
     Overrides,
-    assignments,
+    changed,
     fit,
     interrupts,
     open_device,
     print_text,
     read_config,
+    teller,
 )
 from .training.groups.group import Member
 from .training.groups.planned import Planned, check_planned, settings_of, train_members
 from .training.groups.statistics import GroupReport, report_group
 from .training.listener import Summary
 from .training.records.resume import Resume
-from .wording import as_arguments, in_python
+from .wording import in_python
 
 
 @in_python
@@ -61,20 +61,10 @@ def train_group(
     if count is None or count < 2:
         raise ValueError("a group has at least 2 runs")
     wanted = Planned("seeds" if folds is None else "folds", count, stratified)
-    flags = {
-        "run.device": device,
-        "run.threads": threads,
-        "run.dir": None if runs_dir is None else os.fspath(runs_dir),
-    }
-    given = {key: value for key, value in flags.items() if value is not None}
-    changes = [*assignments(overrides), *assignments(given)]
+    changes = changed(overrides, device, threads, runs_dir)
     base = read_config(config, changes)
     check_planned(wanted, base.config)
-    told = print_text if verbose else LOG.info
-
-    def say(text: str) -> None:
-        told(as_arguments(text))
-
+    say = teller(verbose)
     backend = open_device(base, resume is not False, True, say)
     if resume is False:
         path = wanted.begin(base.config)

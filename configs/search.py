@@ -15,9 +15,9 @@ from .document import Node, Place, Problem
 from .load import LoadedConfig, load_beside
 from .plugins import NONE, Plugins
 from .suggest import did_you_mean
-from .validate import raise_problems
+from .validate import SEARCH, raise_problems
 
-BLOCK = "search"
+BLOCK = SEARCH
 OBJECTIVES = ("accuracy", "loss", "seconds")
 SAMPLERS = ("tpe", "random", "grid")
 _KEYS = (*("keys", "objective", "sampler", "seed", "trials", "seconds", "epochs", "prune"),)

@@ -25,6 +25,8 @@ M = TypeVar("M", bound=Model)
 _MOST_LINES, _MOST_CHARACTERS = 50, 10_000
 # The number of characters of a wrong word that a message repeats.
 _LONGEST = 60
+# The block that a sweep takes out of a config before the rest of it is checked.
+SEARCH = "search"
 _FOLLOWING = ("default_factory_not_called", "too_short")
 """Errors that only repeat another one: of a default's value, of every item of a list."""
 
@@ -224,6 +226,8 @@ def _unknown_key(spot: _Spot) -> str:
     word = spot.path[-1]
     if ":" in word:
         return "unknown key; put a space after the ':'"
+    if spot.path == [SEARCH]:
+        return "a config with a search is for dnnstack sweep; leave the block out to train"
     whole = model is spot.whole
     meant = [*known, "blocks"] if model is config_model() else known
     near, elsewhere = nearest(word, meant), _in_a_section(word, spot.path[0], spot.whole)

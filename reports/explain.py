@@ -51,7 +51,8 @@ class Operation:
     """An operation as it is run, the plain operations that it replaces, and its library calls.
 
     ``replaced`` has one operation if a rewrite only moved it, and none if it was not rewritten.
-    ``calls`` is empty if nothing has to be done, as for a view.
+    ``calls`` is empty if nothing has to be done, as for a view, or if another operation's call does
+    it, as a convolution's may that has a max-pool in its kernel.
     """
 
     op: Op

@@ -143,8 +143,14 @@ def _body(members: Iterable[Operation], page: _Page) -> list[str]:
         for call, times in _repeated(member.calls):
             lines += _call_lines(call, times, several, page)
         if not member.calls:
-            lines.append(_indented("no call: nothing to compute or move", page)[0])
+            lines.append(_indented(_without_call(member.op), page)[0])
     return lines
+
+
+def _without_call(op: Op) -> str:
+    if op.flops() or op.tensors(op.updates):
+        return "no call of its own: another operation's call does it"
+    return "no call: nothing to compute or move"
 
 
 def _shapes(op: Op) -> str:

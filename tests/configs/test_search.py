@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from dnnstack.common.errors import ConfigError
+from dnnstack.configs.load import load_config
 from dnnstack.configs.search import Dimension, Search, load_search
 
 HEAD = """\
@@ -130,3 +131,12 @@ def test_a_config_without_a_block_and_a_mistake_in_the_config(tmp_path: Path) ->
     # A range that fits at one end only.
     with pytest.raises(ConfigError, match=r"keys.optimizer.momentum: 1.5 does not fit"):
         load(tmp_path, f"{ONE}optimizer.momentum: {{low: 0.5, high: 1.5}}\n")
+
+
+def test_a_training_says_whose_the_block_is(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(HEAD + "  trials: 2\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{path}:{START - 1}:1: search: a config with a search is for dnnstack ")

@@ -14,6 +14,7 @@ from dnnstack.backends.base import Backend, Limits
 from dnnstack.backends.onednn import backend as backend_module
 from dnnstack.backends.settling import DISTURBED
 from dnnstack.configs import RunConfig
+from dnnstack.graph.ops import Reshape
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.reports.explain import Explanation, Operation, explain
 from dnnstack.reports.explain_text import as_text, quantity
@@ -184,3 +185,14 @@ def test_choices_made_beside_other_programs_are_told_once(
     listener.notice = notices.append  # type: ignore[method-assign]
     train(tiny("train.max_steps=1"), onednn, Path("unused"), listener=listener)
     assert notices == [DISTURBED] * 2
+
+
+def test_what_another_call_does_is_not_called_nothing(tiny: Tiny, reference: Backend) -> None:
+    """As a max-pool in a convolution's kernel; a view is nothing."""
+    found = _explained(tiny(), reference)
+    bare = [replace(each, calls=()) for each in found.operations]
+    lines = as_text(replace(found, operations=bare)).splitlines()
+    told = [line for line in lines if "no call" in line]
+    assert len(told) == len(bare)
+    views = sum(isinstance(each.op, Reshape) for each in bare)
+    assert 0 < sum("nothing to compute" in line for line in told) == views

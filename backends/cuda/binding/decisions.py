@@ -40,9 +40,10 @@ class Maxima(NamedTuple):
 class Spread(NamedTuple):
     """The gradient of a max-pool's input by that of its output.
 
-    ``mask``: the maxima, where a ReLU's gradient comes in between.
+    ``pool``: what would compute it. ``mask``: the maxima, where a ReLU's gradient comes in between.
     """
 
+    pool: Op
     gradient: Buffer
     maxima: Maxima
     mask: Tensor | None

@@ -8,7 +8,9 @@
 // a gradient, w has its filters as channels and is turned by half a circle; ACTIVATION (-1 for none).
 // POOL: y is the maximum of 2 by 2 pixels, with its place; FROM_POOL: x is the gradient of such a
 // maximum's input, given as that of the maximum. POOLED: channels that are stored there, at most those
-// of the convolution. Then tiles have even sizes. And for one tiling: a block has PICTURES pictures, BAND rows of y and BLOCK_OCTETS times eight
+// of the convolution. Then tiles have even sizes.
+//
+// And for one tiling: a block has PICTURES pictures, BAND rows of y and BLOCK_OCTETS times eight
 // filters at once; a warp DEEP rows (of each of its pictures), ACROSS columns, OCTETS times eight
 // filters. UNITS_AT_ONCE units of that size are computed at once, each by SPLIT warps, which share the
 // depth. ONCE: no block has a second group of pictures; else the next is loaded ahead if AHEAD.
@@ -385,7 +387,8 @@ KERNEL __launch_bounds__(THREADS, RESIDENT)
                 }
                 __syncthreads();
             }
-            if (at < UNITS) finish(sums, unit, share, mine, first, low, first_filter, bias, y, places, n, alpha);
+            if (at < UNITS)
+                finish(sums, unit, share, mine, first, low, first_filter, bias, y, places, n, alpha);
             if (SPLIT > 1 && UNITS > UNITS_AT_ONCE) __syncthreads();
         }
         if (!AHEAD && more) {

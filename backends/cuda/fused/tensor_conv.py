@@ -29,7 +29,7 @@ TENSOR = "t"
 # The same for one that has the max-pool beside it in the same kernel.
 POOLED = "p"
 CONV, FILTER = "tensor_conv", "tensor_filter"
-# Of a tiling that has a max-pool in it: what the choices say, and what it is otherwise.
+# What a kernel without a max-pool in it is compiled with.
 ALONE = {"POOL": 0, "FROM_POOL": 0, "POOLED": 0}
 # Ways that a search times, and channels up to which it does: cuDNN is faster beyond.
 CANDIDATES, FEW, MOST_CHANNELS = 8, 64, 128
@@ -125,6 +125,10 @@ class _TensorCores(Candidates, Generic[AnyTiling]):
         if self._spread is None:
             return ALONE
         return ALONE | {"FROM_POOL": 1, "POOLED": self._spread.maxima.layout.columns}
+
+    def _through(self) -> dict[str, object]:
+        """What ``explain`` shows of a max-pool's gradient that the kernel computes on the way."""
+        return {} if self._spread is None else {"with": self._spread.pool.label()}
 
     def _gradient(self, ends: Pointers) -> tuple[Any, Any, Any]:
         """What the kernel is given for y: itself, or the gradient of maxima with their places."""
@@ -274,7 +278,7 @@ class TensorConv(_TensorCores[Tiling]):
 
     def add(self) -> None:
         """Append the launch with the tiling taken."""
-        shown = {}
+        shown = self._through()
         if self._behind is not None:
             self._b.decisions.merged.add(self._behind[0])
             shown = {"with": self._behind[0].label()}
@@ -341,7 +345,7 @@ class TensorFilter(_TensorCores[FilterTiling]):
     def add(self, op: Conv2dBackwardFilter) -> None:
         """Append the launch with the tiling taken, and ask for the sums of its slices."""
         b, count = self._b, self._slices(self.plan)
-        self._added(self._arguments(self._ends), {"slices": count})
+        self._added(self._arguments(self._ends), self._through() | {"slices": count})
         b.slices(op, self._sums, 0, count, self._stride, op.dw, self._size)
         if self._bias is not None:
             size = self._bias.size

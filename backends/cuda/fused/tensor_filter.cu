@@ -3,12 +3,13 @@
 // columns of x that the taps of a row of the window see, and the sums of all taps stay in registers.
 //
 // Compiled for one geometry: CHANNELS, HEIGHT, WIDTH of x, FILTERS, ROWS, COLUMNS of dy (channels as
-// stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), BIAS; FROM_POOL, POOLED: as tensor_conv.cu has them, of dy.
-// And for one tiling: a block has PICTURES
-// pictures and BAND rows of dy at once, BLOCK_SIXTEENS times sixteen filters and BLOCK_OCTETS times
-// eight channels; a warp SIXTEENS and OCTETS of these, TAP_ROWS rows of the window, ACROSS columns of
-// dy at once. SPLIT warps share the rows and columns of a tile. AHEAD: the next tile is loaded ahead.
-// RESIDENT blocks run on a processor.
+// stored), KERNEL_H, KERNEL_W, TOP, LEFT (padding), BIAS; FROM_POOL, POOLED: as in tensor_conv.cu, of
+// dy.
+//
+// And for one tiling: a block has PICTURES pictures and BAND rows of dy at once, BLOCK_SIXTEENS times
+// sixteen filters and BLOCK_OCTETS times eight channels; a warp SIXTEENS and OCTETS of these, TAP_ROWS
+// rows of the window, ACROSS columns of dy at once. SPLIT warps share the rows and columns of a tile.
+// AHEAD: the next tile is loaded ahead. RESIDENT blocks run on a processor.
 
 #define TAPS (KERNEL_H * KERNEL_W)
 // Rows of a product's depth.

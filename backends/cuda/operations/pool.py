@@ -173,7 +173,7 @@ def _max_pool_backward(b: Binder, op: Pool2dBackward, maxima: Maxima) -> None:
     dy = b.want(mask.dy if isinstance(mask, ActivationBackward) and masks else op.dy, layout)
     disjoint = _disjoint(op)
     if disjoint and op.window.kernel == (2, 2):
-        b.decisions.spreads[op.dx] = Spread(dy, maxima, op.y if masks else None)
+        b.decisions.spreads[op.dx] = Spread(op, dy, maxima, op.y if masks else None)
         keys = _gradients(b, op)
         if keys and all(b.choices.get(key, "").startswith(POOLED) for key in keys):
             return

@@ -18,6 +18,7 @@ from dnnstack.backends.cuda.dry_run import STREAM, Silent
 from dnnstack.backends.cuda.executable import CudaExecutable
 from dnnstack.backends.cuda.libraries import kernels, runtime
 from dnnstack.backends.tuning import Tuning
+from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.rewrites import rewritten
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -60,6 +61,15 @@ DEEP = (
     LayerSpec("softmax"),
 )
 NETS = {"lenet": (LENET, (1, 28, 28)), "cifar": (CIFAR, (3, 32, 32)), "deep": (DEEP, (3, 16, 16))}
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    """The backend, where there is a GPU."""
+    try:
+        return CudaBackend()
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(autouse=True)

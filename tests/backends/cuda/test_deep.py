@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.executable import TOGETHER
 from dnnstack.backends.cuda.libraries.overlap import available
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
 from dnnstack.optimizers.sgd import Sgd
@@ -48,14 +46,6 @@ NET = (
     *(spec("dense", units=40), spec("batch_norm"), spec("relu"), spec("dropout", rate=0.3)),
     *(spec("dense", units=10), spec("scale", factor=0.5), spec("softmax")),
 )
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def train(backend, options):

@@ -36,14 +36,6 @@ CONV_NET = (
 )
 
 
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
-
-
 def train(backend, options, steps=STEPS, rule=None, total=50):
     """Train a small network; returns losses, parameters and the executable."""
     shape = (3, 12, 12)

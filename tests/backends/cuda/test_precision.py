@@ -12,7 +12,6 @@ from dnnstack.backends.cuda.libraries.layout import Layout
 from dnnstack.backends.cuda.libraries.operand import Operand
 from dnnstack.backends.cuda.libraries.runtime import cupy, device
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -47,14 +46,6 @@ NETS = {
 }
 # How far the loss of a few steps may be from float64's, and fused from unfused.
 TOLERANCE = {"fp32": 1e-5, "tf32": 2e-3, "bf16": 2e-2}
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def make(backend, name, options):

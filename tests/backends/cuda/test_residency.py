@@ -9,19 +9,11 @@ from dnnstack.backends.cuda import backend as module
 from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries.runtime import cupy
 from dnnstack.backends.cuda.memory_plan import plan_memory
-from dnnstack.common.errors import BackendUnavailableError, ConfigError
+from dnnstack.common.errors import ConfigError
 
 pytestmark = pytest.mark.cuda
 
 COUNT, STEPS = 640, 10
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def feed(executable, graphs, network, shape):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.ops import Fused
 from dnnstack.layers.build import LayerSpec, build_layers
 from dnnstack.layers.losses.cross_entropy import CrossEntropyLoss
@@ -18,14 +16,6 @@ from dnnstack.training.preprocessing import Preprocessing
 pytestmark = pytest.mark.cuda
 
 COUNT = 90
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def step(backend, precision, hidden, classes, batch, **dense):

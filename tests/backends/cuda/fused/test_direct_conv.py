@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import tuner
-from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused import direct_conv
 from dnnstack.backends.cuda.libraries.layout import Layout
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d
@@ -49,14 +48,6 @@ CASES = {
     "uneven parts": ((200, 1, 5, 3), ODD, 8, "gelu", True, {}),
     "point": ((3, 3, 6, 5), Window((1, 1)), 16, "gelu", True, {}),
 }
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def convolution(picture, window, filters, activation, bias):

@@ -5,25 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.fused import REWRITES, first_conv
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.rewrites import rewritten
 
 from ....support.first_convs import Drawn
 from ....support.tensor_convs import computed
 
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import tuner
-from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.binding.bind import Together
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
 from dnnstack.backends.cuda.fused.filter_tilings import filter_tilings
@@ -18,7 +18,6 @@ from dnnstack.backends.cuda.fused.tilings import Geometry
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.ops import (
     ActivationBackward,
@@ -35,14 +34,6 @@ from ....support.tensor_convs import computed, draw
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
 KINDS = ("forward", "data", "filter")
 HALVES = Window((2, 2), (2, 2))
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def numbers(tiling):
@@ -118,6 +109,7 @@ def test_a_choice_of_them_leaves_no_other_launch(bound, seed):
     assert names == ["tensor_conv", "tensor_filter", "tensor_conv", "sum_slices"]
     assert [call.arguments.get("FROM_POOL") for call in found] == ["0", "1", "1", None]
     assert found[0].arguments["with"] == "Pool2d()"
+    assert {found[at].arguments["with"] for at in (1, 2)} == {"Pool2dBackward()"}
 
 
 def test_one_gradient_alone_may_take_it(bound):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dnnstack.backends.base import Options
 from dnnstack.backends.cuda import tuner
-from dnnstack.backends.cuda.backend import DEFAULT_CHOICES, CudaBackend
+from dnnstack.backends.cuda.backend import DEFAULT_CHOICES
 from dnnstack.backends.cuda.binding.bind import Arithmetic
 from dnnstack.backends.cuda.fused import tensor_conv
 from dnnstack.backends.cuda.fused.conv_tilings import tilings
@@ -23,7 +23,6 @@ from dnnstack.backends.cuda.libraries.layout import BFLOAT, FLOAT, Layout
 from dnnstack.backends.cuda.libraries.runtime import H200
 from dnnstack.backends.reference.backend import ReferenceBackend
 from dnnstack.backends.tuning import Tuning
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.geometry import Window
 from dnnstack.graph.graph import Tensor
 from dnnstack.graph.ops import Conv2d, Conv2dBackwardData, Conv2dBackwardFilter
@@ -35,14 +34,6 @@ LENET = Geometry((24, 12, 12), (56, 8, 8), Window((5, 5)), False, FLOAT)
 KINDS = {"forward": "forward", "data": "data", "filter": "filter"}
 KERNELS = {"forward": "tensor_conv", "data": "tensor_conv", "filter": "tensor_filter"}
 CHOICES = {"layout": "nhwc", "pad": "8", "streams": "1"}
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def ends(precision="tf32", *, x=(4, 20, 12, 12), filters=50, window=None, **layout):

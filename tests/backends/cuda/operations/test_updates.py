@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dnnstack.backends.base import Options
-from dnnstack.backends.cuda.backend import CudaBackend
 from dnnstack.backends.cuda.libraries.layout import _from_bfloat, _to_bfloat
 from dnnstack.backends.cuda.libraries.runtime import cupy
 from dnnstack.backends.reference.backend import ReferenceBackend
-from dnnstack.common.errors import BackendUnavailableError
 from dnnstack.graph.augmentations import (
     AlternatingFlip,
     Cutout,
@@ -60,14 +58,6 @@ RULES = {
     "averages": Optimizer(SGD, (FROZEN,), ema=True, lookahead=True),
     "parts": Optimizer(Sgd(momentum=0.9, clip_norm=0.3), (FROZEN, LATE), ema=True, parts=4),
 }
-
-
-@pytest.fixture(scope="module")
-def cuda():
-    try:
-        return CudaBackend()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def trained(backend, rule, precision, residency="device", augment=()):
